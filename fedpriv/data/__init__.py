@@ -1,0 +1,1 @@
+"""Documents, their readers, and how they are dealt out to clients."""

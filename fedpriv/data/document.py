@@ -1,0 +1,181 @@
+"""A page with its words, boxes, entities, questions and answers: what every reader returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, in pixels of the page image that the document holds."""
+
+OnError = Literal["raise", "skip"]
+
+
+class DataError(ValueError):
+    """A file that a reader cannot use: says which file, which line where there is one, and why."""
+
+    def __init__(self, path: Path | str, why: str, line: int | None = None) -> None:
+        self.path, self.line, self.why = Path(path), line, why
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word and where it stands.
+
+    Attributes:
+        text: the word as read, never blank.
+        box: its box in the page's pixels.
+        segment: the number of the text line or form field that it belongs to; the words of one
+            segment share their 2-D position in LayoutLMv3.
+    """
+
+    text: str
+    box: Box
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A labelled run of words; `words` are ascending indices into `Document.words`."""
+
+    label: str
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question on one key of the document, with every accepted answer."""
+
+    key: str
+    text: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One page.
+
+    Attributes:
+        id: unique within its data set.
+        provider: who issued the document, the group that provider-level privacy protects.
+        page: the image file, or the pixels themselves (height × width, or height × width × 3,
+            uint8).
+        size: width and height of the page image; all boxes are in these pixels.
+        words: in reading order.
+        entities: key information, for token classification.
+        questions: for document visual question answering.
+        split: the official split ("train", "test"), empty where there is none.
+    """
+
+    id: str
+    provider: str
+    page: Path | NDArray[np.uint8]
+    size: tuple[int, int]
+    words: tuple[Word, ...]
+    entities: tuple[Entity, ...] = ()
+    questions: tuple[Question, ...] = ()
+    split: str = ""
+
+    def image(self) -> Image.Image:
+        """Returns the page as an RGB image, read from its file where it has one."""
+        if isinstance(self.page, Path):
+            with Image.open(self.page) as image:
+                return image.convert("RGB")
+        return Image.fromarray(self.page).convert("RGB")
+
+    def segment_boxes(self) -> list[Box]:
+        """Returns, for each word, the union of the boxes of its segment (LayoutLMv3's position)."""
+        union: dict[int, Box] = {}
+        for word in self.words:
+            x0, y0, x1, y1 = union.get(word.segment, word.box)
+            a0, b0, a1, b1 = word.box
+            union[word.segment] = (min(x0, a0), min(y0, b0), max(x1, a1), max(y1, b1))
+        return [union[word.segment] for word in self.words]
+
+    def tags(self) -> list[str]:
+        """Returns one BIO tag per word: ``B-label``, ``I-label`` or ``O``."""
+        tags = ["O"] * len(self.words)
+        for entity in self.entities:
+            for place, word in enumerate(entity.words):
+                tags[word] = f"{'I' if place else 'B'}-{entity.label}"
+        return tags
+
+
+@dataclass(frozen=True)
+class DocumentSet:
+    """What a reader returns.
+
+    Attributes:
+        name: of the data set, for reports.
+        documents: in a fixed order that does not depend on the file system.
+        labels: the entity labels that may occur, in a fixed order.
+        skipped: the files left out under ``on_error="skip"``, each with its reason.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    labels: tuple[str, ...]
+    skipped: tuple[DataError, ...] = field(default=())
+
+
+class DocumentSource(Protocol):
+    """Reads or makes a data set; a frozen dataclass of settings with one method."""
+
+    def load(self) -> DocumentSet:
+        """Reads everything; raises `DataError` on the first file that cannot be used."""
+        ...
+
+
+T = TypeVar("T")
+
+
+class Readable(Protocol[T]):
+    """A way to read one file of a data set."""
+
+    def __call__(self, path: Path) -> T:
+        """Reads `path`; raises `DataError` if it cannot be used."""
+        ...
+
+
+def read_all(
+    read: Readable[T], paths: Iterable[Path], on_error: OnError
+) -> tuple[list[T], tuple[DataError, ...]]:
+    """Reads every path; under ``on_error="skip"`` collects the `DataError`s instead of raising."""
+    good: list[T] = []
+    bad: list[DataError] = []
+    for path in paths:
+        try:
+            good.append(read(path))
+        except DataError as error:
+            if on_error == "raise":
+                raise
+            bad.append(error)
+    return good, tuple(bad)
+
+
+def words_of_line(text: str, box: Box, segment: int) -> list[Word]:
+    """Splits a text line at white space and its box in proportion to the characters.
+
+    For data sets that give boxes of lines only (SROIE, XFUND's export).
+    """
+    x0, y0, x1, y1 = box
+    step = (x1 - x0) / max(len(text), 1)
+    words: list[Word] = []
+    end = 0
+    for piece in text.split():
+        start = text.index(piece, end)
+        end = start + len(piece)
+        words.append(Word(piece, (x0 + start * step, y0, x0 + end * step, y1), segment))
+    return words
+
+
+def providers(documents: Sequence[Document]) -> list[str]:
+    """Returns the providers in order of first appearance."""
+    return list(dict.fromkeys(document.provider for document in documents))

@@ -1,0 +1,1 @@
+"""The server's half of each algorithm, one file per paper."""
