@@ -134,12 +134,13 @@ class DocumentSource(Protocol):
 
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Readable(Protocol[T]):
+class Readable(Protocol[T_co]):
     """A way to read one file of a data set."""
 
-    def __call__(self, path: Path) -> T:
+    def __call__(self, path: Path) -> T_co:
         """Reads `path`; raises `DataError` if it cannot be used."""
         ...
 
@@ -172,8 +173,56 @@ def words_of_line(text: str, box: Box, segment: int) -> list[Word]:
     for piece in text.split():
         start = text.index(piece, end)
         end = start + len(piece)
-        words.append(Word(piece, (x0 + start * step, y0, x0 + end * step, y1), segment))
+        # min: rounding may carry the last word's edge past the line's.
+        words.append(Word(piece, (x0 + start * step, y0, min(x0 + end * step, x1), y1), segment))
     return words
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Returns an image's width and height in pixels from its header; the pixels stay undecoded."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, Image.DecompressionBombError) as error:
+        raise DataError(path, f"not an image that Pillow can read: {error}") from error
+
+
+def box_on_page(box: Box, size: tuple[int, int]) -> Box:
+    """Returns the box, in pixels, clipped to a page of `size` (width, height) pixels.
+
+    Annotators draw a little over the edge: up to 1 % of the page's side, and always up to 2
+    pixels, are clipped. A box without width or height keeps its text: it is widened to one pixel.
+
+    Raises:
+        ValueError: if the box sticks out further, which means that it belongs to another image
+            or to another size of this one.
+    """
+    low0, high0 = _side(box[0], box[2], size[0])
+    low1, high1 = _side(box[1], box[3], size[1])
+    return (low0, low1, high0, high1)
+
+
+def _side(low: float, high: float, length: int) -> tuple[float, float]:
+    slack = max(2.0, 0.01 * length)
+    # `not` around the test, so that a coordinate that is no number is refused too.
+    if not (-slack <= low <= high <= length + slack):
+        raise ValueError(f"{low:g} to {high:g} is not within the page's 0 to {length} pixels")
+    low, high = max(low, 0.0), min(high, float(length))
+    if high - low > 0:
+        return low, high
+    low = min(max(low, 0.0), length - 1.0)
+    return low, low + 1.0
+
+
+def found_in(folder: Path) -> str:
+    """Says what lies in a folder, for the error of a reader that expected something else."""
+    if not folder.exists():
+        return f"there is no folder {folder} (is FEDPRIV_DATA set?)"
+    if not folder.is_dir():
+        return f"{folder} is a file, not a folder"
+    names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{folder} holds {', '.join(names[:8]) or 'nothing'}{more}"
 
 
 def providers(documents: Sequence[Document]) -> list[str]:

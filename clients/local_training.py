@@ -1,0 +1,53 @@
+"""Local training: the client's half of FedAvg (McMahan et al. 2017, ClientUpdate).
+
+E epochs over the client's own examples in shuffled batches, from the global model, with a fresh
+optimiser; sends the change of the model. Adam in 002 App. B, AdamW with lr 2e-4 in 004 §6.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedpriv.client import Contribution, Visit
+from fedpriv.messages import NUM_EXAMPLES
+from fedpriv.training.loops import Optimizer, train_epoch
+
+LOSS = "train-loss"
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Trains on the client's own examples.
+
+    Args:
+        epochs: E, passes over the client's examples per round.
+        batch_size: examples a step; the last batch of an epoch may be smaller.
+        optimizer: made anew in every round, so no moments survive between rounds.
+    """
+
+    action: ClassVar[str] = "local_training"
+
+    epochs: int = 1
+    batch_size: int = 8
+    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
+
+    def train(self, visit: Visit) -> Contribution:
+        """Returns the change of the model and the mean loss of the last epoch."""
+        optimizer = self.optimizer.build(visit.model)
+        shuffle = visit.generator("local shuffling")
+        loss = 0.0
+        for _ in range(self.epochs):
+            batches = visit.examples.batches(
+                self.batch_size, shuffle=shuffle, device=visit.device
+            )
+            loss = train_epoch(visit.model, batches, optimizer)
+        return Contribution(
+            update=visit.exchange.change_since(visit.parameters),
+            metrics={NUM_EXAMPLES: len(visit.examples), LOSS: loss},
+        )

@@ -1,0 +1,161 @@
+"""The command line: `fedpriv run | resume | report | list`.
+
+Standard output carries results, the run folder on its last line; everything else goes to
+standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpriv import experiment
+from fedpriv.checkpoint import NotARunFolder, RunFolder
+from fedpriv.experiment import Mistakes
+from fedpriv.federation import Result, TooFewClients
+from fedpriv.grids.ray import WorkersDied
+from fedpriv.progress import describe, for_this_terminal
+from fedpriv.report.build import write_report
+
+RESUMABLE = ("rounds=", "federation.", "ray.")
+"""What may be changed when a run is resumed: how it is run, not what it computes."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    # So that an experiment can name modules of the user's; appended, so it can shadow nothing.
+    sys.path.append(os.getcwd())
+    options = _parser().parse_args(_multirun_first(arguments or sys.argv[1:]))
+    try:
+        status: int = options.command(options)
+        return status
+    except (Mistakes, NotARunFolder) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (ValueError, TooFewClients, WorkersDied, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedpriv", description=__doc__.split("\n\n")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run an experiment, by name or file")
+    run.add_argument("-m", "--multirun", action="store_true", help="sweep: seed=0,1 strategy=a,b")
+    run.add_argument("experiment", metavar="NAME_OR_FILE")
+    run.add_argument("overrides", nargs="*", metavar="key=value")
+    run.set_defaults(command=_run)
+    resume = commands.add_parser("resume", help="go on with a run that was interrupted")
+    resume.add_argument("run_dir", type=Path)
+    resume.add_argument("overrides", nargs="*", metavar="key=value", help="rounds, federation, ray")
+    resume.set_defaults(command=_resume)
+    report = commands.add_parser("report", help="write report.html of a run folder again")
+    report.add_argument("run_dir", type=Path)
+    report.set_defaults(command=_report)
+    listing = commands.add_parser("list", help="list experiments and what can be swapped in them")
+    listing.set_defaults(command=_list)
+    return parser
+
+
+def _multirun_first(arguments: Sequence[str]) -> list[str]:
+    """Moves -m to the front: argparse allows no option between positional arguments."""
+    flags = [a for a in arguments if a in ("-m", "--multirun")]
+    rest = [a for a in arguments if a not in flags]
+    return [*rest[:1], *flags[:1], *rest[1:]]
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.multirun:
+        return _sweep(options)
+    config = experiment.load(options.experiment, options.overrides)
+    return _finish(_start(config, options.experiment, None))
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    combinations = experiment.sweep(options.overrides)
+    configs = [experiment.load(options.experiment, combination) for combination in combinations]
+    for config in configs:  # all of them, before the first starts
+        experiment.build(config, options.experiment)
+    parent = RunFolder.create(configs[0]["runs"], f"{configs[0]['name']}-sweep")
+    table: list[dict[str, Any]] = []
+    for number, (config, combination) in enumerate(zip(configs, combinations, strict=True)):
+        print(f"[{number + 1}/{len(configs)}] {' '.join(combination)}", file=sys.stderr)
+        result = _start(config, options.experiment, parent.path / str(number))
+        _summarise(result)
+        last = result.metrics[-1] if result.metrics else {}
+        table.append({"overrides": combination, "run": str(result.run_dir), "last": last})
+        parent.write_json("sweep.json", table)
+    for row in table:
+        print(f"{' '.join(row['overrides'])}  {describe(row['last'])}")
+    print(parent.path)
+    return 0
+
+
+def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
+    parts = experiment.build(config, source)
+    federation = parts.assemble(config)
+    return federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
+
+
+def _resume(options: argparse.Namespace) -> int:
+    folder = RunFolder.existing(options.run_dir)
+    wrong = [o for o in options.overrides if not o.startswith(RESUMABLE)]
+    if wrong:
+        allowed = ", ".join(RESUMABLE)
+        raise Mistakes(str(options.run_dir), [f"{o}: a resumed run takes {allowed}" for o in wrong])
+    config = experiment.with_values(folder.config(), options.overrides, str(options.run_dir))
+    parts = experiment.build(config, str(options.run_dir))
+    folder.write_config(config)
+    federation = parts.assemble(config)
+    progress = for_this_terminal()
+    return _finish(federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress))
+
+
+def _report(options: argparse.Namespace) -> int:
+    print(write_report(RunFolder.existing(options.run_dir).path))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    print("Experiments (fedpriv run NAME):")
+    for name in experiment.names():
+        print(f"  {name:<20} {_first_comment(experiment.find(name))}")
+    for group, choices in experiment.groups().items():
+        print(f"{group}= {', '.join(choices)}")
+    return 0
+
+
+def _finish(result: Result) -> int:
+    _summarise(result)
+    print(result.run_dir)
+    refused_all = bool(result.metrics) and not any(r["accepted"] for r in result.metrics)
+    return 1 if refused_all else 0
+
+
+def _summarise(result: Result) -> None:
+    """Says how the run ended, and everything that went wrong in it."""
+    if result.metrics:
+        last = result.metrics[-1]
+        print(f"after {last['round']} rounds: {describe(last)}")
+    refused = [r["round"] for r in result.metrics if not r["accepted"]]
+    if refused:
+        print(f"refused for want of answers: rounds {', '.join(map(str, refused))}")
+    for failure in result.failures:
+        print(
+            f"round {failure['round']}: client {failure['client']} {failure['kind']} "
+            f"({failure['reason']})"
+        )
+    print(f"report: {result.run_dir / 'report.html'}")
+
+
+def _first_comment(path: Path) -> str:
+    lines = path.read_text("utf-8").splitlines()
+    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""The client's side of a federation: what a client half must offer, and the site that hosts it.
+
+A site is one worker's resident model and data. It serves any client of the federation, one after
+the other, and wipes the slate between two of them: parameters, frozen weights, buffers, gradients
+and every global random number generator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedpriv.data.examples import Examples
+from fedpriv.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
+from fedpriv.parameters import Exchange, Vectors
+from fedpriv.seeds import generator, torch_seed
+
+PARTITION_ID = "partition-id"
+NUM_PARTITIONS = "num-partitions"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a client half has computed; the site sends of it what the strategy asked for.
+
+    Attributes:
+        update: vectors of the same names and lengths as the parameters.
+        metrics: by name; must hold every metric of `Instruction.metrics`.
+    """
+
+    update: Vectors
+    metrics: Mapping[str, float | int]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One client at work: all that a client half may use.
+
+    Attributes:
+        client: its number, from 0.
+        model: holds the global parameters, in training mode, on `device`.
+        examples: the client's own.
+        instruction: the server's.
+        exchange: reads and writes the tensors that travel.
+        parameters: the global vectors, read-only.
+        device: where the model is.
+        seed: of the run.
+    """
+
+    client: int
+    model: nn.Module
+    examples: Examples
+    instruction: Instruction
+    exchange: Exchange
+    parameters: Vectors
+    device: torch.device
+    seed: int
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Returns a generator for one use of randomness, new in each round and attempt."""
+        return generator(
+            self.seed,
+            f"{purpose}, attempt {self.instruction.attempt}",
+            self.instruction.round,
+            self.client,
+        )
+
+
+class Client(Protocol):
+    """A client half: a frozen dataclass of settings, an action and one method.
+
+    Example:
+        A client that reports how far its mean is from a one-parameter model::
+
+            @dataclass(frozen=True)
+            class MeanClient:
+                action: ClassVar[str] = "mean"
+
+                def train(self, visit):
+                    here = visit.examples.column("x").mean()
+                    there = visit.parameters["float"]
+                    return Contribution({"float": here - there}, {"num-examples": 1})
+    """
+
+    @property
+    def action(self) -> str:
+        """The action that this half answers; the strategy must send the same."""
+        ...
+
+    def train(self, visit: Visit) -> Contribution:
+        """Computes one contribution; may leave the model in any state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a worker needs to become a site: built once, in whatever process it runs.
+
+    Attributes:
+        build_model: returns the model; weights it draws itself are drawn from the run's seed.
+        client: the client half.
+        train: every training example of the federation.
+        rows: for each client, its positions in `train`.
+        seed: of the run.
+        threads: torch threads for one client; part of the recipe because it changes bits.
+        device: where clients train.
+    """
+
+    build_model: Callable[[], nn.Module]
+    client: Client
+    train: Examples
+    rows: tuple[np.ndarray, ...]
+    seed: int
+    threads: int = 1
+    device: str = "cpu"
+
+
+def seeded_model(build_model: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Builds the model with the weights that this seed gives, in every process the same."""
+    with isolated_randomness(torch_seed(seed, "model initialisation")):
+        return build_model()
+
+
+@contextmanager
+def isolated_randomness(seed: int) -> Iterator[None]:
+    """Seeds torch's, NumPy's and Python's global generators, and gives them back as they were.
+
+    For code that draws from them whether we like it or not: dropout, weight initialisation.
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFF_FFFF)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+class Site:
+    """A worker's resident model and data, serving one client at a time."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.device = torch.device(recipe.device)
+        self.model = seeded_model(recipe.build_model, recipe.seed).to(self.device)
+        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._kept = [(t, t.detach().clone()) for t in _kept_tensors(self.model)]
+        self._exchanges = {flag: Exchange(self.model, buffers=flag) for flag in (False, True)}
+
+    def serve(self, message: Message, context: Context) -> Message:
+        """Answers one training message on behalf of the client that the context names."""
+        instruction = instruction_of(message)
+        if instruction is None:
+            raise ValueError("the message carries no fedpriv instruction")
+        client = int(context.node_config[PARTITION_ID])
+        parameters = to_vectors(message.content.array_records[PARAMETERS])
+        visit = self._visit(client, instruction, parameters)
+        purpose = f"client globals, attempt {instruction.attempt}"
+        seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
+        with isolated_randomness(seed), torch_threads(self.recipe.threads):
+            contribution = self.recipe.client.train(visit)
+        _check(contribution.update, parameters)
+        content = answer(contribution.update, contribution.metrics, instruction)
+        return Message(content, reply_to=message)
+
+    def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
+        exchange = self._exchanges[instruction.buffers]
+        self._wipe()
+        exchange.write(parameters)
+        return Visit(
+            client=client,
+            model=self.model,
+            examples=self.recipe.train.take(self.recipe.rows[client]),
+            instruction=instruction,
+            exchange=exchange,
+            parameters=parameters,
+            device=self.device,
+            seed=self.recipe.seed,
+        )
+
+    @torch.no_grad()
+    def _wipe(self) -> None:
+        """Restores all that the last client may have touched; the broadcast writes the rest."""
+        self.model.train()
+        for tensor, pristine in self._kept:
+            tensor.requires_grad_(False)
+            tensor.grad = None
+            tensor.copy_(pristine)
+        for parameter in self._trainable:
+            parameter.requires_grad_(True)
+            parameter.grad = None
+
+
+def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
+    """Frozen parameters and all buffers: what a broadcast of the parameters does not overwrite."""
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    return [*frozen, *model.buffers()]
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Runs torch on `count` threads, then as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _check(update: Vectors, parameters: Vectors) -> None:
+    """Refuses an update that the sum could not take, before it can spoil the others'."""
+    got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
+    want = {name: (v.shape, str(v.dtype)) for name, v in parameters.items()}
+    if got != want:
+        raise ValueError(f"the update has vectors {got}, the parameters {want}")
+    for name, vector in update.items():
+        # A sum is finite only if every term is (or two infinities meet, which gives NaN).
+        if vector.dtype.kind == "f" and not np.isfinite(vector.sum()):
+            raise FloatingPointError(f"the {name} update is not finite: training has diverged")
+
+
+def client_app(site: Callable[[], Site], action: str) -> ClientApp:
+    """Returns the Flower app of the client half that answers `train.<action>`.
+
+    Args:
+        site: returns this process's site; called at each message, builds it at the first.
+        action: of the client half.
+    """
+    app = ClientApp()
+
+    @app.train(action)
+    def train(message: Message, context: Context) -> Message:
+        return site().serve(message, context)
+
+    return app

@@ -1,0 +1,78 @@
+"""Encoded examples as columns of NumPy arrays: shared between processes, read in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some rows of a table; the columns are shared, never copied before a batch is asked for.
+
+    Attributes:
+        columns: name → array of shape (rows, …); all of the same length.
+        rows: the rows that these examples are, in order; all of them by default.
+        shared: arrays that belong to no single row but that a column points into (page images,
+            which several windows of one document share): name → (array, pointing column).
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    shared: Mapping[str, tuple[NDArray[Any], str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, NDArray[Any]],
+        shared: Mapping[str, tuple[NDArray[Any], str]] | None = None,
+    ) -> Examples:
+        """Returns all rows of the columns.
+
+        Raises:
+            ValueError: if the columns differ in length, or there are none.
+        """
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"columns must be of one length, got {lengths}")
+        return cls(columns, np.arange(next(iter(lengths.values()))), shared or {})
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, positions: Sequence[int] | NDArray[np.int64]) -> Examples:
+        """Returns the examples at these positions (of this table, not of the columns)."""
+        return Examples(self.columns, self.rows[np.asarray(positions, dtype=np.int64)], self.shared)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Returns one column of these examples, copied."""
+        column: NDArray[Any] = self.columns[name][self.rows]
+        return column
+
+    def batch(self, positions: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
+        """Returns the examples at these positions as tensors, each of shape (positions, …)."""
+        rows = self.rows[positions]
+        arrays = {name: column[rows] for name, column in self.columns.items()}
+        for name, (array, pointer) in self.shared.items():
+            arrays[name] = array[self.columns[pointer][rows]]
+        return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+    def batches(
+        self,
+        size: int,
+        *,
+        shuffle: np.random.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Batch]:
+        """Yields batches of `size` (the last may be smaller), shuffled by the generator if given."""
+        order = np.arange(len(self)) if shuffle is None else shuffle.permutation(len(self))
+        for start in range(0, len(order), size):
+            yield self.batch(order[start : start + size], device)

@@ -1,0 +1,121 @@
+"""Data sets bound to a model and dealt out to clients: documents, or plain arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedpriv.checkpoint import RunFolder
+from fedpriv.client import seeded_model
+from fedpriv.data.document import Document, DocumentSet, DocumentSource
+from fedpriv.data.examples import Examples
+from fedpriv.data.partition import Deal, HoldOut, Partition, table
+from fedpriv.models.base import DocumentModel
+from fedpriv.report.showcase import write_showcase
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Data and model brought together.
+
+    Attributes:
+        build_model: returns a fresh model that fits the data.
+        train: every training example.
+        rows: for each client, its positions in `train`.
+        test: held-out examples; None where nothing is held out.
+        partition: the table of who holds what, for the run folder; None where there is none.
+        showcase: writes files about one held-out page into the run folder, given the final model.
+    """
+
+    build_model: Callable[[], nn.Module]
+    train: Examples
+    rows: tuple[NDArray[np.int64], ...]
+    test: Examples | None = None
+    partition: Mapping[str, Any] | None = None
+    showcase: Callable[[nn.Module, RunFolder], None] | None = None
+
+
+class Data(Protocol):
+    """Knows its examples and whose they are; two kinds are below."""
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Encodes the data for the model and deals it out."""
+        ...
+
+
+@dataclass(frozen=True)
+class DocumentData:
+    """Documents from a reader, some held out, the others dealt out to clients.
+
+    Args:
+        source: reads or makes the documents.
+        partition: deals the training documents out.
+        test: keeps documents back for evaluation.
+    """
+
+    source: DocumentSource
+    partition: Partition
+    test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
+        loaded = self.source.load()
+        train, held = self.test.split(loaded.documents, seed)
+        hands = self.partition.deal([loaded.documents[i] for i in train], seed)
+        deal = tuple(tuple(train[i] for i in hand) for hand in hands)
+        build = functools.partial(build_model, labels=loaded.labels)
+        model = seeded_model(build, seed)
+        if not isinstance(model, DocumentModel):
+            raise TypeError(f"{type(model).__name__} cannot encode documents")
+        rows, examples = _encode(model, loaded.documents, deal)
+        test = [loaded.documents[i] for i in held]
+        return Bound(
+            build_model=build,
+            train=examples,
+            rows=rows,
+            test=model.encode(test) if test else None,
+            partition=self._table(loaded, deal, held),
+            showcase=functools.partial(write_showcase, test[0]) if test else None,
+        )
+
+    def _table(self, loaded: DocumentSet, deal: Deal, held: Iterable[int]) -> dict[str, Any]:
+        skipped = [str(error) for error in loaded.skipped]
+        return table(self.partition, loaded.documents, deal, held) | {"skipped": skipped}
+
+
+def _encode(
+    model: DocumentModel, documents: tuple[Document, ...], deal: Deal
+) -> tuple[tuple[NDArray[np.int64], ...], Examples]:
+    """Encodes all training documents once, client by client; returns each one's rows."""
+    order = [position for hand in deal for position in hand]
+    examples = model.encode([documents[i] for i in order])
+    # A document may give several rows (windows); `document` counts the documents encoded.
+    ends = np.cumsum([len(hand) for hand in deal])
+    owner = np.searchsorted(ends, examples.column("document"), side="right")
+    return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+
+
+@dataclass(frozen=True)
+class ArrayData:
+    """Arrays already in memory, for models that are not of documents.
+
+    Args:
+        train: columns of equal length.
+        rows: for each client, its rows of `train`.
+        test: held-out columns.
+    """
+
+    train: Mapping[str, NDArray[Any]]
+    rows: tuple[NDArray[np.int64], ...]
+    test: Mapping[str, NDArray[Any]] | None = None
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Returns the arrays as they are."""
+        test = Examples.of(self.test) if self.test is not None else None
+        return Bound(build_model, Examples.of(self.train), self.rows, test)

@@ -1,0 +1,131 @@
+"""Setting words in the DejaVu typefaces that come with matplotlib."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+Colour = tuple[int, int, int]
+Pixels = NDArray[np.uint8]
+
+_SMALLEST_SIZE = 4
+
+
+class Face(NamedTuple):
+    """A typeface's file name, without ending, and its size in pixels."""
+
+    name: str
+    size: int
+
+
+class _Glyph(NamedTuple):
+    """A character: its ink (height × width, 255 is full), the ink's place, the way to the next.
+
+    Places are pixels right of the pen and below the baseline.
+    """
+
+    ink: Pixels
+    left: int
+    top: int
+    advance: int
+
+
+class Patch(NamedTuple):
+    """A word on its ground (height × width × 3), cut to the ink; places as for a character."""
+
+    pixels: Pixels
+    left: int
+    top: int
+    advance: int
+
+
+class Setting(NamedTuple):
+    """A string that is set: its words, its width and the width of its blanks, in pixels."""
+
+    words: list[tuple[str, Patch]]
+    width: int
+    blank: int
+
+
+@lru_cache(maxsize=256)
+def _font(face: Face) -> ImageFont.FreeTypeFont:
+    # Imported here because matplotlib takes a quarter of a second, and only drawing needs it.
+    from matplotlib import get_data_path
+
+    path = Path(get_data_path()) / "fonts" / "ttf" / f"{face.name}.ttf"
+    # The basic layout is in every build of Pillow, so that pages are the same everywhere.
+    return ImageFont.truetype(str(path), face.size, layout_engine=ImageFont.Layout.BASIC)
+
+
+@lru_cache(maxsize=8192)
+def _glyph(face: Face, character: str) -> _Glyph:
+    """Draws a character once; words are put together from these, without kerning.
+
+    Setting every word with `ImageDraw.text` would take longer than all else on the page.
+    """
+    font, pen, baseline = _font(face), face.size, 2 * face.size
+    tile = Image.new("L", (4 * face.size, 3 * face.size))
+    ImageDraw.Draw(tile).text((pen, baseline), character, fill=255, font=font, anchor="ls")
+    left, top, right, bottom = tile.getbbox() or (pen, baseline, pen, baseline)
+    ink = np.array(tile, dtype=np.uint8)[top:bottom, left:right]
+    return _Glyph(ink, left - pen, top - baseline, round(font.getlength(character)))
+
+
+@lru_cache(maxsize=4096)
+def text_width(face: Face, text: str) -> int:
+    """Returns how far a text, blanks included, moves the pen."""
+    return sum(_glyph(face, character).advance for character in text)
+
+
+@lru_cache(maxsize=8192)
+def set_word(face: Face, word: str, ink: Colour, paper: Colour) -> Patch:
+    """Sets a word; the cache serves captions and item names, which return on every page."""
+    pen, placed = 0, []
+    for character in word:
+        glyph = _glyph(face, character)
+        placed.append((pen + glyph.left, glyph))
+        pen += glyph.advance
+    left = min(x for x, _ in placed)
+    top = min(glyph.top for _, glyph in placed)
+    right = max(x + glyph.ink.shape[1] for x, glyph in placed)
+    bottom = max(glyph.top + glyph.ink.shape[0] for _, glyph in placed)
+    cover: Pixels = np.zeros((bottom - top, right - left), np.uint8)
+    for x, glyph in placed:
+        height, width = glyph.ink.shape
+        y = glyph.top - top
+        part = cover[y : y + height, x - left : x - left + width]
+        np.maximum(part, glyph.ink, out=part)
+    return Patch(_mixtures(ink, paper)[cover], left, top, pen)
+
+
+def set_string(face: Face, text: str, ink: Colour, paper: Colour, room: int) -> Setting:
+    """Sets a string in the largest size, at most the face's own, in which it has room.
+
+    Args:
+        face: typeface and size.
+        text: words separated by blanks.
+        ink: colour of the text.
+        paper: colour of the ground.
+        room: in pixels.
+    """
+    words = text.split()
+    while True:
+        blank = text_width(face, " ")
+        patches = [set_word(face, word, ink, paper) for word in words]
+        width = sum(patch.advance for patch in patches) + blank * (len(words) - 1)
+        if width <= room or face.size <= _SMALLEST_SIZE:
+            return Setting(list(zip(words, patches, strict=True)), width, blank)
+        face = Face(face.name, face.size - 1)
+
+
+@lru_cache(maxsize=256)
+def _mixtures(ink: Colour, paper: Colour) -> Pixels:
+    """Returns the 256 colours (256 × 3) between paper and ink."""
+    cover = np.arange(256)[:, None] / 255
+    mixed: Pixels = (cover * ink + (1 - cover) * paper).round().astype(np.uint8)
+    return mixed

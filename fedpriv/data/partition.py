@@ -1,0 +1,187 @@
+"""Who holds which documents: held-out pages first, then the rest dealt out to clients.
+
+All of these are functions of (documents, seed) and return positions into the list of documents.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from fedpriv.data.document import Document
+from fedpriv.seeds import generator
+
+Deal = tuple[tuple[int, ...], ...]
+"""For each client, ascending positions into the list of documents."""
+
+
+class Partition(Protocol):
+    """Deals documents out to clients; a frozen dataclass of settings."""
+
+    def deal(self, documents: Sequence[Document], seed: int) -> Deal:
+        """Returns each client's documents: every document exactly once, no client without any.
+
+        Raises:
+            ValueError: if there are too few documents (or providers) for the clients.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ByProvider:
+    """Each client holds whole providers, disjoint from all others' (as in PFL-DocVQA).
+
+    The providers go, largest first, to whoever holds the fewest documents; equal ones in an order
+    drawn from the seed. So the clients' sizes are as equal as the providers' sizes allow.
+    """
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.clients)
+
+    def deal(self, documents: Sequence[Document], seed: int) -> Deal:
+        """Deals out the providers."""
+        groups = by_provider(documents, range(len(documents)))
+        if len(groups) < self.clients:
+            raise ValueError(
+                f"clients={self.clients}, but the documents are of {len(groups)} providers: "
+                "each client needs one of its own"
+            )
+        order = generator(seed, "partition").permutation(len(groups))
+        shuffled = [list(groups.values())[i] for i in order]
+        hands: list[list[int]] = [[] for _ in range(self.clients)]
+        for group in sorted(shuffled, key=len, reverse=True):
+            min(hands, key=len).extend(group)
+        return _sorted(hands)
+
+
+@dataclass(frozen=True)
+class Iid:
+    """Documents shuffled and cut into equal parts, whatever their provider."""
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.clients)
+
+    def deal(self, documents: Sequence[Document], seed: int) -> Deal:
+        """Deals out the documents."""
+        _enough(self.clients, documents)
+        order = generator(seed, "partition").permutation(len(documents))
+        return _sorted([part.tolist() for part in np.array_split(order, self.clients)])
+
+
+@dataclass(frozen=True)
+class DirichletOverProviders:
+    """Each provider's documents are spread over the clients in proportions ~ Dirichlet(alpha).
+
+    Small alpha: nearly all of a provider at one client. Large alpha: nearly iid. A client left
+    with nothing gets one document of the client that has most.
+    """
+
+    clients: int
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.clients)
+        if not self.alpha > 0:
+            raise ValueError(f"alpha={self.alpha}: expected a positive number")
+
+    def deal(self, documents: Sequence[Document], seed: int) -> Deal:
+        """Deals out each provider's documents."""
+        _enough(self.clients, documents)
+        rng = generator(seed, "partition")
+        hands: list[list[int]] = [[] for _ in range(self.clients)]
+        for group in by_provider(documents, range(len(documents))).values():
+            shares = rng.dirichlet(np.full(self.clients, self.alpha))
+            for document in rng.permutation(group):
+                hands[int(rng.choice(self.clients, p=shares))].append(int(document))
+        for hand in hands:
+            if not hand:
+                hand.append(max(hands, key=len).pop())
+        return _sorted(hands)
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Keeps documents back for evaluation.
+
+    Args:
+        by: "document" keeps a fraction of the documents, drawn at random: the providers are seen
+            in training; "provider" keeps whole providers, which are then unseen; "split" keeps
+            the documents of the official split "test".
+        fraction: of the documents or providers; without meaning for "split".
+    """
+
+    by: Literal["document", "provider", "split"] = "document"
+    fraction: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.by not in ("document", "provider", "split"):
+            raise ValueError(f"by={self.by!r}: expected 'document', 'provider' or 'split'")
+        if not 0 <= self.fraction < 1:
+            raise ValueError(f"fraction={self.fraction}: expected a value in [0, 1)")
+
+    def split(self, documents: Sequence[Document], seed: int) -> tuple[list[int], list[int]]:
+        """Returns the positions of the training and of the held-out documents.
+
+        Raises:
+            ValueError: if nothing is left to train on.
+        """
+        held = self._held(documents, generator(seed, "held-out documents"))
+        train = [i for i in range(len(documents)) if i not in held]
+        if not train:
+            raise ValueError(
+                f"holding out by {self.by!r} leaves none of {len(documents)} documents to train on"
+            )
+        return train, sorted(held)
+
+    def _held(self, documents: Sequence[Document], rng: np.random.Generator) -> set[int]:
+        if self.by == "split":
+            return {i for i, document in enumerate(documents) if document.split == "test"}
+        if self.by == "document":
+            size = round(self.fraction * len(documents))
+            return set(rng.choice(len(documents), size, replace=False).tolist())
+        groups = list(by_provider(documents, range(len(documents))).values())
+        chosen = rng.choice(len(groups), round(self.fraction * len(groups)), replace=False)
+        return {i for group in chosen for i in groups[group]}
+
+
+def by_provider(documents: Sequence[Document], positions: Iterable[int]) -> dict[str, list[int]]:
+    """Groups positions by provider, providers in order of first appearance."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for position in positions:
+        groups[documents[position].provider].append(position)
+    return dict(groups)
+
+
+def table(
+    method: object, documents: Sequence[Document], deal: Deal, held: Iterable[int]
+) -> dict[str, Any]:
+    """Returns who holds what, by client and provider, as it is written to partition.json."""
+
+    def ids(positions: Iterable[int]) -> dict[str, list[str]]:
+        groups = by_provider(documents, positions)
+        return {provider: [documents[i].id for i in group] for provider, group in groups.items()}
+
+    clients = {str(client): ids(hand) for client, hand in enumerate(deal)}
+    return {"method": repr(method), "clients": clients, "test": ids(held)}
+
+
+def _at_least_one(clients: int) -> None:
+    if clients < 1:
+        raise ValueError(f"clients={clients}: expected at least 1")
+
+
+def _enough(clients: int, documents: Sequence[Document]) -> None:
+    if len(documents) < clients:
+        raise ValueError(f"clients={clients}, but there are {len(documents)} documents to deal out")
+
+
+def _sorted(hands: Iterable[Iterable[int]]) -> Deal:
+    return tuple(tuple(sorted(hand)) for hand in hands)

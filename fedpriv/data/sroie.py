@@ -1,0 +1,537 @@
+"""SROIE: scanned receipts with company, date, address and total (ICDAR 2019, task 3).
+
+Huang et al., "ICDAR2019 Competition on Scanned Receipt OCR and Information Extraction",
+doi 10.1109/ICDAR.2019.00244. The release gives boxes of text LINES and the four values as strings;
+the words and their labels are made here, by the rules of `Sroie` and `label_words`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedpriv.data.document import (
+    Box,
+    DataError,
+    Document,
+    DocumentSet,
+    Entity,
+    OnError,
+    Word,
+    box_on_page,
+    found_in,
+    image_size,
+    read_all,
+    words_of_line,
+)
+
+LABELS = ("company", "date", "address", "total")
+
+_LAYOUT = "train/ and test/ (or one of them), each with img/, box/ and entities/"
+
+
+@dataclass(frozen=True)
+class Sroie:
+    """Reads SROIE from the folder of its release.
+
+    Layout: ``{train,test}/img/ID.jpg``, ``box/ID.txt`` and ``entities/ID.txt``, with the images in
+    their original size; or with shrunk images, and then beside them ``box_scaled/ID.txt``, a
+    ``manifest.jsonl`` in the root, or both.
+
+    Boxes: ``box/`` holds coordinates of the ORIGINAL image. ``"auto"`` takes it where the manifest
+    says that the image has its original size, or where nothing says that it was shrunk; otherwise
+    ``box_scaled/``, or ``box/`` times the manifest's scale. ``"original"`` and ``"scaled"`` insist.
+    A box that sticks out of the image by more than 1 % is an error, never silently moved: it is
+    the only sign of a shrunk image without manifest and ``box_scaled/`` (3 of our 258 shrunk
+    receipts do not show it, so keep the manifest with shrunk images).
+
+    Words: a line's words share its box in proportion to their characters; a line is one segment.
+
+    Provider: the manifest's `provider` where there is one (misspellings merged); otherwise
+    `provider_name` of the company. All receipts without a company are one provider, "unknown".
+
+    Identifiers: the file's stem; ``split/stem`` where two splits hold the same stem.
+
+    Attributes:
+        root: the folder with train/ and test/, or with one of them.
+        boxes: which coordinates to trust, see above.
+        splits: the folders to read, in this order; those that are not there are left out, unless
+            all are.
+        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
+            manifest or a missing folder raises all the same, since it concerns every receipt.
+    """
+
+    root: str | Path
+    boxes: Literal["auto", "scaled", "original"] = "auto"
+    splits: tuple[str, ...] = ("train", "test")
+    on_error: OnError = "raise"
+
+    def load(self) -> DocumentSet:
+        """Reads every receipt, ordered by split and identifier; decodes no image."""
+        folders = self._folders()
+        manifest = read_manifest(Path(self.root) / "manifest.jsonl")
+        count = Counter(stem for folder in folders for stem in folder.stems)
+        ambiguous = frozenset(stem for stem in count if count[stem] > 1)
+        documents: list[Document] = []
+        skipped: tuple[DataError, ...] = ()
+        for folder in folders:
+            read = _Reader(folder, self.boxes, manifest, ambiguous)
+            paths = (folder.file("img", stem) for stem in folder.stems)
+            good, bad = read_all(read, paths, self.on_error)
+            documents += good
+            skipped += bad
+        return DocumentSet("SROIE", tuple(documents), LABELS, skipped)
+
+    def _folders(self) -> list[_Folder]:
+        root = Path(self.root)
+        splits = [name for name in dict.fromkeys(self.splits) if (root / name).is_dir()]
+        if not splits:
+            asked = " nor ".join(f"{name}/" for name in self.splits) or "split (none was asked for)"
+            why = f"no {asked} here: expected {_LAYOUT}; {found_in(root)}"
+            raise DataError(root, why)
+        return [_Folder.of(root / split) for split in splits]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLine:
+    """One line of a box file: its text without outer white space, its box, its number from 1."""
+
+    text: str
+    box: Box
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """What `manifest.jsonl` says of one receipt; sizes in pixels, scale = size / original size."""
+
+    provider: str = ""
+    size: tuple[float, float] | None = None
+    orig_size: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+
+
+def provider_name(company: str) -> str:
+    """Returns the company in upper case, letters and digits only, without a final "SDN BHD".
+
+    "" (a receipt without company) gives "unknown". Agrees with the manifest's merged providers in
+    252 of 269 receipts; the others are misspellings, merged firms, and one firm written both with
+    "SDN BHD" and with "BHD".
+    """
+    name = "".join(letter for letter in company.upper() if letter.isalnum())
+    return name.removesuffix("SDNBHD") or "unknown"
+
+
+# ------------------------------------------------------------------------------------ the files
+
+
+def decode(data: bytes) -> str:
+    """Decodes a file's bytes as UTF-8, or as Latin-1 where they are not UTF-8.
+
+    One official file holds the single byte 0xa3, a pound sign in Latin-1, which never fails.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def read_lines(path: Path) -> list[BoxLine]:
+    """Reads a box file: ``x1,y1,x2,y2,x3,y3,x4,y4,text`` per line, LF and CRLF mixed.
+
+    Lines that are blank or whose text is blank are left out. The text is the rest of the line,
+    commas and quotes included. The box is the quadrilateral's smallest upright rectangle.
+    """
+    lines: list[BoxLine] = []
+    # Not splitlines: it would also cut at characters that are part of a text, such as U+0085.
+    for number, line in enumerate(decode(_bytes(path)).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            text, box = _parse(line)
+        except ValueError as error:
+            raise DataError(path, str(error), number) from error
+        if text:
+            lines.append(BoxLine(text, box, number))
+    return lines
+
+
+def _parse(line: str) -> tuple[str, Box]:
+    *corners, text = fields = line.split(",", 8)
+    if len(fields) != 9:
+        raise ValueError(f"expected x1,y1,x2,y2,x3,y3,x4,y4,text; found {len(fields)} fields of 9")
+    try:
+        xs, ys = [float(x) for x in corners[0::2]], [float(y) for y in corners[1::2]]
+    except ValueError:
+        raise ValueError(f"expected 8 coordinates, found {','.join(corners)!r}") from None
+    if not all(map(math.isfinite, xs + ys)):
+        raise ValueError(f"expected 8 finite coordinates, found {','.join(corners)!r}")
+    return text.strip(), (min(xs), min(ys), max(xs), max(ys))
+
+
+def read_entities(path: Path) -> dict[str, str]:
+    """Reads a key file: JSON with the texts of `LABELS`; a missing key or null is an empty text."""
+    try:
+        values = json.loads(decode(_bytes(path)))
+    except json.JSONDecodeError as error:
+        raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
+    if not isinstance(values, dict):
+        raise DataError(path, f"expected a JSON object, found {type(values).__name__}")
+    for label in LABELS:
+        if not isinstance(values.get(label, ""), str | None):
+            raise DataError(path, f"expected a text for {label!r}, found {values[label]!r}")
+    return {label: (values.get(label) or "").strip() for label in LABELS}
+
+
+def read_manifest(path: Path) -> dict[tuple[str, str], ManifestRow]:
+    """Reads `manifest.jsonl` into rows by (split, file stem); an absent file gives no rows."""
+    if not path.is_file():
+        return {}
+    rows: dict[tuple[str, str], ManifestRow] = {}
+    for number, line in enumerate(decode(_bytes(path)).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            rows[row["split"], row["id"]] = ManifestRow(
+                str(row.get("provider") or ""), *(_pair(row, key) for key in _PAIRS)
+            )
+        except json.JSONDecodeError as error:
+            raise DataError(path, f"not JSON: {error.msg}", number) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = f"expected an object with id and split, numbers in pairs: {error!r}"
+            raise DataError(path, why, number) from error
+    return rows
+
+
+_PAIRS = ("size", "orig_size", "scale")
+
+
+def _pair(row: Mapping[str, Any], key: str) -> tuple[float, float] | None:
+    if row.get(key) is None:
+        return None
+    first, second = (float(value) for value in row[key])
+    if not (0 < first < math.inf and 0 < second < math.inf):
+        raise ValueError(f"{key}={row[key]!r} is not two positive numbers")
+    return first, second
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from error
+
+
+# ---------------------------------------------------------------------------------- one receipt
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A split's folder and what lies in its subfolders: file stem to path."""
+
+    path: Path
+    files: Mapping[str, Mapping[str, Path]]
+
+    @classmethod
+    def of(cls, path: Path) -> _Folder:
+        files = {name: _listing(path / name, ends) for name, ends in _SUFFIXES.items()}
+        for names in (("img",), ("box", "box_scaled"), ("entities",)):
+            if not any((path / name).is_dir() for name in names):
+                raise DataError(path / names[0], f"missing: expected {_LAYOUT}; {found_in(path)}")
+        if not any(files.values()):
+            raise DataError(path, f"no receipts: expected {_LAYOUT}, with files in them")
+        return cls(path, files)
+
+    @property
+    def stems(self) -> list[str]:
+        return sorted(set().union(*self.files.values()))
+
+    def file(self, name: str, stem: str) -> Path:
+        return self.files[name].get(stem, self.path / name / f"{stem}{_SUFFIXES[name][0]}")
+
+    def has(self, name: str, stem: str) -> bool:
+        return stem in self.files[name]
+
+
+_SUFFIXES = {
+    "img": (".jpg", ".jpeg", ".png"),
+    "box": (".txt",),
+    "box_scaled": (".txt",),
+    "entities": (".txt",),
+}
+
+
+def _listing(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    if not folder.is_dir():
+        return {}
+    # A name that begins with a dot belongs to the file system (".DS_Store", "._X.jpg").
+    paths = (p for p in sorted(folder.iterdir()) if not p.name.startswith("."))
+    return {path.stem: path for path in paths if path.suffix.lower() in suffixes}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the receipt of one image path of a split's folder."""
+
+    folder: _Folder
+    boxes: Literal["auto", "scaled", "original"]
+    manifest: Mapping[tuple[str, str], ManifestRow]
+    ambiguous: frozenset[str]
+
+    def __call__(self, path: Path) -> Document:
+        stem, split = path.stem, self.folder.path.name
+        self._check_partners(stem)
+        size = image_size(path)
+        row = self.manifest.get((split, stem), ManifestRow())
+        values = read_entities(self.folder.file("entities", stem))
+        words: list[Word] = []
+        for segment, (text, box) in enumerate(self._lines(stem, size, row)):
+            words += words_of_line(text, box, segment)
+        return Document(
+            id=f"{split}/{stem}" if stem in self.ambiguous else stem,
+            provider=row.provider or provider_name(values["company"]),
+            page=path,
+            size=size,
+            words=tuple(words),
+            entities=label_words(words, values),
+            split=split,
+        )
+
+    def _check_partners(self, stem: str) -> None:
+        folder = self.folder
+        if not (folder.has("box", stem) or folder.has("box_scaled", stem)):
+            name = "box_scaled" if self.boxes == "scaled" else "box"
+            raise DataError(folder.file(name, stem), f"missing: {stem} has no box file")
+        for name, what in (("img", "image"), ("entities", "key file")):
+            if not folder.has(name, stem):
+                raise DataError(folder.file(name, stem), f"missing: {stem} has no {what}")
+
+    def _lines(
+        self, stem: str, size: tuple[int, int], row: ManifestRow
+    ) -> Iterator[tuple[str, Box]]:
+        path, (across, down) = self._source(stem, size, row)
+        for line in read_lines(path):
+            x0, y0, x1, y1 = line.box
+            try:
+                box = box_on_page((x0 * across, y0 * down, x1 * across, y1 * down), size)
+            except ValueError as error:
+                why = (
+                    f"the box does not fit the image {stem} of {size[0]} × {size[1]} pixels: "
+                    f"{error}. If the image was shrunk, put box_scaled/{stem}.txt or the scale in "
+                    f"manifest.jsonl beside it, or the image in its original size; "
+                    f"boxes={self.boxes!r} was given"
+                )
+                raise DataError(path, why, line.number) from error
+            yield line.text, box
+
+    def _source(
+        self, stem: str, size: tuple[int, int], row: ManifestRow
+    ) -> tuple[Path, tuple[float, float]]:
+        """Returns the box file to read and the factors from its pixels to those of the image."""
+        box, scaled = self.folder.file("box", stem), self.folder.file("box_scaled", stem)
+        has_box, has_scaled = self.folder.has("box", stem), self.folder.has("box_scaled", stem)
+        if self.boxes == "original" or (self.boxes == "auto" and row.orig_size == size != row.size):
+            if not has_box:
+                raise DataError(box, f"missing: {stem} has boxes in box_scaled/ only")
+            return box, (1.0, 1.0)
+        # Boxes for a shrunk image of a third size serve nobody: then the scale is worked out.
+        if has_scaled and (not has_box or row.size in (None, size)):
+            return scaled, (1.0, 1.0)
+        factors = _scale(row, size, self.folder.file("img", stem))
+        if factors is None and self.boxes == "scaled":
+            why = f"missing, and manifest.jsonl gives no scale for {stem}: boxes='scaled' needs one"
+            raise DataError(scaled, why)
+        return box, factors or (1.0, 1.0)
+
+
+def _scale(row: ManifestRow, size: tuple[int, int], path: Path) -> tuple[float, float] | None:
+    """Returns the factors from the original image's pixels to those of one of `size`."""
+    if row.orig_size is None:
+        return row.scale
+    across, down = size[0] / row.orig_size[0], size[1] / row.orig_size[1]
+    # Rounding to whole pixels moves the two factors apart by less than this.
+    if abs(across * row.orig_size[1] / size[1] - 1) > 0.02:
+        why = (
+            f"the image has {size[0]} × {size[1]} pixels, which is no shrunk form of the "
+            f"manifest's orig_size {row.orig_size[0]:g} × {row.orig_size[1]:g}"
+        )
+        raise DataError(path, why)
+    return across, down
+
+
+# ---------------------------------------------------------------------------------- the labels
+
+
+def label_words(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Entity, ...]:
+    """Finds the words that spell the values of `LABELS`; a value that is not found has no entity.
+
+    Texts are compared by letters and digits only, whatever their case. The order of priority is
+    company, date, total, address: a word belongs to the first that claims it.
+
+    - company: the first run of words, within a line or over consecutive lines, that spells the
+      value; otherwise the first run that contains it between word boundaries, such as
+      "SDN.BHD.(12345-X)" for "SDN BHD".
+    - date: the same on its groups of digits and of letters, so that 1/12/2017 is not 11/2/2017;
+      the word that contains it ("DATE:25/12/2018") counts where no run is equal; last, a run
+      equal by letters and digits ("25122018").
+    - total: the words that hold the same amount, decimal point and sign included, currency and
+      thousands' commas not. Of several, the last one that stands in the same row of print as a
+      line that says TOTAL (SUBTOTAL does not count); otherwise the one that follows such a line
+      most closely; otherwise the last. A currency of the value in the word before is included.
+    - address: the run of consecutive whole lines whose texts occur in the value in this order
+      and cover most of it, if that is more than half of its characters.
+
+    Found on the 269 receipts of our pack: company 262, date 267, total 269, address 261 (249 of
+    them to the last character). The rest are values that the receipt's text does not spell.
+    """
+    taken: set[int] = set()
+    found: dict[str, Entity] = {}
+    for label in ("company", "date", "total", "address"):
+        run = _FINDERS[label](words, values.get(label, ""), taken)
+        if run is not None:
+            taken.update(run)
+            found[label] = Entity(label, tuple(run))
+    return tuple(found[label] for label in LABELS if label in found)
+
+
+def _letters(text: str) -> list[str]:
+    return [letter for letter in text.casefold() if letter.isalnum()]
+
+
+def _groups(text: str) -> list[str]:
+    return re.findall(r"\d+|[^\W\d_]+", text.casefold())
+
+
+def _amounts(text: str) -> list[str]:
+    """Returns the amounts in a text as digits with a decimal point: "RM1,234.50" is "1234.50"."""
+    return [_amount(token) for token in re.findall(r"(?:(?<!\d)-)?\d(?:[\d.,]*\d)?", text)]
+
+
+def _amount(token: str) -> str:
+    whole, comma, cents = token.rpartition(",")
+    if comma and len(cents) == 2:
+        return f"{whole.replace('.', '').replace(',', '')}.{cents}"
+    return token.replace(",", "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of words that holds a value; `whole` if it holds nothing else."""
+
+    words: range
+    whole: bool
+
+
+def _runs(
+    words: Sequence[Word], cut: Callable[[str], list[str]], value: str, taken: set[int]
+) -> list[_Run]:
+    """Returns the runs of free words in whose pieces the value's pieces occur, in page order."""
+    wanted = cut(value)
+    pieces = [(piece, place) for place, word in enumerate(words) for piece in cut(word.text)]
+    texts, places = [piece for piece, _ in pieces], [-1, *(place for _, place in pieces), -1]
+    runs: list[_Run] = []
+    for start in range(len(texts) - len(wanted) + 1) if wanted else ():
+        end = start + len(wanted)
+        if texts[start] == wanted[0] and texts[start:end] == wanted:
+            run = range(places[start + 1], places[end] + 1)
+            whole = places[start] != run[0] and places[end + 1] != run[-1]
+            if taken.isdisjoint(run):
+                runs.append(_Run(run, whole))
+    return runs
+
+
+def _find_company(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
+    exact = (run.words for run in _runs(words, _letters, value, taken) if run.whole)
+    inside = (run.words for run in _runs(words, _groups, value, taken))
+    return next(itertools.chain(exact, inside), None)
+
+
+def _find_date(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
+    runs = _runs(words, _groups, value, taken)
+    exact = (run.words for run in runs if run.whole)
+    inside = (run.words for run in runs)
+    plain = (run.words for run in _runs(words, _letters, value, taken) if run.whole)
+    return next(itertools.chain(exact, inside, plain), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A text line: its words, their letters and digits, top and bottom in pixels."""
+
+    words: range
+    text: str
+    top: float
+    bottom: float
+
+
+def _lines_of(words: Sequence[Word]) -> list[_Line]:
+    lines: list[_Line] = []
+    start = 0
+    for _, group in itertools.groupby(words, key=lambda word: word.segment):
+        line = list(group)
+        text = "".join(itertools.chain.from_iterable(_letters(word.text) for word in line))
+        run = range(start, start + len(line))
+        lines.append(_Line(run, text, line[0].box[1], line[0].box[3]))
+        start = run.stop
+    return lines
+
+
+def _find_total(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
+    runs = [run.words for run in _runs(words, _amounts, value, taken)]
+    if not runs:
+        return None
+    lines = _lines_of(words)
+    line_of = [number for number, line in enumerate(lines) for _ in line.words]
+    says = [n for n, line in enumerate(lines) if "total" in line.text.replace("subtotal", "")]
+
+    def rank(run: range) -> tuple[int, int, int]:
+        middle = (words[run[0]].box[1] + words[run[0]].box[3]) / 2
+        if any(lines[n].top < middle < lines[n].bottom for n in says):
+            return 0, 0, -run[0]
+        behind = [line_of[run[0]] - n for n in says if n < line_of[run[0]]]
+        return (1, min(behind), run[0]) if behind else (2, 0, -run[0])
+
+    best = min(runs, key=rank)
+    before = best[0] - 1
+    currency = _letters(re.split(r"[-\d]", value)[0])
+    if (
+        currency
+        and before >= 0
+        and before not in taken
+        and _letters(words[before].text) == currency
+    ):
+        return range(before, best.stop)
+    return best
+
+
+def _find_address(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
+    lines = _lines_of(words)
+    wanted = "".join(_letters(value))
+    best, best_cover = None, len(wanted) // 2
+    for first, line in enumerate(lines):
+        place = cover = 0
+        for last in range(first, len(lines) if line.text else first):
+            text = lines[last].text
+            found = wanted.find(text, place)
+            if found < 0 or not taken.isdisjoint(lines[last].words):
+                break
+            place, cover = found + len(text), cover + len(text)
+            if cover > best_cover:
+                best, best_cover = range(line.words[0], lines[last].words.stop), cover
+    return best
+
+
+_FINDERS: dict[str, Callable[[Sequence[Word], str, set[int]], range | None]] = {
+    "company": _find_company,
+    "date": _find_date,
+    "total": _find_total,
+    "address": _find_address,
+}

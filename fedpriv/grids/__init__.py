@@ -1,0 +1,1 @@
+"""Where clients run: every grid stands behind Flower's public `Grid` ABC."""

@@ -1,0 +1,110 @@
+"""What our own grids share: a fixed list of clients, numbered from 0, behind Flower's `Grid`."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedpriv.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_message_id
+from fedpriv.grids.serving import Failure
+
+
+class ClientGrid(Grid):
+    """A grid over `clients` simulated clients.
+
+    Node ids follow the client numbers, so `get_node_ids()` lists the clients in order, in every
+    process and every run. Replies stream: `send_and_receive` yields them as they come to be
+    needed, in the order of the messages, and holds none back.
+
+    Args:
+        clients: how many clients there are.
+        chunk_size: how many consecutive clients of a cohort are summed before the sum of the
+            chunks. It decides the order of additions, hence the bits; the number of workers does
+            not.
+    """
+
+    def __init__(self, clients: int, chunk_size: int) -> None:
+        if clients < 1 or chunk_size < 1:
+            raise ValueError(f"{clients=} and {chunk_size=} must be at least 1")
+        self.clients = clients
+        self.chunk_size = chunk_size
+        self._run = enter_run(run_id=1)
+        self._ids = itertools.count(1)
+        self._failures: list[Failure] = []
+        self._pushed: dict[str, Message] = {}
+
+    def client_of(self, node_id: int) -> int:
+        """Returns the client's number."""
+        client = node_id - SERVER_NODE_ID - 1
+        if not 0 <= client < self.clients:
+            raise ValueError(f"node id {node_id} is none of the {self.clients} clients'")
+        return client
+
+    def take_failures(self) -> list[Failure]:
+        """Returns what failed since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def close(self) -> None:  # noqa: B027 - nothing to release in most grids
+        """Releases the workers."""
+
+    # Flower's interface
+
+    def set_run(self, run: Run) -> None:
+        """Sets the run, as Flower's engines do."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that this grid belongs to."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Returns a message from the server to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return range(SERVER_NODE_ID + 1, SERVER_NODE_ID + 1 + self.clients)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Keeps the messages until they are pulled; returns their ids."""
+        stamped = list(self._stamped(messages))
+        self._pushed |= {message.metadata.message_id: message for message in stamped}
+        return [message.metadata.message_id for message in stamped]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Serves the messages of these ids; returns their replies."""
+        return list(self._deliver([self._pushed.pop(id_) for id_ in message_ids], None))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Yields the replies in the order of the messages.
+
+        Args:
+            messages: to the clients of one round.
+            timeout: seconds for all of them together; who has not answered by then is missing.
+                A client that is never heard of yields nothing.
+        """
+        yield from self._deliver(list(self._stamped(messages)), timeout)
+
+    @abstractmethod
+    def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """Serves stamped messages."""
+
+    def _stamped(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in messages:
+            set_message_id(message, f"message-{next(self._ids)}")
+            yield message

@@ -1,0 +1,48 @@
+"""Clients in this process, one after the other: for tests, for debugging, for one GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+
+from fedpriv.grids.base import ClientGrid
+from fedpriv.grids.serving import Chunk, Failure, context_of, round_of, serve
+from fedpriv.messages import chunks
+
+
+class InlineGrid(ClientGrid):
+    """Serves every message in the calling thread.
+
+    A client that raises costs itself that round. One that hangs or ends the process takes the run
+    along: only a worker of its own (`RayGrid`) protects from that.
+    """
+
+    def __init__(self, app: ClientApp, clients: int, chunk_size: int) -> None:
+        super().__init__(clients, chunk_size)
+        self._app = app
+
+    def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for batch in chunks(messages, self.chunk_size):
+            chunk = Chunk(batch[0])
+            for message in batch:
+                if deadline is not None and time.monotonic() > deadline:
+                    self._miss(message)
+                    continue
+                self._serve_into(chunk, message)
+            yield from chunk.replies()
+
+    def _serve_into(self, chunk: Chunk, message: Message) -> None:
+        node_id = message.metadata.dst_node_id
+        client = self.client_of(node_id)
+        reply, failure = serve(self._app, message, context_of(client, node_id, self.clients))
+        if failure:
+            self._failures.append(failure)
+        chunk.add(client, reply)
+
+    def _miss(self, message: Message) -> None:
+        client = self.client_of(message.metadata.dst_node_id)
+        self._failures.append(Failure(round_of(message), client, "missing", "RoundTimeout"))

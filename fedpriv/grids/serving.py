@@ -1,0 +1,106 @@
+"""Serving clients, the same in every grid: one message to one client, one chunk to one worker."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedpriv.client import NUM_PARTITIONS, PARTITION_ID
+from fedpriv.messages import RunningSum, add_reply, instruction_of, sum_record
+
+CLIENT_FAILED = 2
+"""Flower's own code for a client app that raised."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What became of a client that did not answer: for the person who runs the simulation.
+
+    The server is told `reason` only, which names no data: a traceback can quote a document.
+
+    Attributes:
+        round: of the message.
+        client: its number.
+        kind: "failed" (raised, or took its worker down) or "missing" (no answer in time).
+        reason: the kind of error.
+        traceback: where it happened, with the text of the error.
+    """
+
+    round: int
+    client: int
+    kind: Literal["failed", "missing"]
+    reason: str
+    traceback: str = ""
+
+    def to_json(self) -> dict[str, str | int]:
+        """Returns the failure as a JSON object."""
+        return asdict(self)
+
+
+def context_of(client: int, node_id: int, clients: int) -> Context:
+    """Returns a client's Flower context: fresh for each message, so clients keep no state."""
+    return Context(
+        run_id=1,
+        node_id=node_id,
+        node_config={PARTITION_ID: client, NUM_PARTITIONS: clients},
+        state=RecordDict(),
+        run_config={},
+    )
+
+
+def round_of(message: Message) -> int:
+    """Returns the round of a message, 0 where it names none (a stock Flower strategy)."""
+    instruction = instruction_of(message)
+    return instruction.round if instruction else 0
+
+
+def serve(app: ClientApp, message: Message, context: Context) -> tuple[Message, Failure | None]:
+    """Lets one client answer; what it raises becomes an error reply and a `Failure`."""
+    try:
+        return app(message, context), None
+    except (Exception, SystemExit) as error:
+        client = int(context.node_config[PARTITION_ID])
+        where = traceback.format_exc()
+        failure = Failure(round_of(message), client, "failed", type(error).__name__, where)
+        return error_reply(message, failure), failure
+
+
+def error_reply(message: Message, failure: Failure) -> Message:
+    """Returns the error message that the server gets instead of an answer."""
+    return Message(Error(code=CLIENT_FAILED, reason=failure.reason), reply_to=message)
+
+
+class Chunk:
+    """Collects the replies of one chunk of clients in the form that the strategy asked for.
+
+    Args:
+        sent: any message of the chunk; its instruction says whether single updates are wanted or
+            only their sum.
+    """
+
+    def __init__(self, sent: Message) -> None:
+        instruction = instruction_of(sent)
+        self._weight = instruction.weight if instruction else ""
+        self._sum = RunningSum() if instruction and instruction.summed else None
+        self._first: Message | None = None
+        self._single: list[Message] = []
+
+    def add(self, client: int, reply: Message) -> None:
+        """Adds a reply; the calls must come in the order of the cohort."""
+        if reply.has_error() or self._sum is None:
+            self._single.append(reply)
+            return
+        add_reply(self._sum, client, reply, self._weight)
+        self._first = self._first or reply
+
+    def replies(self) -> list[Message]:
+        """Returns the sum of those who answered (if anybody did), then all that travels singly."""
+        if self._sum is None or self._first is None:
+            return self._single
+        # The sum stands in for the first reply that went into it.
+        total = Message(sum_record(self._sum), metadata=self._first.metadata)
+        return [total, *self._single]

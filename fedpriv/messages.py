@@ -1,0 +1,205 @@
+"""What travels between server and clients: tensors ↔ Flower records, the keys, the sums.
+
+Down: the global vectors and an `Instruction`. Up: an update and the metrics that the instruction
+asked for, and nothing else. A strategy that needs only the sum of the updates says so
+(`Instruction.summed`); the grid then answers with sums of chunks instead of single updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedpriv.grids._flwr import VectorArray
+from fedpriv.parameters import Vectors
+
+PARAMETERS = "parameters"
+INSTRUCTION = "instruction"
+UPDATE = "update"
+METRICS = "metrics"
+
+CLIENT = "client"
+NUM_EXAMPLES = "num-examples"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What the server asks of a client in one message.
+
+    Attributes:
+        round: from 1.
+        attempt: from 0; above 0 the round is repeated because too few clients answered.
+        summed: the strategy needs Σ updates only, not each of them.
+        weight: the metric that weights an update in the sum; empty for equal weights.
+        buffers: the model's buffers travel with the parameters, both ways.
+        metrics: the numbers that the client may send beside the update.
+        settings: what this strategy and its client half have agreed on.
+    """
+
+    round: int
+    attempt: int = 0
+    summed: bool = True
+    weight: str = ""
+    buffers: bool = False
+    metrics: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_record(self) -> ConfigRecord:
+        """Returns the instruction as a Flower record."""
+        fixed = {name: getattr(self, name) for name in _FIXED}
+        extra = {f"{_OWN}{key}": value for key, value in self.settings.items()}
+        return ConfigRecord({**fixed, "metrics": list(self.metrics), **extra})
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord) -> Instruction:
+        """Reads the instruction that `to_record` wrote."""
+        values: dict[str, Any] = dict(record)
+        settings = {k.removeprefix(_OWN): v for k, v in values.items() if k.startswith(_OWN)}
+        fixed = {name: values[name] for name in _FIXED}
+        return cls(**fixed, metrics=tuple(values["metrics"]), settings=settings)
+
+
+_FIXED = ("round", "attempt", "summed", "weight", "buffers")
+_OWN = "own-"
+
+
+def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Returns a record over the same memory; dtype, shape (0-d, empty) and bits are kept."""
+    return ArrayRecord({name: VectorArray(vector) for name, vector in vectors.items()})
+
+
+def to_vectors(record: ArrayRecord) -> Vectors:
+    """Returns the arrays of a record; those that `to_array_record` made are not copied."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def instruct(parameters: ArrayRecord, instruction: Instruction) -> RecordDict:
+    """Returns the content of a message to a client."""
+    return RecordDict({PARAMETERS: parameters, INSTRUCTION: instruction.to_record()})
+
+
+def instruction_of(message: Message) -> Instruction | None:
+    """Returns the instruction in a message, or None if it carries none (a stock Flower strategy)."""
+    record = message.content.get(INSTRUCTION)
+    return Instruction.from_record(record) if isinstance(record, ConfigRecord) else None
+
+
+def answer(
+    update: Vectors, metrics: Mapping[str, float | int], instruction: Instruction
+) -> RecordDict:
+    """Returns the content of a client's reply: the update and the metrics asked for, no more.
+
+    Raises:
+        ValueError: if the client has not computed a metric that the strategy asks for.
+    """
+    missing = [name for name in instruction.metrics if name not in metrics]
+    if missing:
+        raise ValueError(f"the strategy asks for {missing}, the client computed {sorted(metrics)}")
+    asked = {name: metrics[name] for name in instruction.metrics}
+    return RecordDict({UPDATE: to_array_record(update), METRICS: MetricRecord(asked)})
+
+
+class RunningSum:
+    """Σ weight · update, added in the order of the calls, in memory that does not grow.
+
+    Multiplication and addition are two roundings: a fused multiply-add would give other bits
+    where a vector is cut differently (another thread count, another instruction set). Integers,
+    and the ring elements of secure aggregation, add exactly and wrap around at their width.
+    """
+
+    def __init__(self) -> None:
+        self.clients: list[int] = []
+        self.metrics: dict[str, list[float | int]] = {}
+        self.vectors: Vectors = {}
+        self._scratch: Vectors = {}
+
+    def add(self, update: Vectors, weight: float | int = 1) -> None:
+        """Adds one update. With weight 1 no product is formed."""
+        for name, vector in update.items():
+            if weight != 1:
+                vector = self._weighted(name, vector, weight)
+            if name in self.vectors:
+                np.add(self.vectors[name], vector, out=self.vectors[name])
+            else:
+                self.vectors[name] = vector.copy()
+
+    def note(self, clients: Iterable[int], metrics: Mapping[str, Iterable[float | int]]) -> None:
+        """Notes who is in the sum, and each one's metrics."""
+        self.clients.extend(clients)
+        for name, values in metrics.items():
+            self.metrics.setdefault(name, []).extend(values)
+
+    def _weighted(self, name: str, vector: NDArray[Any], weight: float | int) -> NDArray[Any]:
+        if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
+            raise ValueError(f"{name}: integers cannot be weighted by {weight!r}")
+        scratch = self._scratch.setdefault(name, np.empty_like(vector))
+        return np.multiply(vector, vector.dtype.type(weight), out=scratch)
+
+
+def sum_chunk(replies: Sequence[tuple[int, Message]], weight: str) -> RecordDict:
+    """Returns the content of the reply that stands for a chunk of clients.
+
+    Args:
+        replies: client number and reply, in the order of the cohort, errors left out.
+        weight: as `Instruction.weight`.
+    """
+    total = RunningSum()
+    for client, reply in replies:
+        add_reply(total, client, reply, weight)
+    return sum_record(total)
+
+
+def add_reply(total: RunningSum, client: int, reply: Message, weight: str) -> None:
+    """Adds one client's reply to a running sum."""
+    metrics = dict(reply.content.metric_records[METRICS])
+    factor = metrics[weight] if weight else 1
+    if isinstance(factor, list):
+        raise ValueError(f"the weight {weight!r} must be one number a client, got {factor}")
+    total.add(to_vectors(reply.content.array_records[UPDATE]), factor)
+    total.note([client], {name: _as_list(value) for name, value in metrics.items()})
+
+
+def sum_record(total: RunningSum) -> RecordDict:
+    """Returns a running sum as the content of a reply."""
+    metrics: dict[str, Any] = {CLIENT: total.clients, **total.metrics}
+    return RecordDict({UPDATE: to_array_record(total.vectors), METRICS: MetricRecord(metrics)})
+
+
+def sum_of(replies: Iterable[Message]) -> RunningSum:
+    """Adds up the chunk sums of a round as they arrive; what failed is left out."""
+    total = RunningSum()
+    for reply in replies:
+        if reply.has_error():
+            continue
+        metrics = {name: _as_list(v) for name, v in reply.content.metric_records[METRICS].items()}
+        total.add(to_vectors(reply.content.array_records[UPDATE]))
+        total.note([int(client) for client in metrics.pop(CLIENT)], metrics)
+    return total
+
+
+def answered_by(reply: Message) -> int:
+    """Returns how many clients stand behind a reply."""
+    if reply.has_error():
+        return 0
+    metrics = reply.content.metric_records.get(METRICS)
+    clients = metrics.get(CLIENT) if metrics is not None else None
+    return len(clients) if isinstance(clients, list) else 1
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Cuts the items into runs of `size`; the last may be shorter."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def _as_list(value: Any) -> list[float | int]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,1 @@
+"""Document models, each behind the protocol of `fedpriv.models.base`."""

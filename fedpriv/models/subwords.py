@@ -1,0 +1,118 @@
+"""Words to sub-word tokens, and token sequences to windows: one way for all OCR-based models.
+
+Each word is tokenised on its own, its box is repeated for its tokens, and only its first token
+carries a label (002 §4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.normalizers import Lowercase
+from transformers import AutoTokenizer
+
+SHIPPED = Path(__file__).with_name("tokenizer.json")
+"""A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
+
+CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A tokenizer and the three special tokens that a sequence needs.
+
+    Attributes:
+        tokenizer: of the tokenizers library.
+        cls: id that opens a sequence.
+        sep: id that closes it.
+        pad: id that fills it up.
+        lowercase: lower-case words first (002 lower-cases all text).
+    """
+
+    tokenizer: Tokenizer
+    cls: int
+    sep: int
+    pad: int
+    lowercase: bool = True
+
+    @classmethod
+    def shipped(cls) -> Subwords:
+        """Returns the tokenizer that comes with fedpriv."""
+        return _shipped()
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> Subwords:
+        """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
+        loaded = AutoTokenizer.from_pretrained(str(folder))
+        cls_id, sep_id, pad_id = loaded.cls_token_id, loaded.sep_token_id, loaded.pad_token_id
+        return cls(loaded.backend_tokenizer, cls_id, sep_id, pad_id)
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        size: int = self.tokenizer.get_vocab_size()
+        return size
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of each word, at least one for each."""
+        # The leading space marks the beginning of a word in byte-level vocabularies.
+        texts = [f" {word.lower() if self.lowercase else word}" for word in words]
+        encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.ids or [self.sep] for encoding in encoded]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of tokens short enough for the model; `words` and `first` say where they come from.
+
+    Attributes:
+        ids: token ids, without special tokens.
+        words: for each token, the index of its word.
+        first: for each token, whether it is the first of its word.
+    """
+
+    ids: list[int]
+    words: list[int]
+    first: list[bool]
+
+
+def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
+    """Cuts a document's tokens into windows of at most `length`, at least one, none overlapping."""
+    ids, words, first = [], [], []
+    for word, tokens in enumerate(pieces):
+        ids += tokens
+        words += [word] * len(tokens)
+        first += [True] + [False] * (len(tokens) - 1)
+    return [
+        Window(ids[i : i + length], words[i : i + length], first[i : i + length])
+        for i in range(0, max(len(ids), 1), length)
+    ]
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """Trains a byte-level BPE with numbers cut into single digits; the same texts give the same."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel()]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[CLS, PAD, SEP, UNKNOWN, MASK],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Subwords:
+    tokenizer = Tokenizer.from_file(str(SHIPPED))
+    special = [tokenizer.token_to_id(token) for token in (CLS, SEP, PAD)]
+    return Subwords(tokenizer, *special)

@@ -1,0 +1,140 @@
+"""Which tensors of a model travel, as flat vectors: one of floats, one of integers.
+
+Parameters are exchanged by `named_parameters`, not by `state_dict`: tied weights travel once,
+frozen ones not at all. A flat vector is one copy in shared memory instead of one per tensor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Vectors = dict[str, NDArray[Any]]
+"""``{"float": float32 or float64 of shape (d,), "integer": int64 of shape (e,)}``; ``integer`` is
+left out where no integer tensor travels."""
+
+
+class Exchange:
+    """The tensors of one model that travel between server and client.
+
+    Trainable parameters always travel. Buffers (BatchNorm's running mean, its int64 counter)
+    hold data of the client and travel only where the strategy asks for them; integers stay
+    integers, in a vector of their own.
+
+    Args:
+        model: the model to read from and write to.
+        buffers: whether the persistent buffers travel too.
+
+    Raises:
+        ValueError: if nothing of the model is trainable, or a tensor is of a kind that cannot
+            travel (complex, quantised).
+    """
+
+    def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:
+        tensors = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not tensors:
+            raise ValueError(f"{type(model).__name__} has no trainable parameter to exchange")
+        if buffers:
+            kept = model.state_dict().keys()
+            tensors |= {name: b for name, b in model.named_buffers() if name in kept}
+        self._tensors = {
+            "float": {n: t for n, t in tensors.items() if t.is_floating_point()},
+            "integer": {n: t for n, t in tensors.items() if _is_integer(t)},
+        }
+        for name, tensor in tensors.items():
+            if not (tensor.is_floating_point() or _is_integer(tensor)):
+                raise ValueError(f"{name}: a tensor of {tensor.dtype} cannot travel")
+        wide = any(t.dtype == torch.float64 for t in self._tensors["float"].values())
+        self._wire = {"float": torch.float64 if wide else torch.float32, "integer": torch.int64}
+
+    @torch.no_grad()
+    def read(self) -> Vectors:
+        """Returns a copy of the model's tensors, flattened in the order of their names."""
+        return {
+            kind: _flatten(tensors.values(), self._wire[kind])
+            for kind, tensors in self._tensors.items()
+            if tensors
+        }
+
+    @torch.no_grad()
+    def write(self, vectors: Mapping[str, NDArray[Any]]) -> None:
+        """Copies the vectors into the model's tensors.
+
+        Raises:
+            ValueError: if a vector is missing or has another length than the model's.
+        """
+        for kind, tensors in self._tensors.items():
+            size = sum(t.numel() for t in tensors.values())
+            got = vectors[kind].size if kind in vectors else 0
+            if got != size:
+                raise ValueError(f"the model holds {size} {kind} values, the message {got}")
+            if tensors:
+                _unflatten(vectors[kind], tensors.values())
+
+    def change_since(self, start: Mapping[str, NDArray[Any]]) -> Vectors:
+        """Returns the model's tensors minus `start`."""
+        change = self.read()
+        for kind, vector in change.items():
+            np.subtract(vector, start[kind], out=vector)
+        return change
+
+    def vectors(self, named: Mapping[str, Tensor]) -> Vectors:
+        """Returns tensors by name as vectors: the inverse of `named`.
+
+        Raises:
+            ValueError: if the names are not those of the model's tensors that travel.
+        """
+        own = [name for tensors in self._tensors.values() for name in tensors]
+        if sorted(named) != sorted(own):
+            odd = sorted(set(named) ^ set(own))
+            raise ValueError(f"these tensors are not the model's: they differ in {odd[:3]}")
+        return {
+            kind: _flatten([named[name] for name in tensors], self._wire[kind])
+            for kind, tensors in self._tensors.items()
+            if tensors
+        }
+
+    def named(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+        """Returns the vectors cut into tensors by name, in the shapes of the model's."""
+        named: dict[str, Tensor] = {}
+        for kind, tensors in self._tensors.items():
+            if tensors:
+                pieces = as_tensor(vectors[kind]).split([t.numel() for t in tensors.values()])
+                for (name, like), piece in zip(tensors.items(), pieces, strict=True):
+                    named[name] = piece.view(like.shape)
+        return named
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """Returns a tensor over the array's memory; the caller must not write to it.
+
+    Arrays out of Ray's shared memory are read-only, of which torch would warn.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized)
+
+
+def _flatten(tensors: Iterable[Tensor], dtype: torch.dtype) -> NDArray[Any]:
+    flat = torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors])
+    vector: NDArray[Any] = flat.cpu().numpy()
+    return vector
+
+
+def _unflatten(vector: NDArray[Any], tensors: Iterable[Tensor]) -> None:
+    tensors = list(tensors)
+    flat = as_tensor(vector)
+    if tensors[0].device.type != "cpu":
+        flat = flat.to(tensors[0].device)
+    for tensor, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(piece.view(tensor.shape))

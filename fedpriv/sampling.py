@@ -1,0 +1,72 @@
+"""Which clients take part in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class ClientSampling(Protocol):
+    """Draws the cohort of a round."""
+
+    def draw(self, clients: int, rng: np.random.Generator) -> list[int]:
+        """Returns the numbers of the chosen clients, ascending; it may be empty."""
+        ...
+
+    def problem(self, clients: int) -> str | None:
+        """Returns why this sampling cannot work on so many clients, None if it can."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """The same number of clients in every round, without replacement.
+
+    Args:
+        count: how many; None takes `fraction` of them.
+        fraction: of the clients, rounded, at least one. All of them by default.
+    """
+
+    count: int | None = None
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"count={self.count}: a round needs at least 1 client")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction}: expected a value in (0, 1]")
+
+    def draw(self, clients: int, rng: np.random.Generator) -> list[int]:
+        """Returns `count` clients, each set of that size equally likely."""
+        size = self.count if self.count is not None else max(1, round(self.fraction * clients))
+        return sorted(rng.choice(clients, size=size, replace=False).tolist())
+
+    def problem(self, clients: int) -> str | None:
+        """Says so if more clients are asked for than there are."""
+        if self.count is not None and self.count > clients:
+            return f"count={self.count}, but the federation has {clients} clients"
+        return None
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Each client independently with probability `rate`: what privacy amplification assumes.
+
+    A cohort may be empty; that is an outcome like any other and not drawn again.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise ValueError(f"rate={self.rate}: expected a probability in [0, 1]")
+
+    def draw(self, clients: int, rng: np.random.Generator) -> list[int]:
+        """Returns the clients whose coin came up."""
+        return np.flatnonzero(rng.random(clients) < self.rate).tolist()
+
+    def problem(self, clients: int) -> str | None:
+        """Poisson sampling works on any number of clients."""
+        return None

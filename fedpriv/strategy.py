@@ -1,0 +1,62 @@
+"""What fedpriv asks of a strategy beyond Flower's `Strategy`: an action, and a state to save.
+
+A stock Flower strategy runs on fedpriv's grids through its own `start`; the round loop, with its
+checkpoints, fault policy and streaming sums, wants this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+from numpy.typing import NDArray
+
+SEED = "seed"
+ATTEMPT = "attempt"
+
+
+class Strategy(FlowerStrategy):
+    """The server's half of an algorithm.
+
+    `configure_train` receives the run's seed and the attempt in its config. `aggregate_train` must
+    use up `replies` before it changes any state: the stream ends in `TooFewClients` when the round
+    does not count.
+
+    Attributes:
+        action: what the client half must answer, `train.<action>`.
+        buffers: whether the model's buffers are part of the global vectors.
+    """
+
+    action: ClassVar[str]
+    buffers: bool = False
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns what keeps this strategy from running on so many clients."""
+        return []
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns what must survive a restart (a server optimiser's moments), by name."""
+        return {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes back what `state` returned."""
+
+    # fedpriv evaluates the global model on held-out documents; clients evaluate nothing.
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sends no evaluation messages."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Has nothing to aggregate."""
+        return None
+
+    def summary(self) -> None:
+        """The settings are in the run folder's config.yaml."""

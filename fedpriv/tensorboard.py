@@ -1,0 +1,41 @@
+"""TensorBoard events of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+
+@contextmanager
+def events(run_dir: Path, done: int) -> Iterator[Events]:
+    """Writes the events of rounds after `done`; those of a killed run after it are overwritten."""
+    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=done + 1)  # type: ignore[no-untyped-call]
+    try:
+        yield Events(writer)
+    finally:
+        writer.close()  # type: ignore[no-untyped-call]
+
+
+class Events:
+    """Writes every number of a round's record, nested ones as `group/name`."""
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        self._writer = writer
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """Writes one round."""
+        for name, value in _numbers(record):
+            self._writer.add_scalar(name, value, record["round"])  # type: ignore[no-untyped-call]
+        self._writer.flush()  # type: ignore[no-untyped-call]
+
+
+def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and name != "round":
+            yield f"{prefix}{name}", float(value)

@@ -1,0 +1,63 @@
+"""One epoch of ordinary training, and the optimiser by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from fedpriv.data.examples import Batch
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimiser of torch by name, built for a model's trainable parameters.
+
+    Args:
+        name: "sgd", "adam" or "adamw".
+        lr: learning rate.
+        weight_decay: as torch's; L2 for sgd and adam, decoupled for adamw.
+        momentum: of sgd only.
+    """
+
+    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: float = 2e-4
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("sgd", "adam", "adamw"):
+            raise ValueError(f"name={self.name!r}: expected 'sgd', 'adam' or 'adamw'")
+        if not self.lr > 0:
+            raise ValueError(f"lr={self.lr}: expected a positive number")
+        if self.momentum and self.name != "sgd":
+            raise ValueError(f"momentum={self.momentum}: only 'sgd' has it, not {self.name!r}")
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the optimiser, without state."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        if self.name == "sgd":
+            return torch.optim.SGD(parameters, momentum=self.momentum, **common)
+        kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
+        return kind(parameters, **common)
+
+
+def train_epoch(
+    model: nn.Module, batches: Iterable[Batch], optimizer: torch.optim.Optimizer
+) -> float:
+    """Takes one step per batch on `model.loss(batch)`; returns the mean loss over the batches.
+
+    Returns 0 where there are no batches.
+    """
+    losses: list[torch.Tensor] = []
+    for batch in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).mean().item() if losses else 0.0

@@ -1,0 +1,103 @@
+"""FedAvg: McMahan et al. 2017, Algorithm 1, as used in 002 App. B and 004 §6.1.
+
+Each round, clients S_t are drawn; client k trains from w_t on its own data and sends
+Δ_k = w_k - w_t. The server sets w_{t+1} = w_t + Σ_k (n_k / n) Δ_k with n = Σ_k n_k, which is the
+paper's weighted mean of the w_k. No privacy beyond what is not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedpriv.messages import (
+    NUM_EXAMPLES,
+    Instruction,
+    RunningSum,
+    instruct,
+    sum_of,
+    to_array_record,
+    to_vectors,
+)
+from fedpriv.parameters import Vectors
+from fedpriv.sampling import ClientSampling, FixedSize
+from fedpriv.seeds import generator
+from fedpriv.strategy import ATTEMPT, SEED, Strategy
+
+LOSS = "train-loss"
+
+
+@dataclass
+class FedAvg(Strategy):
+    """The server's half of FedAvg; `clients.local_training.LocalTraining` is the other.
+
+    Args:
+        sampling: draws the clients of a round.
+        weighted: by the clients' numbers of examples, which they then reveal; else all equal.
+        buffers: average the model's buffers as well (BatchNorm's statistics). Integer buffers are
+            averaged exactly and rounded to the nearest integer.
+    """
+
+    action: ClassVar[str] = "local_training"
+
+    sampling: ClientSampling = field(default_factory=FixedSize)
+    weighted: bool = True
+    buffers: bool = True
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns what the sampling cannot do on so many clients."""
+        problem = self.sampling.problem(clients)
+        return [f"sampling: {problem}"] if problem else []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Draws S_t and sends each of its clients w_t."""
+        self._global = arrays
+        attempt = int(str(config[ATTEMPT]))
+        rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
+        nodes = list(grid.get_node_ids())
+        instruction = Instruction(
+            round=server_round,
+            attempt=attempt,
+            weight=NUM_EXAMPLES if self.weighted else "",
+            buffers=self.buffers,
+            metrics=(NUM_EXAMPLES, LOSS) if self.weighted else (LOSS,),
+        )
+        return [
+            grid.create_message(
+                instruct(arrays, instruction),
+                f"train.{self.action}",
+                nodes[client],
+                str(server_round),
+            )
+            for client in self.sampling.draw(len(nodes), rng)
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """w_{t+1} = w_t + Σ (n_k / n) Δ_k; w_t itself where nobody answered."""
+        total = sum_of(replies)
+        weights = total.metrics.get(NUM_EXAMPLES, [1] * len(total.clients))
+        if sum(weights) == 0:
+            return self._global, MetricRecord()
+        moved = _add_mean(to_vectors(self._global), total, sum(weights))
+        loss = float(np.average(total.metrics[LOSS], weights=weights))
+        return to_array_record(moved), MetricRecord({LOSS: loss})
+
+
+def _add_mean(start: Vectors, total: RunningSum, weight: float) -> Vectors:
+    return {name: vector + _mean(total.vectors[name], weight) for name, vector in start.items()}
+
+
+def _mean(total: NDArray[Any], weight: float) -> NDArray[Any]:
+    if np.issubdtype(total.dtype, np.integer):
+        return np.rint(total / weight).astype(total.dtype)
+    return total / total.dtype.type(weight)
