@@ -82,7 +82,7 @@ def text_width(face: Face, text: str) -> int:
     return sum(_glyph(face, character).advance for character in text)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def set_word(face: Face, word: str, ink: Colour, paper: Colour) -> Patch:
     """Sets a word; the cache serves captions and item names, which return on every page."""
     pen, placed = 0, []

@@ -59,6 +59,12 @@ class Page:
     words: tuple[Word, ...]
     entities: tuple[Entity, ...]
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        height, width, _ = self.pixels.shape
+        return width, height
+
 
 def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> Page:
     """Draws an invoice, or, without `printed`, its captions, rules and colours only.

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from fedpriv.data.glyphs import Colour, Pixels
 from fedpriv.data.lexicon import CAPTIONS, NOTES, TITLES
@@ -178,7 +179,7 @@ def pick(random: np.random.Generator, choices: Sequence[T]) -> T:
     return choices[int(random.integers(len(choices)))]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def logo_pixels(logo: Logo, side: int) -> Pixels:
     """Returns the mark, side × side × 3, smoothed by drawing it three times as large."""
     fine = 3 * side
@@ -194,9 +195,8 @@ def logo_pixels(logo: Logo, side: int) -> Pixels:
         norm = {"disc": np.hypot(u, v), "diamond": u + v, "square": np.maximum(u, v)}[logo.kind]
         ring = np.minimum((5 * norm).astype(int), 4)
         index = np.where(norm < 1, pattern[4 - ring], 0)
-    colours = np.array([WHITE, *logo.colours], np.float64)[index]
-    mixed: Pixels = colours.reshape(side, 3, side, 3, 3).mean(axis=(1, 3)).round().astype(np.uint8)
-    return mixed
+    colours = np.array([WHITE, *logo.colours], np.uint8)[index]
+    return np.array(Image.fromarray(colours).reduce(3))
 
 
 def _quarter_discs(

@@ -1,8 +1,8 @@
 """Word lists and patterns from which the generated invoices are made.
 
 In a pattern, ``#`` stands for a random digit and ``@`` for a random capital letter; everything
-else is printed as it is. No caption, title or note shares a word with the names of companies,
-so that a page with its private values blanked holds none of them by accident.
+else is printed as it is. No caption, title or note holds a digit or a word of a company's name, so
+that a page with its private values blanked shows none of them by accident.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ CAPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 NOTES: tuple[str, ...] = (
-    *("Payment within 30 days, net.", "Thank you for your custom.", "Please pay on time."),
-    *("Quote the number when you pay.", "Late payment is charged at 8%.", "All prices are final."),
+    *("Payment within one month, net.", "Thank you for your custom.", "Please pay on time."),
+    *("Quote the number when you pay.", "Late payment bears interest.", "All prices are final."),
     *("No returns after two weeks.", "Ask us about a yearly contract.", "Please keep this page."),
     *("Sent without signature.", "Our general terms apply.", "We look forward to your reply."),
     *("Checked and approved.", "Errors and omissions excepted."),

@@ -191,7 +191,7 @@ class Invoices:
         company = draw_provider(self.seed, provider)
         page = draw_page(company.style, self.page_size, None)
         name = f"invoice-p{provider:03}-template"
-        return Document(name, company.name, page.pixels, self.page_size, page.words)
+        return Document(name, company.name, page.pixels, page.size, page.words)
 
     def _check(self, provider: int) -> None:
         if not 0 <= provider < self.providers:
@@ -207,7 +207,7 @@ class Invoices:
         )
         name = f"invoice-p{provider:03}-d{number:03}"
         return Document(
-            name, company.name, page.pixels, self.page_size, page.words, page.entities, questions
+            name, company.name, page.pixels, page.size, page.words, page.entities, questions
         )
 
 

@@ -37,6 +37,7 @@ def layoutlmv3_tiny(
     hidden_size: int = 32,
     layers: int = 2,
     dropout: float = 0.0,
+    initializer_range: float = 0.1,
 ) -> LayoutLMv3Tagger:
     """Builds an 80 000-parameter LayoutLMv3 that learns on two CPU cores in seconds.
 
@@ -50,6 +51,8 @@ def layoutlmv3_tiny(
         hidden_size: width, a multiple of 16; the feed-forward layer is twice as wide.
         layers: Transformer layers.
         dropout: in the embeddings, the layers and the head.
+        initializer_range: standard deviation of the drawn weights. The usual 0.02 is made for
+            768 dimensions; in 32 it costs the first two epochs.
     """
     if hidden_size % 16 or image_size % 8:
         raise ValueError(
@@ -68,6 +71,7 @@ def layoutlmv3_tiny(
         shape_size=shape_size,
         input_size=image_size,
         patch_size=8,
+        initializer_range=initializer_range,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         pad_token_id=subwords.pad,

@@ -107,6 +107,7 @@ def _style() -> Iterator[None]:
         "axes.axisbelow": True,
         "grid.color": _colour("line"),
         "ytick.major.size": 0,
+        "ytick.minor.size": 0,
         "axes.formatter.use_mathtext": False,
         "axes.unicode_minus": True,
     }
@@ -280,10 +281,9 @@ def stacked_chart(
                 colour = _colour(f"c{shade}")
                 axes.stairs(top, edges, baseline=floor, fill=True, color=colour, linewidth=0)
             floor = top
-        across = axes.get_xaxis_transform()
-        axes.plot(
-            marked, [1.0] * len(marked), "v", c=_colour("c1"), transform=across, clip_on=False
-        )
+        if marked:
+            above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            axes.plot(marked, [1.0] * len(marked), "v", color=_colour("c1"), **above)
         axes.set_ylim(0, max(np.nanmax(floor) * 1.1, 1e-9) if len(rounds) else 1)
         _fit_bars(axes, rounds, whole=all(float(top).is_integer() for top in floor[::2]))
         svg = _svg(figure, _describe(title, layers))
