@@ -49,8 +49,9 @@ class Settings:
 
     Args:
         workers: 0 serves the clients in this process, n ≥ 1 on n Ray workers.
-        chunk_size: clients that a worker takes in one call and sums. It decides the order of
-            additions, hence the bits; the number of workers does not.
+        chunk_size: clients that a worker takes in one call and sums; None for an eighth of the
+            cohort. It decides the order of additions, hence the bits; the number of workers does
+            not.
         client_timeout: seconds that one client may take before it counts as missing.
         min_clients: fewer answers than this, and the round does not count. An empty Poisson
             cohort is a round like any other unless this is above 1.
@@ -65,7 +66,7 @@ class Settings:
     """
 
     workers: int = 0
-    chunk_size: int = 4
+    chunk_size: int | None = None
     client_timeout: float | None = None
     min_clients: int = 1
     too_few: Literal["repeat", "refuse"] = "repeat"
@@ -88,8 +89,9 @@ class Settings:
             "keep_checkpoints": 0,
         }
         for name, minimum in least.items():
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name}={getattr(self, name)}: expected at least {minimum}")
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise ValueError(f"{name}={value}: expected at least {minimum}")
         if self.too_few not in ("repeat", "refuse"):
             raise ValueError(f"too_few={self.too_few!r}: expected 'repeat' or 'refuse'")
         if self.client_timeout is not None and not self.client_timeout > 0:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedpriv.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_message_id
 from fedpriv.grids.serving import Failure
+from fedpriv.messages import chunks
+
+CHUNKS = 8
+"""Chunks of a cohort where no size is named: enough to keep a few workers evenly busy."""
+
+T = TypeVar("T")
 
 
 class ClientGrid(Grid):
@@ -23,12 +31,12 @@ class ClientGrid(Grid):
     Args:
         clients: how many clients there are.
         chunk_size: how many consecutive clients of a cohort are summed before the sum of the
-            chunks. It decides the order of additions, hence the bits; the number of workers does
-            not.
+            chunks; None for an eighth of the cohort. It decides the order of additions, hence the
+            bits; the number of workers does not.
     """
 
-    def __init__(self, clients: int, chunk_size: int) -> None:
-        if clients < 1 or chunk_size < 1:
+    def __init__(self, clients: int, chunk_size: int | None = None) -> None:
+        if clients < 1 or (chunk_size is not None and chunk_size < 1):
             raise ValueError(f"{clients=} and {chunk_size=} must be at least 1")
         self.clients = clients
         self.chunk_size = chunk_size
@@ -99,6 +107,10 @@ class ClientGrid(Grid):
                 A client that is never heard of yields nothing.
         """
         yield from self._deliver(list(self._stamped(messages)), timeout)
+
+    def chunked(self, cohort: Sequence[T]) -> list[list[T]]:
+        """Cuts a cohort into chunks, as many for all grids."""
+        return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
 
     @abstractmethod
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:

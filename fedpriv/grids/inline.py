@@ -10,7 +10,6 @@ from flwr.clientapp import ClientApp
 
 from fedpriv.grids.base import ClientGrid
 from fedpriv.grids.serving import Chunk, Failure, context_of, round_of, serve
-from fedpriv.messages import chunks
 
 
 class InlineGrid(ClientGrid):
@@ -20,13 +19,13 @@ class InlineGrid(ClientGrid):
     along: only a worker of its own (`RayGrid`) protects from that.
     """
 
-    def __init__(self, app: ClientApp, clients: int, chunk_size: int) -> None:
+    def __init__(self, app: ClientApp, clients: int, chunk_size: int | None = None) -> None:
         super().__init__(clients, chunk_size)
         self._app = app
 
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         deadline = None if timeout is None else time.monotonic() + timeout
-        for batch in chunks(messages, self.chunk_size):
+        for batch in self.chunked(messages):
             chunk = Chunk(batch[0])
             for message in batch:
                 if deadline is not None and time.monotonic() > deadline:

@@ -23,7 +23,6 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 
 from fedpriv.grids.base import ClientGrid
 from fedpriv.grids.serving import Chunk, Failure, context_of, error_reply, round_of, serve
-from fedpriv.messages import chunks
 
 MAX_IDLE_DEATHS = 3
 """Workers that may die one after the other without having started on a client."""
@@ -120,7 +119,7 @@ class RayGrid(ClientGrid):
         self,
         factory: Callable[[], ClientApp],
         clients: int,
-        chunk_size: int,
+        chunk_size: int | None = None,
         *,
         workers: int = 2,
         client_timeout: float | None = None,
@@ -169,7 +168,7 @@ class _Round:
         self.grid = grid
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.arrays, jobs = _stripped(messages, grid)
-        self.waiting = deque(Task(i, c) for i, c in enumerate(chunks(jobs, grid.chunk_size)))
+        self.waiting = deque(Task(i, c) for i, c in enumerate(grid.chunked(jobs)))
         self.running: dict[Any, Task] = {}
         self.idle = list(grid._workers)
         self.done: dict[int, list[Message]] = {}
