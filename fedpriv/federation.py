@@ -19,7 +19,7 @@ from torch import nn
 from fedpriv.checkpoint import FAILURES, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, seeded_model, torch_threads
 from fedpriv.data.federated import Data
-from fedpriv.grids.base import ClientGrid
+from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
 from fedpriv.grids.ray import RayGrid
 from fedpriv.grids.serving import Failure
@@ -215,7 +215,7 @@ class Federation:
         """How many clients there are."""
         return len(self.bound.rows)
 
-    def grid(self) -> ClientGrid:
+    def grid(self) -> RoundGrid:
         """Starts the grid that the settings name; whoever calls this closes it."""
         factory = functools.partial(build_app, self.recipe)
         if self.settings.workers == 0:
@@ -236,7 +236,7 @@ class Federation:
         *,
         run_dir: Path | str | None = None,
         resume: bool = False,
-        grid: ClientGrid | None = None,
+        grid: RoundGrid | None = None,
         progress: Progress | None = None,
     ) -> Result:
         """Runs the federation to its `rounds`-th round.
@@ -289,7 +289,7 @@ class _Run:
         self,
         federation: Federation,
         folder: RunFolder,
-        grid: ClientGrid,
+        grid: RoundGrid,
         rounds: int,
         progress: Progress,
     ) -> None:

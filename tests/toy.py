@@ -67,7 +67,7 @@ class Faulty:
     action: ClassVar[str] = "local_training"
 
     faults: Mapping[str, str] = field(default_factory=dict)
-    inner: LocalTraining = LocalTraining(batch_size=4, optimizer=Optimizer(lr=0.02))
+    inner: LocalTraining = LocalTraining(batch_size=7, optimizer=Optimizer(lr=0.02))
 
     def train(self, visit: Visit) -> Contribution:
         kind = self.faults.get(f"{visit.instruction.round}/{visit.client}")

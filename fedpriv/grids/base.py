@@ -21,12 +21,12 @@ CHUNKS = 8
 T = TypeVar("T")
 
 
-class ClientGrid(Grid):
-    """A grid over `clients` simulated clients.
+class RoundGrid(Grid):
+    """A Flower grid that the round loop can run on.
 
-    Node ids follow the client numbers, so `get_node_ids()` lists the clients in order, in every
-    process and every run. Replies stream: `send_and_receive` yields them as they come to be
-    needed, in the order of the messages, and holds none back.
+    `get_node_ids()` lists the clients in the order of their numbers. `send_and_receive` yields
+    replies in the order of the messages; where the messages ask for sums only
+    (`Instruction.summed`), it yields the sums of the cohort's chunks instead.
 
     Args:
         clients: how many clients there are.
@@ -35,14 +35,38 @@ class ClientGrid(Grid):
             bits; the number of workers does not.
     """
 
-    def __init__(self, clients: int, chunk_size: int | None = None) -> None:
+    def __init__(self, clients: int, chunk_size: int | None) -> None:
         if clients < 1 or (chunk_size is not None and chunk_size < 1):
             raise ValueError(f"{clients=} and {chunk_size=} must be at least 1")
         self.clients = clients
         self.chunk_size = chunk_size
+        self._failures: list[Failure] = []
+
+    def take_failures(self) -> list[Failure]:
+        """Returns what failed since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def chunked(self, cohort: Sequence[T]) -> list[list[T]]:
+        """Cuts a cohort into chunks, the same way in all grids."""
+        return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
+
+    def close(self) -> None:  # noqa: B027 - nothing to release in most grids
+        """Releases the workers."""
+
+
+class ClientGrid(RoundGrid):
+    """A grid over simulated clients of our own.
+
+    Node ids follow the client numbers, so `get_node_ids()` lists the clients in order, in every
+    process and every run. Replies stream: `send_and_receive` yields them as they come to be
+    needed, in the order of the messages, and holds none back.
+    """
+
+    def __init__(self, clients: int, chunk_size: int | None = None) -> None:
+        super().__init__(clients, chunk_size)
         self._run = enter_run(run_id=1)
         self._ids = itertools.count(1)
-        self._failures: list[Failure] = []
         self._pushed: dict[str, Message] = {}
 
     def client_of(self, node_id: int) -> int:
@@ -51,14 +75,6 @@ class ClientGrid(Grid):
         if not 0 <= client < self.clients:
             raise ValueError(f"node id {node_id} is none of the {self.clients} clients'")
         return client
-
-    def take_failures(self) -> list[Failure]:
-        """Returns what failed since the last call."""
-        failures, self._failures = self._failures, []
-        return failures
-
-    def close(self) -> None:  # noqa: B027 - nothing to release in most grids
-        """Releases the workers."""
 
     # Flower's interface
 
@@ -107,10 +123,6 @@ class ClientGrid(Grid):
                 A client that is never heard of yields nothing.
         """
         yield from self._deliver(list(self._stamped(messages)), timeout)
-
-    def chunked(self, cohort: Sequence[T]) -> list[list[T]]:
-        """Cuts a cohort into chunks, as many for all grids."""
-        return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
 
     @abstractmethod
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
