@@ -28,7 +28,7 @@ PARTITION = "partition.json"
 CHECKPOINTS = "checkpoints"
 FINAL = f"{CHECKPOINTS}/final.safetensors"
 
-_MODEL, _STRATEGY = "model/", "strategy/"
+_MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 
 
 class NotARunFolder(ValueError):
@@ -49,7 +49,7 @@ class Checkpoint:
     round: int
     model: Mapping[str, Tensor]
     strategy: Mapping[str, Tensor] = field(default_factory=dict)
-    meta: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ class RunFolder:
         """Writes a checkpoint, then removes all but the newest `keep` (0 keeps every one)."""
         tensors = {f"{_MODEL}{k}": v for k, v in checkpoint.model.items()}
         tensors |= {f"{_STRATEGY}{k}": v for k, v in checkpoint.strategy.items()}
-        meta = {**checkpoint.meta, "round": str(checkpoint.round)}
+        # One entry, because safetensors writes several in an order that changes by the run.
+        meta = {_META: json.dumps({"round": checkpoint.round, **checkpoint.meta})}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         self.write(_file(checkpoint.round), save(contiguous, meta))
         for old in self._checkpoints()[keep:] if keep else []:
@@ -161,7 +162,7 @@ class RunFolder:
         for path in self._checkpoints():
             try:
                 return _read(path)
-            except (SafetensorError, KeyError, ValueError):
+            except (SafetensorError, KeyError, ValueError, TypeError):
                 continue  # not whole: an older one will do
         return None
 
@@ -179,10 +180,10 @@ def _file(round: int) -> str:
 
 def _read(path: Path) -> Checkpoint:
     with safe_open(path, framework="pt") as file:
-        meta: dict[str, str] = file.metadata()
+        meta: dict[str, Any] = json.loads(file.metadata()[_META])
         tensors: dict[str, torch.Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     model, strategy = (
         {k.removeprefix(p): v for k, v in tensors.items() if k.startswith(p)}
         for p in (_MODEL, _STRATEGY)
     )
-    return Checkpoint(int(meta.pop("round")), model, strategy, meta)
+    return Checkpoint(meta.pop("round"), model, strategy, meta)

@@ -300,7 +300,7 @@ class _Run:
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
         self.arrays = to_array_record(self.exchange.read())
-        self.meta = {"seed": str(federation.seed)}
+        self.meta = {"seed": federation.seed}
 
     def run(self) -> Result:
         start = self._restore()

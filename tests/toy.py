@@ -67,9 +67,11 @@ class Faulty:
     action: ClassVar[str] = "local_training"
 
     faults: Mapping[str, str] = field(default_factory=dict)
+    pause: float = 0.0
     inner: LocalTraining = LocalTraining(batch_size=7, optimizer=Optimizer(lr=0.02))
 
     def train(self, visit: Visit) -> Contribution:
+        time.sleep(self.pause)
         kind = self.faults.get(f"{visit.instruction.round}/{visit.client}")
         if kind == "raise":
             raise OutOfLuck("the invoice of ACME Ltd could not be read")

@@ -1,0 +1,116 @@
+"""RayGrid: the same bits as in one process, and faults that cost one client one round."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from toy import federation, norm_net, weights
+
+FAULTS = {"2/3": "raise", "3/1": "nan"}
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("inline")
+    return federation(FAULTS, model=norm_net, runs=runs).run(4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_gives_the_bits_of_one_process(workers, inline, tmp_path):
+    result = federation(FAULTS, model=norm_net, runs=tmp_path, workers=workers).run(4)
+
+    assert weights(result) == weights(inline)
+    untimed = {"seconds"}
+    for ours, theirs in zip(result.metrics, inline.metrics, strict=True):
+        assert {k: ours[k] for k in ours.keys() - untimed} == {
+            k: theirs[k] for k in theirs.keys() - untimed
+        }
+    assert _who(result) == _who(inline) == [(2, 3, "failed"), (3, 1, "failed")]
+
+
+def test_another_seed_gives_other_bits(inline, tmp_path):
+    assert weights(federation(FAULTS, model=norm_net, runs=tmp_path, seed=1).run(4)) != weights(
+        inline
+    )
+
+
+def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path):
+    faults = {"2/3": "exit", "3/1": "hang", "3/5": "exit"}
+    result = federation(faults, runs=tmp_path, workers=2, client_timeout=4.0).run(4)
+
+    assert [m["clients"] for m in result.metrics] == [
+        {"sampled": 8, "answered": 8, "failed": 0, "missing": 0},
+        {"sampled": 8, "answered": 7, "failed": 1, "missing": 0},
+        {"sampled": 8, "answered": 6, "failed": 1, "missing": 1},
+        {"sampled": 8, "answered": 8, "failed": 0, "missing": 0},
+    ]
+    assert sorted(_who(result)) == [(2, 3, "failed"), (3, 1, "missing"), (3, 5, "failed")]
+    # The others' answers are the ones they would have given had the three only raised.
+    raised = {where: "raise" for where in faults}
+    assert weights(result) == weights(federation(raised, runs=tmp_path).run(4))
+
+
+def test_a_client_late_in_a_chunk_does_not_cost_the_clients_before_it(tmp_path):
+    faults = {"1/2": "exit"}
+    result = federation(faults, runs=tmp_path, workers=1, chunk_size=8).run(1)
+
+    assert result.metrics[0]["clients"] == {"sampled": 8, "answered": 7, "failed": 1, "missing": 0}
+    expected = federation({"1/2": "raise"}, runs=tmp_path, chunk_size=8).run(1)
+    assert weights(result) == weights(expected)
+
+
+def test_workers_killed_from_outside_are_replaced(tmp_path):
+    toy = federation({"2/0": "hang"}, runs=tmp_path, workers=2)
+    grid = toy.grid()
+    before = grid.worker_pids()
+    threading.Thread(target=_kill_when_stuck, args=(before, tmp_path), daemon=True).start()
+    try:
+        result = toy.run(3, grid=grid)
+        after = grid.worker_pids()
+    finally:
+        grid.close()
+
+    assert [m["clients"]["answered"] for m in result.metrics][0::2] == [8, 8]
+    assert result.metrics[1]["clients"]["answered"] >= 6
+    assert not set(before) & set(after)
+
+
+def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_path):
+    from fedpriv.federation import RaySettings
+
+    toy = federation(runs=tmp_path, workers=2)
+    object.__setattr__(toy, "ray", RaySettings(client_resources={"num_gpus": 1}))
+    with pytest.raises(ValueError, match=r"2 workers × num_gpus=1 need 2, Ray has \d"):
+        toy.run(1)
+
+
+def test_an_app_that_cannot_be_built_fails_with_its_own_error(tmp_path):
+    toy = federation(runs=tmp_path, workers=1)
+    toy.recipe = _Unbuildable()
+    with pytest.raises(Exception, match="no such weights"):
+        toy.run(1)
+
+
+class _Unbuildable:
+    """A recipe without which no site can be built."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError("no such weights")
+
+
+def _who(result):
+    return [(f["round"], f["client"], f["kind"]) for f in result.failures]
+
+
+def _kill_when_stuck(pids, runs):
+    """Waits for the first round to be over and the second to hang, then kills both workers."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(runs.glob("*/*/metrics.jsonl")):
+        time.sleep(0.05)
+    time.sleep(2)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
