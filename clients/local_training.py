@@ -43,9 +43,7 @@ class LocalTraining:
         shuffle = visit.generator("local shuffling")
         loss = 0.0
         for _ in range(self.epochs):
-            batches = visit.examples.batches(
-                self.batch_size, shuffle=shuffle, device=visit.device
-            )
+            batches = visit.examples.batches(self.batch_size, shuffle=shuffle, device=visit.device)
             loss = train_epoch(visit.model, batches, optimizer)
         return Contribution(
             update=visit.exchange.change_since(visit.parameters),

@@ -144,7 +144,9 @@ class RunFolder:
         """Drops the lines of rounds after `round`, which will be run again."""
         for name in (METRICS, FAILURES):
             kept = [r for r in self.records(name) if r["round"] <= round]
-            self.write(name, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept).encode())
+            self.write(
+                name, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept).encode()
+            )
 
     def save(self, checkpoint: Checkpoint, *, keep: int) -> None:
         """Writes a checkpoint, then removes all but the newest `keep` (0 keeps every one)."""

@@ -112,7 +112,9 @@ def _resume(options: argparse.Namespace) -> int:
     folder.write_config(config)
     federation = parts.assemble(config)
     progress = for_this_terminal()
-    return _finish(federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress))
+    return _finish(
+        federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
+    )
 
 
 def _report(options: argparse.Namespace) -> int:

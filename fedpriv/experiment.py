@@ -111,9 +111,9 @@ def folders() -> list[Path]:
     candidates = (Path.cwd() / EXPERIMENTS, package / EXPERIMENTS, package.parent / EXPERIMENTS)
     found: list[Path] = []
     for folder in candidates:
-        if (folder / "base.yaml").is_file() or (folder.is_dir() and folder == candidates[0]):
-            if folder.resolve() not in found:
-                found.append(folder.resolve())
+        ours = (folder / "base.yaml").is_file() or (folder.is_dir() and folder == candidates[0])
+        if ours and folder.resolve() not in found:
+            found.append(folder.resolve())
     return found
 
 
@@ -272,13 +272,17 @@ def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
     return typing.cast(Experiment, built)
 
 
-def _construct(target: Callable[..., Any], node: Mapping[str, Any], place: str, problems: list[str]) -> Any:
+def _construct(
+    target: Callable[..., Any], node: Mapping[str, Any], place: str, problems: list[str]
+) -> Any:
     """Calls `target` with the node's entries as arguments, or says why it cannot be."""
     before = len(problems)
     parameters = _parameters(target)
     arguments = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)}
     for key in [key for key in arguments if key not in parameters and not _takes_any(target)]:
-        where = f"{_full_name(target)} takes no {key!r}" if place else f"there is no section {key!r}"
+        where = (
+            f"{_full_name(target)} takes no {key!r}" if place else f"there is no section {key!r}"
+        )
         problems.append(f"{_join(place, key)}: {where}{_near(key, parameters)}")
         del arguments[key]
     values = {
@@ -408,7 +412,7 @@ def _takes_any(target: Callable[..., Any]) -> bool:
 
 
 def _hint_of(target: Callable[..., Any], name: str) -> Any:
-    of = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+    of = target.__init__ if inspect.isclass(target) else target
     try:
         hints = typing.get_type_hints(of)
     except (NameError, TypeError):
@@ -417,7 +421,9 @@ def _hint_of(target: Callable[..., Any], name: str) -> Any:
 
 
 def _dataclass_of(hint: Any) -> type | None:
-    found = [kind for kind in _union(hint) if inspect.isclass(kind) and dataclasses.is_dataclass(kind)]
+    found = [
+        kind for kind in _union(hint) if inspect.isclass(kind) and dataclasses.is_dataclass(kind)
+    ]
     return found[0] if found else None
 
 

@@ -181,8 +181,8 @@ class Federation:
         client: Client,
         seed: int = 0,
         name: str = "federation",
-        settings: Settings = Settings(),  # noqa: B008 - frozen
-        ray: RaySettings = RaySettings(),  # noqa: B008 - frozen
+        settings: Settings = Settings(),
+        ray: RaySettings = RaySettings(),
         runs: Path | str = "runs",
         config: Mapping[str, Any] | None = None,
     ) -> None:

@@ -13,7 +13,14 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MetricRecord,
+    MetricRecordValues,
+    RecordDict,
+)
 from numpy.typing import NDArray
 
 from fedpriv.grids._flwr import VectorArray
@@ -87,7 +94,7 @@ def instruct(parameters: ArrayRecord, instruction: Instruction) -> RecordDict:
 
 
 def instruction_of(message: Message) -> Instruction | None:
-    """Returns the instruction in a message, or None if it carries none (a stock Flower strategy)."""
+    """Returns the instruction in a message, or None if it carries none (stock Flower)."""
     record = message.content.get(INSTRUCTION)
     return Instruction.from_record(record) if isinstance(record, ConfigRecord) else None
 
@@ -103,7 +110,7 @@ def answer(
     missing = [name for name in instruction.metrics if name not in metrics]
     if missing:
         raise ValueError(f"the strategy asks for {missing}, the client computed {sorted(metrics)}")
-    asked = {name: metrics[name] for name in instruction.metrics}
+    asked: dict[str, MetricRecordValues] = {name: metrics[name] for name in instruction.metrics}
     return RecordDict({UPDATE: to_array_record(update), METRICS: MetricRecord(asked)})
 
 
@@ -141,7 +148,8 @@ class RunningSum:
         if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
             raise ValueError(f"{name}: integers cannot be weighted by {weight!r}")
         scratch = self._scratch.setdefault(name, np.empty_like(vector))
-        return np.multiply(vector, vector.dtype.type(weight), out=scratch)
+        np.multiply(vector, vector.dtype.type(weight), out=scratch)
+        return scratch
 
 
 def sum_chunk(replies: Sequence[tuple[int, Message]], weight: str) -> RecordDict:

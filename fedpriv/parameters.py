@@ -37,7 +37,9 @@ class Exchange:
     """
 
     def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:
-        tensors = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        tensors: dict[str, Tensor] = {
+            name: p for name, p in model.named_parameters() if p.requires_grad
+        }
         if not tensors:
             raise ValueError(f"{type(model).__name__} has no trainable parameter to exchange")
         if buffers:
@@ -105,7 +107,7 @@ class Exchange:
         named: dict[str, Tensor] = {}
         for kind, tensors in self._tensors.items():
             if tensors:
-                pieces = as_tensor(vectors[kind]).split([t.numel() for t in tensors.values()])
+                pieces = _split(as_tensor(vectors[kind]), tensors.values())
                 for (name, like), piece in zip(tensors.items(), pieces, strict=True):
                     named[name] = piece.view(like.shape)
         return named
@@ -136,5 +138,9 @@ def _unflatten(vector: NDArray[Any], tensors: Iterable[Tensor]) -> None:
     flat = as_tensor(vector)
     if tensors[0].device.type != "cpu":
         flat = flat.to(tensors[0].device)
-    for tensor, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+    for tensor, piece in zip(tensors, _split(flat, tensors), strict=True):
         tensor.copy_(piece.view(tensor.shape))
+
+
+def _split(flat: Tensor, like: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    return torch.split(flat, [t.numel() for t in like])

@@ -13,11 +13,11 @@ from torch.utils.tensorboard import SummaryWriter
 @contextmanager
 def events(run_dir: Path, done: int) -> Iterator[Events]:
     """Writes the events of rounds after `done`; those of a killed run after it are overwritten."""
-    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=done + 1)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=done + 1)
     try:
         yield Events(writer)
     finally:
-        writer.close()  # type: ignore[no-untyped-call]
+        writer.close()
 
 
 class Events:
@@ -29,8 +29,8 @@ class Events:
     def round(self, record: Mapping[str, Any]) -> None:
         """Writes one round."""
         for name, value in _numbers(record):
-            self._writer.add_scalar(name, value, record["round"])  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, record["round"])
+        self._writer.flush()
 
 
 def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

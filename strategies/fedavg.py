@@ -99,5 +99,7 @@ def _add_mean(start: Vectors, total: RunningSum, weight: float) -> Vectors:
 
 def _mean(total: NDArray[Any], weight: float) -> NDArray[Any]:
     if np.issubdtype(total.dtype, np.integer):
-        return np.rint(total / weight).astype(total.dtype)
-    return total / total.dtype.type(weight)
+        rounded: NDArray[Any] = np.rint(total / weight).astype(total.dtype)
+        return rounded
+    mean: NDArray[Any] = total / total.dtype.type(weight)
+    return mean

@@ -68,7 +68,9 @@ class Faulty:
 
     faults: Mapping[str, str] = field(default_factory=dict)
     pause: float = 0.0
-    inner: LocalTraining = LocalTraining(batch_size=7, optimizer=Optimizer(lr=0.02))
+    inner: LocalTraining = field(
+        default_factory=lambda: LocalTraining(batch_size=7, optimizer=Optimizer(lr=0.02))
+    )
 
     def train(self, visit: Visit) -> Contribution:
         time.sleep(self.pause)

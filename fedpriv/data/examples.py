@@ -72,7 +72,7 @@ class Examples:
         shuffle: np.random.Generator | None = None,
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """Yields batches of `size` (the last may be smaller), shuffled by the generator if given."""
+        """Yields batches of `size` (the last may be smaller), shuffled if a generator is given."""
         order = np.arange(len(self)) if shuffle is None else shuffle.permutation(len(self))
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], device)

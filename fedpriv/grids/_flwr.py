@@ -11,7 +11,7 @@ from typing import Any
 
 import flwr.supercore.telemetry as telemetry
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.app.message.array import Array
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -23,7 +23,14 @@ telemetry.FLWR_TELEMETRY_ENABLED = "0"
 SERVER_NODE_ID = 1
 NUMPY_STYPE = "numpy.ndarray"
 
-__all__ = ["SERVER_NODE_ID", "Run", "VectorArray", "enter_run", "set_message_id"]
+__all__ = [
+    "SERVER_NODE_ID",
+    "Run",
+    "VectorArray",
+    "enter_run",
+    "readdressed",
+    "set_message_id",
+]
 
 
 class VectorArray(Array):
@@ -74,3 +81,8 @@ def enter_run(run_id: int) -> Run:
 def set_message_id(message: Message, message_id: str) -> None:
     """Gives a message the id that Flower's SuperLink would have given it."""
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def readdressed(content: RecordDict, message: Message) -> Message:
+    """Returns a message with another content and the metadata of `message`."""
+    return Message(content, metadata=message.metadata)  # type: ignore[call-overload, no-any-return]

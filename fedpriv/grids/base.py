@@ -51,7 +51,7 @@ class RoundGrid(Grid):
         """Cuts a cohort into chunks, the same way in all grids."""
         return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
 
-    def close(self) -> None:  # noqa: B027 - nothing to release in most grids
+    def close(self) -> None:
         """Releases the workers."""
 
 

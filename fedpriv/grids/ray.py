@@ -21,6 +21,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from ray.exceptions import OutOfMemoryError, RayActorError
 
+from fedpriv.grids._flwr import readdressed
 from fedpriv.grids.base import ClientGrid
 from fedpriv.grids.serving import Chunk, Failure, context_of, error_reply, round_of, serve
 
@@ -307,7 +308,7 @@ def _stripped(messages: list[Message], grid: RayGrid) -> tuple[list[Any], list[J
                 refs.append(ray.put(record))
             arrays[name] = places[id(record)]
         client = grid.client_of(message.metadata.dst_node_id)
-        jobs.append(Job(client, Message(light, metadata=message.metadata), arrays))
+        jobs.append(Job(client, readdressed(light, message), arrays))
     return refs, jobs
 
 

@@ -10,6 +10,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedpriv.client import NUM_PARTITIONS, PARTITION_ID
+from fedpriv.grids._flwr import readdressed
 from fedpriv.messages import RunningSum, add_reply, instruction_of, sum_record
 
 CLIENT_FAILED = 2
@@ -102,5 +103,5 @@ class Chunk:
         if self._sum is None or self._first is None:
             return self._single
         # The sum stands in for the first reply that went into it.
-        total = Message(sum_record(self._sum), metadata=self._first.metadata)
+        total = readdressed(sum_record(self._sum), self._first)
         return [total, *self._single]

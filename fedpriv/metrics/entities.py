@@ -1,4 +1,4 @@
-"""Entity-level precision, recall and F1 by seqeval: an entity counts if its span and label match."""
+"""Entity-level precision, recall and F1 by seqeval: span and label must both match."""
 
 from __future__ import annotations
 

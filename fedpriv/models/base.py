@@ -20,7 +20,7 @@ class Model(Protocol):
         ...
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
-        """Returns metrics by name; the federation calls it in evaluation mode, without gradients."""
+        """Returns metrics by name; called in evaluation mode, without gradients."""
         ...
 
 

@@ -88,7 +88,7 @@ def layoutlmv3_tiny(
 def from_pretrained(
     folder: str | Path, labels: Sequence[str], *, max_length: int = 512
 ) -> LayoutLMv3Tagger:
-    """Loads weights and tokenizer from a local folder or a hub id, such as microsoft/layoutlmv3-base.
+    """Loads weights and tokenizer from a folder or a hub id (microsoft/layoutlmv3-base).
 
     A classification head for another number of labels is drawn anew.
 
@@ -164,12 +164,14 @@ class Reader:
             tag[2:] for tag in numbers if tag != "O"
         }
         if unknown:
-            raise ValueError(f"document {document.id}: labels {sorted(unknown)} are not the model's")
+            raise ValueError(
+                f"document {document.id}: labels {sorted(unknown)} are not the model's"
+            )
         labels = np.array([numbers[tag] for tag in document.tags()], dtype=np.int64)
         boxes = self._scaled_boxes(document)
         pieces = self.subwords.pieces([word.text for word in document.words])
         return [
-            {**self._row(window, boxes, labels), "document": np.int64(position)}
+            {**self._row(window, boxes, labels), "document": np.array(position, dtype=np.int64)}
             for window in windows(pieces, self.max_length - 2)
         ]
 

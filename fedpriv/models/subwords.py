@@ -82,7 +82,9 @@ class Window:
 
 def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
     """Cuts a document's tokens into windows of at most `length`, at least one, none overlapping."""
-    ids, words, first = [], [], []
+    ids: list[int] = []
+    words: list[int] = []
+    first: list[bool] = []
     for word, tokens in enumerate(pieces):
         ids += tokens
         words += [word] * len(tokens)
@@ -114,5 +116,5 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 @lru_cache(maxsize=1)
 def _shipped() -> Subwords:
     tokenizer = Tokenizer.from_file(str(SHIPPED))
-    special = [tokenizer.token_to_id(token) for token in (CLS, SEP, PAD)]
-    return Subwords(tokenizer, *special)
+    numbers: dict[str, int] = tokenizer.get_vocab()
+    return Subwords(tokenizer, cls=numbers[CLS], sep=numbers[SEP], pad=numbers[PAD])

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 

@@ -110,7 +110,11 @@ def test_on_the_wire_a_record_is_byte_for_byte_that_of_stock_flower(make, named)
 def test_a_pickled_vector_array_is_one_again(array):
     again = pickle.loads(pickle.dumps(VectorArray(array), protocol=5))  # noqa: S301
     assert type(again) is VectorArray
-    assert (again.dtype, again.shape, again.stype) == (str(array.dtype), array.shape, Array(array).stype)
+    assert (again.dtype, again.shape, again.stype) == (
+        str(array.dtype),
+        array.shape,
+        Array(array).stype,
+    )
     assert_same_bits({"v": again.numpy()}, {"v": array})
 
 
@@ -127,7 +131,9 @@ def test_arrays_longer_than_a_wire_chunk_are_cut_like_flowers(make, monkeypatch)
 @pytest.mark.parametrize("layout", ["transposed", "every other", "reversed", "read-only"])
 def test_a_view_travels_like_its_copy(layout):
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    view = {"transposed": array.T, "every other": array[:, ::2], "reversed": array[::-1]}.get(layout)
+    view = {"transposed": array.T, "every other": array[:, ::2], "reversed": array[::-1]}.get(
+        layout
+    )
     if view is None:
         view = array
         view.setflags(write=False)

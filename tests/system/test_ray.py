@@ -48,7 +48,7 @@ def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path)
     ]
     assert sorted(_who(result)) == [(2, 3, "failed"), (3, 1, "missing"), (3, 5, "failed")]
     # The others' answers are the ones they would have given had the three only raised.
-    raised = {where: "raise" for where in faults}
+    raised = dict.fromkeys(faults, "raise")
     assert weights(result) == weights(federation(raised, runs=tmp_path).run(4))
 
 

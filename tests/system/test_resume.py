@@ -40,8 +40,7 @@ def test_killed_again_and_again_at_random_moments(straight, tmp_path):
     folder = _killed(process, tmp_path, lambda folder: (folder / "config.yaml").exists())
     while kills < 5:
         process = start("resume", str(folder), cwd=tmp_path)
-        begun = len(_metrics(folder))
-        _wait(lambda: process.poll() is not None or len(_metrics(folder)) != begun, process)
+        _until_it_writes(process, folder)
         time.sleep(random.uniform(0, 0.15))
         kills += process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
@@ -92,6 +91,11 @@ def _killed(process, cwd, when):
     os.killpg(process.pid, signal.SIGKILL)
     finish(process)
     return next(cwd.glob("runs/toy/*/config.yaml")).parent
+
+
+def _until_it_writes(process, folder):
+    begun = len(_metrics(folder))
+    _wait(lambda: process.poll() is not None or len(_metrics(folder)) != begun, process)
 
 
 def _wait(condition, process, seconds=120):

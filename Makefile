@@ -1,0 +1,35 @@
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: quickstart test test-fast check format benchmark clean
+
+quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
+	$(BIN)/fedpriv run quickstart
+
+test: $(VENV)/.installed         ## every test
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
+	$(BIN)/python -m pytest tests/unit tests/properties
+
+check: $(VENV)/.installed        ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-research
+	$(BIN)/python -m pip install --quiet -e ".[peers]"
+	$(BIN)/python benchmarks/simulation.py
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

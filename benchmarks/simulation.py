@@ -1,0 +1,472 @@
+"""How fast, and in how much memory, is one simulated round: fedpriv, a bare loop, Flower and pfl.
+
+    python benchmarks/simulation.py                     # all jobs and contenders, 3 repeats
+    python benchmarks/simulation.py --quick             # does it run at all
+    python benchmarks/simulation.py --jobs mlp --contenders a,b,c --json out.json
+
+See README.md beside this file for what is counted, and what is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import meter
+
+HERE = Path(__file__).resolve().parent
+MEMORY_ROUNDS = 2
+"""Rounds after the timed ones, in which memory is watched."""
+
+FLAT = 0.05
+"""Driver memory counts as flat below so many copies of the model for each further client."""
+
+PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "transformers")
+
+
+def main() -> int:
+    """Measures, prints the tables; returns 1 if contenders that must agree do not."""
+    if sys.argv[1:2] == ["--one"]:
+        return _one(json.loads(sys.argv[2]))
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="fedpriv-benchmark-") as scratch:
+        bench = Bench(options, Path(scratch))
+        result = bench.measure()
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1))
+    problems = [p for job in options.jobs for p in disagreements(result["runs"], job)]
+    print(report(result, problems))
+    return 1 if problems else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=_names, default=["mlp", "layoutlmv3"])
+    parser.add_argument("--contenders", type=_names, default=["a", "a2", "b", "c", "d", "e"])
+    parser.add_argument("--rounds", type=int, default=8, help="timed rounds, after one of warm-up")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", type=_names, default=["c", "d"], help="contenders, or ''")
+    parser.add_argument("--cohorts", type=_names, default=["5", "20", "80"])
+    parser.add_argument("--quick", action="store_true", help="2 rounds, 1 repeat, memory of c")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one run")
+    parser.add_argument("--json", help="file for all raw numbers")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.repeats, options.memory = 2, 1, ["c"][: len(options.memory)]
+    return options
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+# ------------------------------------------------------------------------ the child: one run
+
+
+def _one(spec: dict) -> int:
+    """Runs one contender in this process and reports to the parent on a pipe."""
+    os.set_inheritable(spec["pipe"], False)
+    laps = meter.Laps(spec["pipe"])
+    import jobs
+    from contenders import CONTENDERS
+
+    folder = Path(spec["folder"])
+    job = jobs.load(spec["job"], folder, spec["cohort"])
+    laps.start()
+    model = CONTENDERS[spec["contender"]].run(job, spec["rounds"], laps.lap, Path(spec["scratch"]))
+    first, bits = jobs.checksum(model)
+    size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    laps.say(event="end", checksum=first, bits=bits, model_mib=size / 2**20, steps=job.steps)
+    return 0
+
+
+# ----------------------------------------------------------------------- the parent: many runs
+
+
+class Failed(RuntimeError):
+    """A contender's process ended without a result."""
+
+
+class Bench:
+    """Runs contenders one after the other, each in a process of its own."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
+        from contenders import CONTENDERS
+
+        self.options, self.scratch, self.contenders = options, scratch, CONTENDERS
+        self.count = 0
+        for name in options.contenders + options.memory:
+            if name not in CONTENDERS:
+                raise SystemExit(f"--contenders {name}: expected some of {','.join(CONTENDERS)}")
+
+    def measure(self) -> dict:
+        """Returns everything that the tables are made of."""
+        began = {"load": os.getloadavg(), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
+        runs, memory, skipped = [], [], {}
+        names = self._available(skipped)
+        self._prepare()
+        for job in self.options.jobs:
+            for repeat in range(self.options.repeats):
+                # Every second repeat backwards: a slow drift of the machine then cancels out.
+                for name in names if repeat % 2 == 0 else names[::-1]:
+                    runs.append(self._run(job, name, self.options.rounds) | {"repeat": repeat})
+        if "mlp" in self.options.jobs:
+            for name in self.options.memory:
+                for cohort in map(int, self.options.cohorts if name not in skipped else []):
+                    memory.append(self._run("mlp", name, 1, cohort))
+        return {
+            "machine": meter.machine() | {"began": began, "load_after": os.getloadavg()},
+            "versions": _versions(),
+            "settings": vars(self.options),
+            "names": {name: self.contenders[name].name for name in self.contenders},
+            "skipped": skipped,
+            "runs": runs,
+            "memory": memory,
+        }
+
+    def _available(self, skipped: dict[str, str]) -> list[str]:
+        for name in dict.fromkeys(self.options.contenders + self.options.memory):
+            missing = [m for m in self.contenders[name].needs if not _importable(m)]
+            if missing:
+                skipped[name] = f"{', '.join(missing)} is not installed"
+        return [name for name in self.options.contenders if name not in skipped]
+
+    def _prepare(self) -> None:
+        import jobs
+
+        for job in self.options.jobs:
+            if job not in jobs.NAMES:
+                raise SystemExit(f"--jobs {job}: expected some of {','.join(jobs.NAMES)}")
+            _say(f"preparing {job}")
+            jobs.prepare(job, self.scratch / "jobs")
+
+    def _run(self, job: str, name: str, rounds: int, cohort: int | None = None) -> dict:
+        """Runs one contender once: a first round, the timed ones, those with memory watched."""
+        what = f"{job}, {self.contenders[name].name}" + (f", cohort {cohort}" if cohort else "")
+        _say(what)
+        record = {"job": job, "contender": name, "cohort": cohort, "load": os.getloadavg()}
+        try:
+            record |= self._spawn(job, name, rounds, cohort)
+        except Failed as error:
+            _say(f"{what} FAILED: {error}")
+            return record | {"error": str(error)}
+        _say(f"  {_summary(record)}")
+        return record
+
+    def _spawn(self, job: str, name: str, rounds: int, cohort: int | None) -> dict:
+        self.count += 1
+        folder = self.scratch / f"run-{self.count}"
+        folder.mkdir()
+        read, write = os.pipe()
+        spec = {
+            "job": job,
+            "contender": name,
+            "rounds": 1 + rounds + MEMORY_ROUNDS,
+            "cohort": cohort,
+            "folder": str(self.scratch / "jobs"),
+            "scratch": str(folder),
+            "pipe": write,
+        }
+        environment = self._environment(name, spec)
+        spawned = time.monotonic()
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / "simulation.py"), "--one", json.dumps(spec)],
+                env=environment,
+                pass_fds=(write,),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+        os.close(write)
+        timer = threading.Timer(self.options.timeout, _kill_tree, [process.pid])
+        timer.start()
+        try:
+            laps, end, memory = _listen(read, process.pid, 1 + rounds)
+        finally:
+            process.wait()
+            timer.cancel()
+        if not end:
+            tail = (folder / "log").read_text(errors="replace").strip().splitlines()[-3:]
+            raise Failed(f"exit {process.returncode} after {len(laps)} rounds: {' | '.join(tail)}")
+        start, *laps = laps
+        timed = laps[1 : 1 + rounds]
+        return {
+            "first_round": laps[0]["at"] - spawned,
+            "first_round_from_call": laps[0]["at"] - start["at"],
+            "wall": statistics.median(lap["wall"] for lap in timed),
+            "cpu": _mean(timed, "cpu", "driver", "workers"),
+            "cpu_driver": _mean(timed, "cpu", "driver"),
+            "cpu_daemons": _mean(timed, "cpu", "daemons"),
+            "system": _mean(timed, "system", "driver", "workers"),
+            "faults": _mean(timed, "faults", "driver", "workers"),
+            "memory": memory,
+            "laps": laps,
+            **end,
+        }
+
+    def _environment(self, name: str, spec: dict) -> dict[str, str]:
+        same = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "OMP_"))}
+        return same | {
+            "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "RAY_worker_niceness": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_HOME": str(self.scratch / "flwr"),
+            "FEDPRIV_BENCHMARK_JOB": json.dumps([spec["job"], spec["folder"], spec["cohort"]]),
+            **dict(self.contenders[name].environment),
+        }
+
+
+def _listen(pipe: int, pid: int, timed: int) -> tuple[list[dict], dict, dict]:
+    """Reads a run's lines; watches its memory from the end of the timed rounds on."""
+    laps: list[dict] = []
+    end: dict = {}
+    peaks: dict = {}
+    memory = None
+    with os.fdopen(pipe) as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "end":
+                end = event
+                break
+            laps.append(event)
+            if len(laps) == 1 + timed:
+                memory = meter.Memory(pid)
+            elif memory and len(laps) == 1 + timed + MEMORY_ROUNDS:
+                peaks = memory.stop()
+    if memory and not peaks:
+        memory.stop()
+    return laps, end, peaks
+
+
+def _mean(laps: list[dict], what: str, *kinds: str) -> float:
+    return statistics.mean(sum(lap["spent"][k].get(what, 0) for k in kinds) for lap in laps)
+
+
+def _kill_tree(pid: int) -> None:
+    for each in meter.tree(pid):
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _summary(run: dict) -> str:
+    return (
+        f"wall {run['wall']:.3f} s  CPU {run['cpu']:.3f} s a round  "
+        f"first round after {run['first_round']:.1f} s  load {run['load'][0]:.1f}"
+    )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------------------- the tables
+
+
+def report(result: dict, problems: list[str]) -> str:
+    """Returns the tables as markdown."""
+    machine, settings = result["machine"], result["settings"]
+    before, after = machine["began"]["load"][0], machine["load_after"][0]
+    lines = [
+        "# Simulation benchmark",
+        "",
+        f"{machine['began']['at']}, {machine['cores']} cores ({machine['cpu']}), "
+        f"{machine['memory_gib']} GiB; load average {before:.1f} before, {after:.1f} after",
+        ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
+        f"{settings['repeats']} repeats of {settings['rounds']} timed rounds",
+    ]
+    if before > 0.5:
+        lines.append("**The machine was not idle at the start: wall ratios are unreliable.**")
+    for job in settings["jobs"]:
+        lines += ["", *_job_table(result, job)]
+    if result["memory"]:
+        lines += ["", *_memory_table(result)]
+    lines += ["", "## Agreement", ""]
+    lines += [f"- {line}" for job in settings["jobs"] for line in agreements(result["runs"], job)]
+    lines += [f"- **{problem}**" for problem in problems]
+    return "\n".join(lines)
+
+
+def _job_table(result: dict, job: str) -> list[str]:
+    runs = [run for run in result["runs"] if run["job"] == job]
+    good = [run for run in runs if "error" not in run]
+    lines = [f"## {job}", ""]
+    if good:
+        lines += [f"{good[0]['model_mib']:.1f} MiB model, {good[0]['steps']} steps a client", ""]
+    head = [
+        "",
+        "wall × bare",
+        "CPU × bare",
+        "CPU s/round",
+        "of it system",
+        "+ daemons' CPU",
+        "wall s/round",
+        "first round s",
+        "driver PSS",
+        "workers PSS",
+        "daemons PSS",
+        "checksum",
+    ]
+    rows = [head]
+    for name in result["settings"]["contenders"]:
+        label = f"({name}) {result['names'][name]}"
+        if name in result["skipped"]:
+            rows.append([label, f"skipped: {result['skipped'][name]}"])
+            continue
+        own = [run for run in good if run["contender"] == name]
+        if own:
+            rows.append([label, *_cells(own, good)])
+        failed = sum("error" in run for run in runs if run["contender"] == name)
+        if failed:
+            rows.append([label, f"{failed} of {result['settings']['repeats']} runs FAILED"])
+    return lines + _markdown(rows)
+
+
+def _cells(own: list[dict], good: list[dict]) -> list[str]:
+    bare = {run["repeat"]: run for run in good if run["contender"] == "a"}
+    pairs = [(run, bare[run["repeat"]]) for run in own if run["repeat"] in bare]
+
+    def ratio(key):
+        return _spread([run[key] / base[key] for run, base in pairs], 2) if pairs else "-"
+
+    def mib(kind):
+        values = [run["memory"].get(f"{kind}_pss") for run in own]
+        return f"{max(v for v in values if v):.0f}" if any(values) else "-"
+
+    def median(key):
+        return f"{statistics.median(run[key] for run in own):.3f}"
+
+    return [
+        ratio("wall"),
+        ratio("cpu"),
+        median("cpu"),
+        median("system"),
+        median("cpu_daemons"),
+        median("wall"),
+        _spread([run["first_round"] for run in own], 1),
+        *(mib(kind) for kind in meter.KINDS),
+        f"{own[0]['checksum']:.4f}",
+    ]
+
+
+def _memory_table(result: dict) -> list[str]:
+    rows = [
+        ["", "cohort", "driver private", "driver PSS", "driver RSS", "object store", "workers PSS"]
+    ]
+    verdicts = []
+    for name in dict.fromkeys(run["contender"] for run in result["memory"]):
+        own = [run for run in result["memory"] if run["contender"] == name and "error" not in run]
+        label = f"({name}) {result['names'][name]}"
+        keys = ("driver_private", "driver_pss", "driver_hwm", "object_store", "workers_pss")
+        for run in own:
+            values = [f"{run['memory'].get(key, 0):.0f}" for key in keys]
+            rows.append([label, str(run["cohort"]), *values])
+        if len(own) > 1:
+            verdicts.append(f"{label}: {_growth(own[0], own[-1])}")
+    lines = ["## Memory against the cohort (mlp, peak MiB)", ""]
+    lines += _markdown(rows)
+    lines += ["", "Private: resident without shared memory. RSS: the kernel's high-water mark.", ""]
+    return lines + verdicts
+
+
+def _growth(least: dict, most: dict) -> str:
+    more = most["memory"]["driver_private"] - least["memory"]["driver_private"]
+    clients = most["cohort"] - least["cohort"]
+    copies = more / least["model_mib"] / clients
+    flat = "flat" if copies < FLAT else "NOT flat"
+    return (
+        f"driver memory is {flat}: {more:+.0f} MiB from {least['cohort']} to {most['cohort']} "
+        f"clients, {copies:+.2f} copies of the model ({least['model_mib']:.1f} MiB) a client"
+    )
+
+
+def _spread(values: list[float], digits: int) -> str:
+    middle = f"{statistics.median(values):.{digits}f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def _markdown(rows: list[list[str]]) -> list[str]:
+    columns = len(rows[0])
+    rows = [row + [""] * (columns - len(row)) for row in rows]
+    # A remark in place of numbers may be wider than its column.
+    width = [
+        max(len(row[i]) for row in rows if i == 0 or any(row[2:]) or row is rows[0])
+        for i in range(columns)
+    ]
+    padded = [[cell.ljust(width[i]) for i, cell in enumerate(row)] for row in rows]
+    padded.insert(1, ["-" * w for w in width])
+    return ["| " + " | ".join(row) + " |" for row in padded]
+
+
+# ---------------------------------------------------------------------- have they trained alike
+
+
+def agreements(runs: list[dict], job: str) -> list[str]:
+    """Returns one line on how far the contenders' final weights agree."""
+    sums = {name: run[0]["checksum"] for name, run in _by_contender(runs, job).items()}
+    if not sums:
+        return [f"{job}: nothing ran"]
+    spread = max(sums.values()) - min(sums.values())
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in sums.items())
+    return [f"{job}: sum of the first weight matrix: {shown}; they differ by {spread:.1e}"]
+
+
+def disagreements(runs: list[dict], job: str) -> list[str]:
+    """Returns what must not be: other bits in b than in c, another sum in a, bits by chance."""
+    by_name = _by_contender(runs, job)
+    problems = []
+    for name in ("a", "b", "c"):
+        if len({run["bits"] for run in by_name.get(name, [])}) > 1:
+            problems.append(f"{job}: ({name}) has other bits in each repeat")
+    if {"b", "c"} <= by_name.keys() and by_name["b"][0]["bits"] != by_name["c"][0]["bits"]:
+        problems.append(f"{job}: (b) and (c) are not bit-identical")
+    if {"a", "b"} <= by_name.keys():
+        a, b = by_name["a"][0]["checksum"], by_name["b"][0]["checksum"]
+        if abs(a - b) > 1e-4 * max(1.0, abs(a)):
+            problems.append(f"{job}: (a) and (b) have not trained the same: {a:.4f}, {b:.4f}")
+    return problems
+
+
+def _by_contender(runs: list[dict], job: str) -> dict[str, list[dict]]:
+    found: dict[str, list[dict]] = {}
+    for run in runs:
+        if run["job"] == job and "error" not in run:
+            found.setdefault(run["contender"], []).append(run)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
