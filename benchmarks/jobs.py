@@ -183,12 +183,17 @@ def load(name: str, folder: Path, cohort_size: int | None = None) -> Job:
     return replace(job, cohort_size=cohort_size or job.cohort_size)
 
 
+def flat(model: nn.Module) -> np.ndarray:
+    """Returns the trained weights as one vector, in the order of their names in the model."""
+    trained = [p.detach().reshape(-1) for p in model.parameters() if p.requires_grad]
+    return torch.cat(trained).numpy()
+
+
 def checksum(model: nn.Module) -> tuple[float, str]:
     """Returns the sum of the first weight matrix, and a hash of all trained bits."""
-    trained = [p.detach() for p in model.parameters() if p.requires_grad]
-    first = next(p for p in trained if p.ndim == 2)
-    digest = hashlib.sha256(b"".join(p.contiguous().numpy().tobytes() for p in trained))
-    return first.double().sum().item(), digest.hexdigest()[:16]
+    first = next(p for p in model.parameters() if p.requires_grad and p.ndim == 2)
+    digest = hashlib.sha256(flat(model).tobytes()).hexdigest()
+    return first.detach().double().sum().item(), digest[:16]
 
 
 def _rows(place: Path) -> tuple[np.ndarray, ...]:

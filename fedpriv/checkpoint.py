@@ -76,7 +76,7 @@ class RunFolder:
     @classmethod
     def at(cls, path: Path) -> RunFolder:
         """Returns the folder at `path`, made if it is not there."""
-        (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         return cls(path)
 
     @classmethod
@@ -109,6 +109,7 @@ class RunFolder:
     def write(self, name: str, data: bytes) -> None:
         """Writes a file so that it is there whole or not at all."""
         path = self.path / name
+        path.parent.mkdir(exist_ok=True)
         temporary = path.with_name(f".{path.name}.part")
         with temporary.open("wb") as file:
             file.write(data)

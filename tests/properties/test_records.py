@@ -36,7 +36,7 @@ def arrays(draw):
     shape = draw(st.lists(st.integers(0, 4), max_size=3).map(tuple))
     size = math.prod(shape) * dtype.itemsize
     raw = draw(st.binary(min_size=size, max_size=size))
-    if dtype == bool:
+    if dtype.kind == "b":
         raw = bytes(byte & 1 for byte in raw)
     return np.frombuffer(raw, dtype).reshape(shape).copy()
 

@@ -17,7 +17,7 @@ def environment(**extra):
 def start(*arguments, cwd, **extra):
     """Starts `fedpriv …` in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fedpriv.cli", *arguments],
+        [str(Path(sys.executable).with_name("fedpriv")), *arguments],
         cwd=cwd,
         env=environment(**extra),
         stdout=subprocess.PIPE,

@@ -50,6 +50,10 @@ def state(model):
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
+def assert_state(model, expected):
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in state(model).items())
+
+
 def assert_vectors(got, **expected):
     assert {name: vector.tolist() for name, vector in got.items()} == expected
 
@@ -67,9 +71,7 @@ def test_writing_puts_every_number_in_its_place():
     assert model.first.tolist() == [10, 20, 30]
     assert model.second.tolist() == [[40], [50]]
     assert model.third.item() == 60
-    assert all(
-        parameter.requires_grad and parameter.grad is None for parameter in model.parameters()
-    )
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
 def test_tied_weights_travel_once_and_arrive_twice():
@@ -214,13 +216,11 @@ def test_a_read_is_a_copy_and_a_write_keeps_no_reference():
         before = state(model)
         read = exchange.read()
         read["float"][:] = -1
-        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+        assert_state(model, before)
         exchange.write(read)
         written = state(model)
         read["float"][:] = -2
-        assert all(
-            torch.equal(tensor, written[name]) for name, tensor in model.state_dict().items()
-        )
+        assert_state(model, written)
 
 
 def test_the_change_is_now_minus_then_for_floats_and_integers():
@@ -259,7 +259,7 @@ def test_a_vector_of_another_length_is_refused(vectors, message):
 
 
 def test_integers_are_refused_where_none_are_expected():
-    with pytest.raises(ValueError, match="^the model holds 0 integer values, the message 1$"):
+    with pytest.raises(ValueError, match=r"^the model holds 0 integer values, the message 1$"):
         Exchange(Pair()).write({"float": np.zeros(6), "integer": np.zeros(1, np.int64)})
 
 
@@ -274,7 +274,7 @@ def test_tensors_of_another_model_are_named():
 
 def test_a_model_without_anything_trainable_is_refused():
     model = nn.Linear(2, 1).requires_grad_(False)
-    with pytest.raises(ValueError, match="^Linear has no trainable parameter to exchange$"):
+    with pytest.raises(ValueError, match=r"^Linear has no trainable parameter to exchange$"):
         Exchange(model, buffers=True)
 
 

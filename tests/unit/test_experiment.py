@@ -1,0 +1,189 @@
+"""Experiment files: every one given works, and every mistake is named before anything starts."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedpriv import experiment
+from fedpriv.data.federated import DocumentData
+from fedpriv.experiment import Mistakes
+from fedpriv.federation import RaySettings, Settings
+from strategies.fedavg import FedAvg
+
+ROOT = Path(__file__).parents[2]
+YAML = sorted((ROOT / "experiments").rglob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _data_folder(monkeypatch):
+    monkeypatch.setenv("FEDPRIV_DATA", "/somewhere")
+
+
+def mistakes(name, *overrides):
+    with pytest.raises(Mistakes) as caught:
+        experiment.build(experiment.load(name, overrides), name)
+    return caught.value.problems
+
+
+def test_there_are_experiments():
+    assert {"quickstart", "sroie_kie"} <= set(experiment.names())
+    assert len(YAML) >= 8
+
+
+@pytest.mark.parametrize("name", experiment.names())
+def test_every_experiment_loads_and_checks(name):
+    built = experiment.build(experiment.load(name), name)
+    assert built.name == name
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [(group, choice) for group, choices in experiment.groups().items() for choice in choices],
+)
+def test_every_choice_of_every_group_loads_and_checks(group, choice):
+    experiment.build(experiment.load("quickstart", [f"{group}={choice}"]))
+
+
+def test_no_yaml_is_left_unvisited():
+    named = {f"{name}.yaml" for name in [*experiment.names(), "base"]}
+    grouped = {f"{g}/{c}.yaml" for g, choices in experiment.groups().items() for c in choices}
+    assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
+
+
+def test_base_spells_out_every_setting_with_its_default():
+    base = yaml.safe_load((ROOT / "experiments" / "base.yaml").read_text())
+    assert base["federation"] == dataclasses.asdict(Settings())
+    assert set(base["ray"]) == {field.name for field in dataclasses.fields(RaySettings)}
+
+
+def test_an_experiment_is_objects():
+    built = experiment.build(experiment.load("quickstart", ["rounds=3", "strategy.weighted=false"]))
+    assert built.rounds == 3
+    assert isinstance(built.strategy, FedAvg)
+    assert built.strategy.weighted is False
+    assert isinstance(built.data, DocumentData)
+    assert built.data.source.page_size == (400, 560)
+
+
+def test_a_file_by_path_finds_the_groups_of_fedpriv(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [base, data: invoices, model: layoutlmv3_tiny, strategy: fedavg, _self_]\n"
+        "name: mine\nrounds: 1\n"
+    )
+    assert experiment.build(experiment.load("mine.yaml", ["seed=7"])).seed == 7
+
+
+def test_own_experiments_and_groups_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "experiments"
+    (own / "strategy").mkdir(parents=True)
+    (own / "strategy" / "mine.yaml").write_text(
+        "# @package _global_\n"
+        "strategy: {_target_: strategies.fedavg.FedAvg, weighted: false}\n"
+        "client: {_target_: clients.local_training.LocalTraining}\n"
+    )
+    (own / "mine.yaml").write_text(
+        "defaults: [base, data: invoices, model: layoutlmv3_tiny, strategy: mine, _self_]\n"
+        "name: mine\nrounds: 1\n"
+    )
+    assert not experiment.build(experiment.load("mine")).strategy.weighted
+    assert "quickstart" in experiment.names()
+
+
+def test_all_mistakes_are_reported_together_with_their_place_and_a_near_miss():
+    found = mistakes(
+        "quickstart",
+        "strategy.weigted=true",
+        "client.optimizer.lr=-1",
+        "client.epochs=two",
+        "federation.wrokers=2",
+        "data.partition._target_=fedpriv.data.partition.ByProvidr",
+        "roundz=5",
+        "rounds=0.5",
+    )
+    assert sorted(found) == sorted(
+        [
+            "strategy.weigted: strategies.fedavg.FedAvg takes no 'weigted'; "
+            "did you mean 'weighted'?",
+            "client.optimizer: lr=-1.0: expected a positive number",
+            "client.epochs: got 'two'. Input should be a valid integer",
+            "federation.wrokers: fedpriv.federation.Settings takes no 'wrokers'; "
+            "did you mean 'workers'?",
+            "data.partition._target_: fedpriv.data.partition has no callable 'ByProvidr'; "
+            "did you mean 'ByProvider'?",
+            "roundz: there is no section 'roundz'; did you mean 'rounds'?",
+            "rounds: got 0.5. Input should be a valid integer",
+        ]
+    )
+
+
+def test_the_wrong_kind_of_object_is_named_with_what_it_lacks():
+    found = mistakes(
+        "quickstart",
+        "data.partition._target_=fedpriv.data.partition.HoldOut",
+        "~data.partition.clients",
+    )
+    assert found == ["data.partition: HoldOut is no Partition: it has no 'deal'"]
+
+
+def test_a_value_where_an_object_belongs():
+    assert mistakes("quickstart", "strategy.sampling=poisson") == [
+        "strategy.sampling: got 'poisson', expected a section with a _target_ that gives "
+        "a ClientSampling"
+    ]
+
+
+def test_an_environment_variable_that_is_not_set(monkeypatch):
+    monkeypatch.delenv("FEDPRIV_DATA")
+    with pytest.raises(Mistakes, match=r"data\.source\.root: .*FEDPRIV_DATA"):
+        experiment.load("sroie_kie")
+
+
+def test_an_unknown_choice_names_those_there_are():
+    with pytest.raises(Mistakes, match=r"strategy=fedavgg: there is fedavg"):
+        experiment.load("quickstart", ["strategy=fedavgg"])
+
+
+def test_an_unknown_experiment_names_the_near_miss():
+    with pytest.raises(Mistakes, match=r"did you mean 'quickstart'\?"):
+        experiment.load("quikstart")
+
+
+def test_a_module_that_does_not_exist():
+    found = mistakes("quickstart", "strategy._target_=strategeis.fedavg.FedAvg")
+    assert found == ["strategy._target_: no module 'strategeis' (in 'strategeis.fedavg.FedAvg')"]
+
+
+def test_a_missing_argument():
+    assert mistakes("quickstart", "~data.partition.clients") == [
+        "data.partition.clients: is missing; fedpriv.data.partition.ByProvider needs it"
+    ]
+
+
+def test_several_values_without_m():
+    with pytest.raises(Mistakes, match=r"'seed=0,1' names several values: sweeps need -m"):
+        experiment.load("quickstart", ["seed=0,1"])
+
+
+def test_an_override_that_is_none():
+    with pytest.raises(Mistakes, match=re.escape("'rounds' is not of the form key=value")):
+        experiment.load("quickstart", ["rounds"])
+
+
+def test_a_timeout_without_workers_is_refused():
+    found = mistakes("quickstart", "federation.workers=0", "federation.client_timeout=5")
+    assert len(found) == 1
+    assert found[0].startswith("federation: client_timeout=5.0 needs workers of their own")
+
+
+def test_sweeps_are_the_product_in_order():
+    assert experiment.sweep(["seed=0,1", "strategy=fedavg", "rounds=range(2,4)"]) == [
+        ["seed=0", "strategy=fedavg", "rounds=2"],
+        ["seed=0", "strategy=fedavg", "rounds=3"],
+        ["seed=1", "strategy=fedavg", "rounds=2"],
+        ["seed=1", "strategy=fedavg", "rounds=3"],
+    ]

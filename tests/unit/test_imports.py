@@ -1,0 +1,62 @@
+"""The layout is the architecture: which package may import which."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ALGORITHMS = ("strategies", "clients", "attacks")
+FILES = [
+    path
+    for package in ("fedpriv", *ALGORITHMS)
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if (ROOT / package).is_dir()
+]
+
+
+def imported(path):
+    """Yields every dotted name that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_there_are_files_to_look_at():
+    packages = {path.relative_to(ROOT).parts[0] for path in FILES}
+    assert {"fedpriv", "strategies", "clients"} <= packages
+    assert len(FILES) > 30
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    own = path.relative_to(ROOT).parts[0]
+    forbidden = set(ALGORITHMS) - {own}
+    tops = {name.split(".")[0] for name in imported(path)}
+    assert not tops & forbidden
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_one_file_touches_flower_internals(path):
+    if path.name == "_flwr.py":
+        return
+    internal = ("flwr.supercore", "flwr.simulation", "flwr.common", "flwr.proto", "flwr.compat")
+    assert not [name for name in imported(path) if name.startswith(internal)]
+
+
+def test_telemetry_is_off_once_fedpriv_is_imported():
+    import os
+
+    import fedpriv.federation  # noqa: F401
+
+    assert os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+@pytest.mark.parametrize("package", ["fedpriv", "strategies", "clients"])
+def test_every_package_is_typed(package):
+    assert (ROOT / package / "py.typed").is_file()
