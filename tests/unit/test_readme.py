@@ -1,0 +1,57 @@
+"""What the README says is so."""
+
+import re
+from pathlib import Path
+
+from fedpriv import experiment
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+    (code,) = blocks("python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
+    f1, folder = capsys.readouterr().out.split()
+    assert 0 <= float(f1) <= 1
+    assert (tmp_path / folder / "report.html").is_file()
+
+
+def test_the_yaml_example_builds(tmp_path, monkeypatch):
+    (text,) = blocks("yaml")
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert experiment.build(experiment.load("mine.yaml")).strategy.sampling.rate == 0.5
+
+
+def test_every_command_names_what_exists(monkeypatch):
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    commands = re.findall(r"fedpriv run (?!-m)(\w+)((?: [\w.]+=\S+)*)", README)
+    assert len(commands) > 4
+    wrong = {"strategy.weigted=true", "federation.wrokers=2", "client.optimizer.lr=-1"}
+    for name, overrides in commands:
+        good = [o for o in overrides.split() if o not in wrong]
+        experiment.build(experiment.load(name, good))
+
+
+def test_the_error_shown_is_the_error_given():
+    shown = next(block for block in blocks("") if "3 mistakes" in block)
+    command, *lines = shown.splitlines()
+    name, *overrides = command.removeprefix("$ fedpriv run ").split()
+    try:
+        experiment.build(experiment.load(name, overrides), name)
+    except experiment.Mistakes as error:
+        assert sorted(str(error).splitlines()) == sorted(lines)
+    else:
+        raise AssertionError("the README's wrong command is right")
+
+
+def test_every_file_linked_is_there():
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert len(links) > 5
+    for link in links:
+        assert (Path(__file__).parents[2] / link).exists(), link
