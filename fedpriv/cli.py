@@ -16,10 +16,11 @@ from typing import Any
 from fedpriv import experiment
 from fedpriv.checkpoint import NotARunFolder, RunFolder
 from fedpriv.experiment import Mistakes
-from fedpriv.federation import Result, TooFewClients
-from fedpriv.grids.ray import WorkersDied
+from fedpriv.federation import Result
+from fedpriv.grids.base import WorkersDied
 from fedpriv.progress import describe, for_this_terminal
 from fedpriv.report.build import write_report
+from fedpriv.tally import TooFewClients
 
 RESUMABLE = ("rounds=", "federation.", "ray.")
 """What may be changed when a run is resumed: how it is run, not what it computes."""

@@ -23,7 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
-from fedpriv.federation import Federation, RaySettings, Settings
+from fedpriv.federation import Federation
+from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import Strategy
 
 EXPERIMENTS = "experiments"

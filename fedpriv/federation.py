@@ -6,13 +6,13 @@ import functools
 import importlib.metadata
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -21,18 +21,14 @@ from fedpriv.client import Client, Recipe, Site, client_app, seeded_model, torch
 from fedpriv.data.federated import Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
-from fedpriv.grids.ray import RayGrid
-from fedpriv.grids.serving import Failure
-from fedpriv.messages import answered_by, to_array_record, to_vectors
+from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
+from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.tally import Tally, TooFewClients
 from fedpriv.tensorboard import events
-
-
-class TooFewClients(RuntimeError):
-    """Fewer clients answered than the run accepts."""
 
 
 class Unworkable(ValueError):
@@ -41,79 +37,6 @@ class Unworkable(ValueError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         super().__init__("\n".join(problems))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the rounds are run, whatever the algorithm.
-
-    Args:
-        workers: 0 serves the clients in this process, n ≥ 1 on n Ray workers.
-        chunk_size: clients that a worker takes in one call and sums; None for an eighth of the
-            cohort. It decides the order of additions, hence the bits; the number of workers does
-            not.
-        client_timeout: seconds that one client may take before it counts as missing.
-        min_clients: fewer answers than this, and the round does not count. An empty Poisson
-            cohort is a round like any other unless this is above 1.
-        too_few: "repeat" draws a new cohort, up to `max_attempts` in all, then ends the run;
-            "refuse" leaves the model as it was and goes on.
-        max_attempts: tries of one round under "repeat".
-        threads: torch threads for one client.
-        device: where clients train and the model is evaluated, such as "cpu" or "cuda".
-        evaluate_every: rounds between evaluations; the last round is always evaluated.
-        checkpoint_every: rounds between checkpoints; the last round always has one.
-        keep_checkpoints: how many of the newest to keep; 0 keeps all.
-    """
-
-    workers: int = 0
-    chunk_size: int | None = None
-    client_timeout: float | None = None
-    min_clients: int = 1
-    too_few: Literal["repeat", "refuse"] = "repeat"
-    max_attempts: int = 3
-    threads: int = 1
-    device: str = "cpu"
-    evaluate_every: int = 1
-    checkpoint_every: int = 1
-    keep_checkpoints: int = 2
-
-    def __post_init__(self) -> None:
-        least = {
-            "workers": 0,
-            "chunk_size": 1,
-            "min_clients": 0,
-            "max_attempts": 1,
-            "threads": 1,
-            "evaluate_every": 1,
-            "checkpoint_every": 1,
-            "keep_checkpoints": 0,
-        }
-        for name, minimum in least.items():
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise ValueError(f"{name}={value}: expected at least {minimum}")
-        if self.too_few not in ("repeat", "refuse"):
-            raise ValueError(f"too_few={self.too_few!r}: expected 'repeat' or 'refuse'")
-        if self.client_timeout is not None and not self.client_timeout > 0:
-            raise ValueError(f"client_timeout={self.client_timeout}: expected seconds above 0")
-        if self.client_timeout is not None and self.workers == 0:
-            raise ValueError(
-                f"client_timeout={self.client_timeout} needs workers of their own, which can be "
-                "replaced: set workers=1 or more, or leave client_timeout out"
-            )
-
-
-@dataclass(frozen=True)
-class RaySettings:
-    """Where Ray runs, for `Settings.workers` ≥ 1.
-
-    Args:
-        address: of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
-        client_resources: of one worker: num_cpus, num_gpus (a share works), or Ray's own names.
-    """
-
-    address: str | None = None
-    client_resources: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,8 +66,8 @@ class Federation:
         client: the client's half.
         seed: of everything random.
         name: of the folder under `runs`.
-        settings: workers, faults, checkpoints.
-        ray: where Ray runs.
+        settings: workers, faults, checkpoints; all defaults if left out.
+        ray: where Ray runs; this machine if left out.
         runs: the folder for run folders.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
 
@@ -181,8 +104,8 @@ class Federation:
         client: Client,
         seed: int = 0,
         name: str = "federation",
-        settings: Settings = Settings(),
-        ray: RaySettings = RaySettings(),
+        settings: Settings | None = None,
+        ray: RaySettings | None = None,
         runs: Path | str = "runs",
         config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -194,7 +117,8 @@ class Federation:
                     "take the two halves of one algorithm"
                 ]
             )
-        self.strategy, self.settings, self.ray = strategy, settings, ray
+        self.strategy = strategy
+        self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.bound = data.bind(model, seed)
         problems = strategy.problems(len(self.bound.rows))
@@ -206,8 +130,8 @@ class Federation:
             train=self.bound.train,
             rows=self.bound.rows,
             seed=seed,
-            threads=settings.threads,
-            device=settings.device,
+            threads=self.settings.threads,
+            device=self.settings.device,
         )
 
     @property
@@ -220,6 +144,8 @@ class Federation:
         factory = functools.partial(build_app, self.recipe)
         if self.settings.workers == 0:
             return InlineGrid(factory(), self.clients, self.settings.chunk_size)
+        from fedpriv.grids.ray import RayGrid  # Ray is imported where it is used only
+
         return RayGrid(
             factory,
             self.clients,
@@ -401,70 +327,6 @@ class _Run:
             named = self.exchange.named(to_vectors(self.arrays))
             checkpoint = Checkpoint(round, named, state, self.meta)
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
-
-
-class Tally:
-    """Counts who was asked, who answered, who failed and who was never heard of, in one round."""
-
-    def __init__(self, min_clients: int) -> None:
-        self.min_clients = min_clients
-        self.sampled = self.answered = self.failed = 0
-        self.down = self.up = 0
-
-    def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """Passes the messages on, counting them."""
-        for message in messages:
-            self.sampled += 1
-            self.down += _bytes(message)
-            yield message
-
-    def receiving(
-        self, replies: Iterable[Message], tell: Callable[[int, int], None]
-    ) -> Iterator[Message]:
-        """Passes the replies on and tells how many have come; at their end, raises if too few.
-
-        So a strategy that adds up the replies first and then moves has not moved.
-        """
-        for reply in replies:
-            self.failed += reply.has_error()
-            self.answered += answered_by(reply)
-            self.up += _bytes(reply) * answered_by(reply)
-            tell(self.answered, self.sampled)
-            yield reply
-        planned_empty = self.sampled == 0 and self.min_clients <= 1
-        if self.answered < self.min_clients and not planned_empty:
-            raise TooFewClients(
-                f"{self.answered} of {self.sampled} clients answered, min_clients is "
-                f"{self.min_clients}"
-            )
-
-    def settle(self, failures: list[Failure]) -> None:
-        """Takes the grid's word for failures that came without an error reply."""
-        self.failed = max(self.failed, sum(f.kind == "failed" for f in failures))
-
-    def counts(self) -> dict[str, int]:
-        """Returns the counts for metrics.jsonl."""
-        missing = self.sampled - self.answered - self.failed
-        return {
-            "sampled": self.sampled,
-            "answered": self.answered,
-            "failed": self.failed,
-            "missing": missing,
-        }
-
-    def traffic(self) -> dict[str, int]:
-        """Returns the bytes of tensors sent down to the clients and up to the server.
-
-        As a real network would carry them: one copy per client, sums in the worker or not.
-        """
-        return {"down": self.down, "up": self.up}
-
-
-def _bytes(message: Message) -> int:
-    if message.has_error():
-        return 0
-    records: list[ArrayRecord] = list(message.content.array_records.values())
-    return sum(array.numpy().nbytes for record in records for array in record.values())
 
 
 def build_app(recipe: Recipe) -> ClientApp:

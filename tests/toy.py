@@ -13,7 +13,8 @@ from torch import nn
 from clients.local_training import LocalTraining
 from fedpriv.client import Contribution, Visit
 from fedpriv.data.federated import ArrayData
-from fedpriv.federation import Federation, Settings
+from fedpriv.federation import Federation
+from fedpriv.settings import Settings
 from fedpriv.training.loops import Optimizer
 from strategies.fedavg import FedAvg
 

@@ -21,6 +21,10 @@ CHUNKS = 8
 T = TypeVar("T")
 
 
+class WorkersDied(RuntimeError):
+    """Workers die before they can serve anybody: the fault is not a client's."""
+
+
 class RoundGrid(Grid):
     """A Flower grid that the round loop can run on.
 

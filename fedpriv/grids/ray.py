@@ -22,7 +22,7 @@ from flwr.clientapp import ClientApp
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from fedpriv.grids._flwr import readdressed
-from fedpriv.grids.base import ClientGrid
+from fedpriv.grids.base import ClientGrid, WorkersDied
 from fedpriv.grids.serving import Chunk, Failure, context_of, error_reply, round_of, serve
 
 MAX_IDLE_DEATHS = 3
@@ -31,10 +31,6 @@ MAX_IDLE_DEATHS = 3
 # Large vectors come and go with every client. glibc would hand their pages back to the kernel each
 # time and fault them in again: a fifth of the CPU time of a small model's round.
 WORKER_ENV = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
-
-
-class WorkersDied(RuntimeError):
-    """Workers die before they can serve anybody: the fault is not a client's."""
 
 
 @dataclass

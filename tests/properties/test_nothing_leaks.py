@@ -204,7 +204,7 @@ class Neighbours:
         return float(np.dot(clues, np.sqrt(np.arange(2, 2 + len(clues)))))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(DIRT), unique=True), st.booleans(), st.booleans(), st.booleans())
 @example(dirt=DIRT, fails=False, buffers=False, summed=False)
 @example(dirt=DIRT, fails=True, buffers=True, summed=False)

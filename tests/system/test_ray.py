@@ -78,7 +78,7 @@ def test_workers_killed_from_outside_are_replaced(tmp_path):
 
 
 def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_path):
-    from fedpriv.federation import RaySettings
+    from fedpriv.settings import RaySettings
 
     toy = federation(runs=tmp_path, workers=2)
     object.__setattr__(toy, "ray", RaySettings(client_resources={"num_gpus": 1}))

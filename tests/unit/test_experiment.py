@@ -10,7 +10,7 @@ import yaml
 from fedpriv import experiment
 from fedpriv.data.federated import DocumentData
 from fedpriv.experiment import Mistakes
-from fedpriv.federation import RaySettings, Settings
+from fedpriv.settings import RaySettings, Settings
 from strategies.fedavg import FedAvg
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +111,7 @@ def test_all_mistakes_are_reported_together_with_their_place_and_a_near_miss():
             "did you mean 'weighted'?",
             "client.optimizer: lr=-1.0: expected a positive number",
             "client.epochs: got 'two'. Input should be a valid integer",
-            "federation.wrokers: fedpriv.federation.Settings takes no 'wrokers'; "
+            "federation.wrokers: fedpriv.settings.Settings takes no 'wrokers'; "
             "did you mean 'workers'?",
             "data.partition._target_: fedpriv.data.partition has no callable 'ByProvidr'; "
             "did you mean 'ByProvider'?",

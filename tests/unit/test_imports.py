@@ -1,6 +1,9 @@
 """The layout is the architecture: which package may import which."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,8 +52,6 @@ def test_only_one_file_touches_flower_internals(path):
 
 
 def test_telemetry_is_off_once_fedpriv_is_imported():
-    import os
-
     import fedpriv.federation  # noqa: F401
 
     assert os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
@@ -60,3 +61,16 @@ def test_telemetry_is_off_once_fedpriv_is_imported():
 @pytest.mark.parametrize("package", ["fedpriv", "strategies", "clients"])
 def test_every_package_is_typed(package):
     assert (ROOT / package / "py.typed").is_file()
+
+
+def test_without_workers_ray_is_not_imported(tmp_path):
+    script = (
+        "import sys; from toy import federation; federation(runs='runs').run(1); "
+        "assert 'ray' not in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+    )

@@ -30,7 +30,7 @@ def test_the_yaml_example_builds(tmp_path, monkeypatch):
 
 def test_every_command_names_what_exists(monkeypatch):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
-    commands = re.findall(r"fedpriv run (?!-m)(\w+)((?: [\w.]+=\S+)*)", README)
+    commands = re.findall(r"fedpriv run (?!-m)(\w+\b)(?!\.yaml)((?: [\w.]+=\S+)*)", README)
     assert len(commands) > 4
     wrong = {"strategy.weigted=true", "federation.wrokers=2", "client.optimizer.lr=-1"}
     for name, overrides in commands:

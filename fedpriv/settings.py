@@ -1,0 +1,80 @@
+"""How rounds are run, whatever the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the rounds are run, whatever the algorithm.
+
+    Args:
+        workers: 0 serves the clients in this process, n ≥ 1 on n Ray workers.
+        chunk_size: clients that a worker takes in one call and sums; None for an eighth of the
+            cohort. It decides the order of additions, hence the bits; the number of workers does
+            not.
+        client_timeout: seconds that one client may take before it counts as missing.
+        min_clients: fewer answers than this, and the round does not count. An empty Poisson
+            cohort is a round like any other unless this is above 1.
+        too_few: "repeat" draws a new cohort, up to `max_attempts` in all, then ends the run;
+            "refuse" leaves the model as it was and goes on.
+        max_attempts: tries of one round under "repeat".
+        threads: torch threads for one client.
+        device: where clients train and the model is evaluated, such as "cpu" or "cuda".
+        evaluate_every: rounds between evaluations; the last round is always evaluated.
+        checkpoint_every: rounds between checkpoints; the last round always has one.
+        keep_checkpoints: how many of the newest to keep; 0 keeps all.
+    """
+
+    workers: int = 0
+    chunk_size: int | None = None
+    client_timeout: float | None = None
+    min_clients: int = 1
+    too_few: Literal["repeat", "refuse"] = "repeat"
+    max_attempts: int = 3
+    threads: int = 1
+    device: str = "cpu"
+    evaluate_every: int = 1
+    checkpoint_every: int = 1
+    keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        least = {
+            "workers": 0,
+            "chunk_size": 1,
+            "min_clients": 0,
+            "max_attempts": 1,
+            "threads": 1,
+            "evaluate_every": 1,
+            "checkpoint_every": 1,
+            "keep_checkpoints": 0,
+        }
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise ValueError(f"{name}={value}: expected at least {minimum}")
+        if self.too_few not in ("repeat", "refuse"):
+            raise ValueError(f"too_few={self.too_few!r}: expected 'repeat' or 'refuse'")
+        if self.client_timeout is not None and not self.client_timeout > 0:
+            raise ValueError(f"client_timeout={self.client_timeout}: expected seconds above 0")
+        if self.client_timeout is not None and self.workers == 0:
+            raise ValueError(
+                f"client_timeout={self.client_timeout} needs workers of their own, which can be "
+                "replaced: set workers=1 or more, or leave client_timeout out"
+            )
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """Where Ray runs, for `Settings.workers` ≥ 1.
+
+    Args:
+        address: of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
+        client_resources: of one worker: num_cpus, num_gpus (a share works), or Ray's own names.
+    """
+
+    address: str | None = None
+    client_resources: Mapping[str, float] = field(default_factory=dict)
