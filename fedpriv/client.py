@@ -7,6 +7,7 @@ and every global random number generator.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -169,7 +170,7 @@ class Site:
         visit = self._visit(client, instruction, parameters)
         purpose = f"client globals, attempt {instruction.attempt}"
         seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
-        with isolated_randomness(seed), torch_threads(self.recipe.threads):
+        with isolated_randomness(seed), reproducible_torch(self.recipe.threads, self.recipe.device):
             contribution = self.recipe.client.train(visit)
         _check(contribution.update, parameters)
         content = answer(contribution.update, contribution.metrics, instruction)
@@ -210,14 +211,24 @@ def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
 
 
 @contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Runs torch on `count` threads, then as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+def reproducible_torch(threads: int, device: str) -> Iterator[None]:
+    """Runs torch so that the same seed gives the same bits, then as it ran before.
+
+    On a CPU the bits depend on the number of threads only. On a GPU torch must be told to avoid
+    kernels that add in any order; where it knows no other, it warns.
+    """
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.set_num_threads(threads)
+    if torch.device(device).type == "cuda":
+        # cuBLAS reads it when it is first used; without it, torch refuses deterministic products.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1], warn_only=warn_only)
 
 
 def _check(update: Vectors, parameters: Vectors) -> None:

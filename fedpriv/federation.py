@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedpriv.checkpoint import FAILURES, METRICS, PARTITION, Checkpoint, RunFolder
-from fedpriv.client import Client, Recipe, Site, client_app, seeded_model, torch_threads
+from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
 from fedpriv.data.federated import Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
@@ -316,7 +316,7 @@ class _Run:
             return {}
         self.exchange.write(to_vectors(self.arrays))
         self.model.eval()
-        with torch_threads(self.settings.threads), torch.no_grad():
+        with reproducible_torch(self.settings.threads, self.settings.device), torch.no_grad():
             scores: dict[str, float] = self.model.evaluate(test)  # type: ignore[operator]
         return scores
 

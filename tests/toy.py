@@ -108,4 +108,4 @@ def federation(
 def weights(result) -> bytes:
     """All final weights as bytes, for comparing bits."""
     state = result.model.state_dict()
-    return b"".join(state[name].contiguous().numpy().tobytes() for name in sorted(state))
+    return b"".join(state[name].cpu().contiguous().numpy().tobytes() for name in sorted(state))

@@ -395,6 +395,16 @@ def test_a_head_for_other_labels_is_drawn_anew_and_all_else_is_kept(folder):
     assert model.loss(batch).item() > 0
 
 
+def test_the_drawn_head_depends_on_the_seed_alone(folder):
+    def head(seed):
+        model = seeded_model(lambda: from_pretrained(folder, ["a"], max_length=32), seed)
+        return {name: t for name, t in model.network.state_dict().items() if "classifier" in name}
+
+    one, two, other = head(1), head(1), head(2)
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+    assert not all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
 def test_a_pretrained_model_is_in_float32_and_its_relative_positions_are_frozen(folder):
     model = from_pretrained(folder, LABELS, max_length=32)
     assert {p.dtype for p in model.parameters()} == {torch.float32}

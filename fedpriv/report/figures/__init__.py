@@ -1,0 +1,29 @@
+"""The pictures of a report: curves and bars by round, the partition, a page with its entities.
+
+`Chart.svg` alone is markup, and holds numbers only: every name that comes from a run stands in the
+HTML around it, where Jinja2 escapes it. The partition and the page's rectangles are plain geometry,
+which the template draws.
+"""
+
+from fedpriv.report.figures.charts import (
+    OFF_SCALE,
+    Chart,
+    line_chart,
+    small_chart,
+    stacked_chart,
+)
+from fedpriv.report.figures.entities import entity_rows, page_marks, spans
+from fedpriv.report.figures.partition import client_order, partition_bars
+
+__all__ = [
+    "OFF_SCALE",
+    "Chart",
+    "client_order",
+    "entity_rows",
+    "line_chart",
+    "page_marks",
+    "partition_bars",
+    "small_chart",
+    "spans",
+    "stacked_chart",
+]

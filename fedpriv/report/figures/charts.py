@@ -1,0 +1,290 @@
+"""Curves and bars by round, drawn by matplotlib as inline SVG.
+
+Their colours are CSS variables of the page, so that they follow its light or dark theme. They hold
+numbers only; the names of the series are left to the HTML around them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+from fedpriv.report.rounds import Curve
+
+OFF_SCALE = 1e30
+"""Values at or beyond it are drawn as crosses, like NaN: an axis that holds them shows nothing."""
+
+SHADES = 6
+"""Number of series colours, ``--c0`` … ``--c5`` in the page's style sheet."""
+
+DASHES = ("", "6 3", "2 2", "8 3 2 3")
+"""SVG dash patterns of the curves, so that colour is never the only difference."""
+
+_VARIABLES = ("ink", "muted", "line", *(f"c{shade}" for shade in range(SHADES)))
+_SIZE, _SMALL_SIZE = (430.0, 210.0), (200.0, 104.0)
+_FONT = 10.5
+_WIDTH = 1.7
+
+
+@dataclass(frozen=True)
+class Key:
+    """One line of a legend.
+
+    Attributes:
+        label: the name of the series, as the run gave it (untrusted).
+        shade: its colour, an index below `SHADES`.
+        dashes: its SVG dash pattern, or None for an area.
+    """
+
+    label: str
+    shade: int
+    dashes: str | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture with its words; only `svg` is markup.
+
+    Attributes:
+        title: what is plotted, with its unit.
+        svg: the drawing, with an accessible description.
+        keys: the legend, empty where the title says it all.
+        note: what the reader has to know besides, or "".
+    """
+
+    title: str
+    svg: Markup
+    keys: tuple[Key, ...] = ()
+    note: str = ""
+
+
+def line_chart(title: str, curves: Mapping[str, Curve], unit_interval: bool = False) -> Chart:
+    """Returns curves by round in one chart.
+
+    Args:
+        title: what they measure.
+        curves: by name, in the order of the legend.
+        unit_interval: whether the axis runs from 0 to 1; else it fits, and is logarithmic where
+            positive values span more than two powers of ten.
+    """
+    styles = {
+        label: (place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)])
+        for place, label in enumerate(curves)
+    }
+    values = [value for curve in curves.values() for value in curve.values()]
+    drawn = [value for value in values if _finite(value)]
+    with _style():
+        figure, axes = _canvas(_SIZE)
+        for label, curve in curves.items():
+            _draw_curve(axes, curve, *styles[label])
+        axes.set_xlabel("round")
+        if unit_interval:
+            axes.set_ylim(0, 1.02)
+        elif drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        svg = _svg(figure, _describe(title, curves))
+    note = "" if len(drawn) == len(values) else "× marks a round whose value is not a finite number"
+    keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
+    if list(curves) == [title]:
+        keys = ()
+    return Chart(title, svg, keys, note)
+
+
+def small_chart(
+    title: str, curve: Curve, overall: Curve, span: tuple[int, int], unit_interval: bool
+) -> Chart:
+    """Returns one curve in a small chart, with the overall curve faint behind it.
+
+    Args:
+        title: the name of the curve.
+        curve: the values.
+        overall: the same measure over all types; empty where there is none.
+        span: first and last round of the axis, the same in all charts of a group.
+        unit_interval: whether the axis runs from 0 to 1.
+    """
+    with _style():
+        figure, axes = _canvas(_SMALL_SIZE)
+        for line, name, width in ((overall, "muted", 1.0), (curve, "c0", 1.8)):
+            rounds = [at for at in sorted(line) if _finite(line[at])]
+            mark = "o" if len(rounds) == 1 else ""
+            heights = [line[at] for at in rounds]
+            axes.plot(rounds, heights, mark + "-", ms=3, color=_colour(name), linewidth=width)
+        axes.set_xlim(span[0] - 0.3, span[1] + 0.3)
+        axes.xaxis.set_major_locator(FixedLocator(sorted(set(span))))
+        if unit_interval:
+            axes.set_ylim(0, 1.04)
+            axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+        svg = _svg(figure, _describe(title, {title: curve}))
+    return Chart(title, svg)
+
+
+def stacked_chart(
+    title: str, layers: Mapping[str, Curve], shades: Sequence[int], marked: Sequence[int] = ()
+) -> Chart:
+    """Returns stacked bars, one per round.
+
+    Args:
+        title: what the bars measure, with the unit.
+        layers: by name, from the bottom up; finite values from 0, those that are absent count
+            as 0; one at least.
+        shades: the colour of each layer.
+        marked: rounds to mark with a triangle on the axis.
+    """
+    rounds = sorted({at for curve in layers.values() for at in curve})
+    half = 0.5 if len(rounds) > 120 else 0.38
+    edges = np.ravel([(at - half, at + half) for at in rounds])
+    # NaN between two bars leaves a gap: one path per layer however many rounds there are.
+    floor = np.zeros(len(edges) - 1)
+    floor[1::2] = math.nan
+    with _style():
+        figure, axes = _canvas(_SIZE)
+        for curve, shade in zip(layers.values(), shades, strict=True):
+            colour = _colour(f"c{shade}")
+            top = floor.copy()
+            top[::2] += [curve.get(at, 0.0) for at in rounds]
+            axes.stairs(top, edges, baseline=floor, fill=True, color=colour, linewidth=0)
+            floor = top
+        if marked:
+            above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            axes.plot(marked, [1.0] * len(marked), "v", color=_colour("c1"), **above)
+        axes.set_ylim(0, max(np.nanmax(floor) * 1.1, 1e-9))
+        _fit_bars(axes, rounds, whole=all(float(top).is_integer() for top in floor[::2]))
+        svg = _svg(figure, _describe(title, layers))
+    keys = tuple(Key(label, shade) for label, shade in zip(layers, shades, strict=True))
+    return Chart(title, svg, keys, "▼ marks a refused round" if marked else "")
+
+
+def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
+    """Draws one curve; it breaks where a value is not finite, and a cross stands there."""
+    rounds = sorted(curve)
+    values = [curve[at] if _finite(curve[at]) else math.nan for at in rounds]
+    style: Any = (0, tuple(float(part) / _WIDTH for part in dashes.split())) if dashes else "-"
+    colour = _colour(f"c{shade}")
+    axes.plot(rounds, values, color=colour, linewidth=_WIDTH, linestyle=style)
+    few = len(rounds) <= 30
+    dotted = [place for place in range(len(values)) if few or _stands_alone(values, place)]
+    if dotted:
+        where = [rounds[place] for place in dotted], [values[place] for place in dotted]
+        axes.plot(*where, "o", color=colour, markersize=3.2)
+    broken = [at for at, value in zip(rounds, values, strict=True) if math.isnan(value)]
+    if broken:
+        across = axes.get_xaxis_transform()
+        axes.plot(broken, [0.03] * len(broken), "x", color=colour, transform=across, markersize=5)
+
+
+def _stands_alone(values: Sequence[float], place: int) -> bool:
+    """Says whether a value has no finite neighbour, so that no line shows it."""
+    neighbours = (*values[max(place - 1, 0) : place], *values[place + 1 : place + 2])
+    return all(math.isnan(value) for value in neighbours)
+
+
+def _fit_bars(axes: Any, rounds: Sequence[int], whole: bool) -> None:
+    """Labels the axes of stacked bars; `whole` says that the bars count something."""
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=whole))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("round")
+    if len(rounds) <= 4:
+        axes.xaxis.set_major_locator(FixedLocator(list(rounds)))
+        axes.set_xlim(rounds[0] - 1.5, rounds[-1] + 1.5)
+
+
+def _finite(value: float) -> bool:
+    return math.isfinite(value) and abs(value) < OFF_SCALE
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _describe(title: str, curves: Mapping[str, Curve]) -> str:
+    """Returns what a reader who cannot see the chart should know: first and last values."""
+    parts = []
+    for label, curve in curves.items():
+        drawn = [(at, curve[at]) for at in sorted(curve) if _finite(curve[at])]
+        if drawn:
+            (first, start), (last, end) = drawn[0], drawn[-1]
+            parts.append(
+                f"{label} from {_short(start)} in round {first} to {_short(end)} in round {last}"
+            )
+    return f"{title}: {'; '.join(parts) or 'no finite value'}."
+
+
+def _colour(name: str) -> str:
+    """Returns the stand-in for a CSS variable, which `_svg` replaces."""
+    return f"#0a0a{_VARIABLES.index(name):02d}"
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    # The SVG writer takes its font and id settings from rcParams only; the context starts from
+    # matplotlib's defaults, so a user's matplotlibrc changes nothing, and restores on leaving.
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "fedpriv",
+        "font.size": _FONT,
+        "text.color": _colour("ink"),
+        "axes.edgecolor": _colour("muted"),
+        "axes.labelcolor": _colour("muted"),
+        "xtick.color": _colour("muted"),
+        "ytick.color": _colour("muted"),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.color": _colour("line"),
+        "ytick.major.size": 0,
+        "ytick.minor.size": 0,
+        "axes.formatter.use_mathtext": False,
+        "axes.unicode_minus": True,
+    }
+    with matplotlib.style.context(["default", settings]):
+        yield
+
+
+def _canvas(size: tuple[float, float]) -> tuple[Figure, Any]:
+    """Returns a figure of so many CSS pixels and its axes, with whole rounds below."""
+    layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02)
+    figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout=layout)
+    axes = figure.add_subplot()
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.margins(x=0.02)
+    return figure, axes
+
+
+def _svg(figure: Figure, description: str) -> Markup:
+    """Returns the figure as an ``<svg>`` element without size, names, ids of groups or fonts."""
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    found = re.search(r'<svg[^>]*viewBox="([\d. ]+)"[^>]*>(.*)</svg>', file.getvalue(), re.DOTALL)
+    if found is None:
+        raise RuntimeError("matplotlib wrote no SVG element with a viewBox")
+    box, body = found.groups()
+    # Its style sheet would apply to the whole page, and its group ids repeat in every figure.
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r" font-family: [^;\"]*;?", "", body)
+    body = re.sub(
+        r": #0a0a(\d\d)", lambda match: f": var(--{_VARIABLES[int(match.group(1))]})", body
+    )
+    body = re.sub(r"\s*\n\s*", " ", body)
+    # matplotlib has drawn numbers and our own labels; nothing in it comes from the run.
+    drawn = Markup(body)  # noqa: S704
+    return Markup('<svg viewBox="{}" role="img" aria-label="{}">{}</svg>').format(
+        box, description, drawn
+    )

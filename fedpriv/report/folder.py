@@ -1,0 +1,230 @@
+"""Reads a run folder into frozen dataclasses, in whatever state the run was killed in.
+
+Every file but ``config.yaml`` may be absent or broken: what cannot be read is told in words, and
+the rest is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import yaml
+from PIL import Image
+
+from fedpriv.data.document import Box
+
+Row = Mapping[str, Any]
+"""One decoded line of a JSON-lines file of the run."""
+
+MOST_PROBLEMS = 20
+LONGEST_SIDE = 1500
+"""Of the page's picture in the report, in pixels."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who holds what: client -> provider -> number of documents, and the held-out providers."""
+
+    method: str
+    clients: Mapping[str, Mapping[str, int]]
+    test: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TaggedWord:
+    """A word of a page with its true and its predicted BIO tag."""
+
+    text: str
+    box: Box
+    true: str
+    predicted: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One held-out page with its tags; `image` is a data URI, "" where there is no picture."""
+
+    document: str
+    words: tuple[TaggedWord, ...]
+    image: str
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds.
+
+    Attributes:
+        folder: the folder.
+        config: the settings, empty where the file is no YAML mapping.
+        config_text: the settings as text, without the versions.
+        rounds: the lines of ``metrics.jsonl`` by round; a resumed run's later line counts.
+        partition: None where there is none.
+        failures: the lines of ``failures.jsonl``.
+        prediction: None where there is none.
+        problems: what could not be read, in words for the reader.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    config_text: str
+    rounds: Mapping[int, Row]
+    partition: Partition | None
+    failures: Sequence[Row]
+    prediction: Prediction | None
+    problems: Sequence[str]
+
+
+def read_run(folder: Path) -> Run:
+    """Returns what a run folder holds; what cannot be read is named in `Run.problems`.
+
+    Raises:
+        ValueError: the folder holds no ``config.yaml``.
+    """
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} is not a run folder: it holds no config.yaml")
+    problems: list[str] = []
+    config, text = _read_config(folder / "config.yaml", problems)
+    rounds = {}
+    for row in _read_lines(folder / "metrics.jsonl", problems):
+        if is_round(row.get("round")):
+            rounds[row["round"]] = row
+        else:
+            problems.append("metrics.jsonl: a line without a round number was skipped")
+    return Run(
+        folder=folder,
+        config=config,
+        config_text=text,
+        rounds=dict(sorted(rounds.items())),
+        partition=_read_partition(folder / "partition.json", problems),
+        failures=_read_lines(folder / "failures.jsonl", problems),
+        prediction=_read_prediction(folder / "prediction.json", problems),
+        problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
+    )
+
+
+def is_round(value: object) -> TypeGuard[int]:
+    """Says whether a value of the run's files can be the number of a round."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+def _read_config(path: Path, problems: list[str]) -> tuple[Mapping[str, Any], str]:
+    text = path.read_text("utf-8", "replace")
+    try:
+        config = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problems.append(f"config.yaml is not valid YAML, and is shown as it is: {_brief(error)}")
+        return {}, text
+    if not isinstance(config, dict):
+        problems.append("config.yaml holds no mapping, and is shown as it is")
+        return {}, text
+    shown = {key: value for key, value in config.items() if key != "versions"}
+    return config, yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, indent=2, width=100)
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _read_lines(path: Path, problems: list[str]) -> list[Row]:
+    """Returns the objects of a JSON-lines file; a killed run's broken last line is left out."""
+    if not path.is_file():
+        return []
+    # Not splitlines: it would also cut at characters that are part of a text, such as U+2028.
+    lines = [line for line in path.read_text("utf-8", "replace").split("\n") if line.strip()]
+    rows: list[Row] = []
+    for at, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif at < len(lines):
+            problems.append(f"{path.name}: line {at} is no JSON object, and was skipped")
+    return rows
+
+
+def _read_json(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{path.name} is not valid JSON: {_brief(error)}")
+        return None
+    if isinstance(content, dict):
+        return content
+    problems.append(f"{path.name} holds no JSON object")
+    return None
+
+
+def _read_partition(path: Path, problems: list[str]) -> Partition | None:
+    content = _read_json(path, problems)
+    if content is None:
+        return None
+    try:
+        clients = {
+            str(client): _counts(providers) for client, providers in content["clients"].items()
+        }
+        return Partition(
+            str(content.get("method") or ""), clients, _counts(content.get("test") or {})
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        problems.append(f"partition.json is not client -> provider -> documents: {error!r:.200}")
+        return None
+
+
+def _counts(providers: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    return {str(provider): len(documents) for provider, documents in providers.items()}
+
+
+def _read_prediction(path: Path, problems: list[str]) -> Prediction | None:
+    content = _read_json(path, problems)
+    if content is None:
+        return None
+    try:
+        words = tuple(_read_word(word) for word in content["words"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        problems.append(
+            f"prediction.json holds no list of words with boxes and tags: {error!r:.200}"
+        )
+        return None
+    image, size = _read_picture(path.with_suffix(".png"), problems)
+    return Prediction(str(content.get("document", "")), words, image, size)
+
+
+def _read_word(word: Mapping[str, Any]) -> TaggedWord:
+    x0, y0, x1, y1 = (float(side) for side in word["box"])
+    if not all(map(math.isfinite, (x0, y0, x1, y1))):
+        raise ValueError(f"box {word['box']}: expected four finite numbers")
+    box = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
+    return TaggedWord(str(word["text"]), box, str(word["true"]), str(word["predicted"]))
+
+
+def _read_picture(path: Path, problems: list[str]) -> tuple[str, tuple[int, int]]:
+    """Returns the picture as a data URI, and its width and height in pixels of the file."""
+    if not path.is_file():
+        return "", (0, 0)
+    try:
+        with Image.open(path) as image:
+            return _data_uri(image), image.size
+    # A broken PNG makes Pillow raise many kinds, SyntaxError and zlib.error among them.
+    except Exception as error:
+        problems.append(f"{path.name} cannot be shown: {_brief(error)}")
+        return "", (0, 0)
+
+
+def _data_uri(image: Image.Image) -> str:
+    small = image.convert("RGB")
+    small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    file = io.BytesIO()
+    small.save(file, "JPEG", quality=80, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,153 @@
+"""The top of the report: how far the run came, its final metrics, its size, what went wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from fedpriv.report.folder import Row, Run, is_round
+from fedpriv.report.rounds import (
+    Curve,
+    all_curves,
+    client_count,
+    metric_groups,
+    metric_label,
+    refused_rounds,
+)
+from fedpriv.report.wording import MOST_LISTED, counted, plural, show_rounds, show_value
+
+FIRST_METRICS = ("f1", "anls", "accuracy", "loss", "precision", "recall", "train_loss")
+MOST_TILES = 6
+
+
+def run_name(run: Run) -> str:
+    """Returns the name in the settings, else the folder's."""
+    name = run.config.get("name")
+    named = isinstance(name, str | int) and str(name).strip()
+    return str(name) if named else run.folder.resolve().name
+
+
+def run_date(folder: Path) -> str:
+    """Returns when the run began: from its folder's name, else from config.yaml's age."""
+    found = re.search(
+        r"(20\d\d)-?([01]\d)-?([0-3]\d)(?:[T_ -]?([0-2]\d)[-:.h]?([0-5]\d))?",
+        folder.resolve().name,
+    )
+    if found:
+        year, month, day, hour, minute = found.groups()
+        return f"{year}-{month}-{day}" + (f" {hour}:{minute}" if hour else "")
+    written = (folder / "config.yaml").stat().st_mtime
+    return f"{datetime.fromtimestamp(written).astimezone():%Y-%m-%d %H:%M}"
+
+
+def run_state(run: Run) -> tuple[str, bool]:
+    """Returns how far the run came, in words, and whether that is to its end.
+
+    "interrupted" is said of a run that is still going, too: its folder looks the same.
+    """
+    planned = run.config.get("rounds")
+    done = max(run.rounds, default=0)
+    if not is_round(planned):
+        return f"{counted(done, 'round')} done, number planned not recorded", False
+    if done >= planned:
+        return f"complete: {done} of {counted(planned, 'round')}", True
+    if not done:
+        return f"no round done of {planned}", False
+    return f"interrupted after round {done} of {planned}", False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A final metric: its name, its last value, and a remark on round or best value."""
+
+    label: str
+    value: str
+    note: str
+
+
+def tiles(rounds: Mapping[int, Row]) -> list[Tile]:
+    """Returns the final scores and losses, the best known first."""
+    groups = metric_groups(rounds)
+    held = {**groups.scores, **groups.losses}
+    order = [name for name in FIRST_METRICS if name in held]
+    order += sorted(set(groups.scores) - set(order)) + sorted(set(groups.losses) - set(order))
+    last_round = max(rounds, default=0)
+    return [
+        _tile(name, held[name], last_round, larger=name in groups.scores)
+        for name in order[:MOST_TILES]
+    ]
+
+
+def _tile(name: str, curve: Curve, last_round: int, *, larger: bool) -> Tile:
+    """Returns the tile of a metric; `larger` says that larger values are better."""
+    last = max(curve)
+    sign = 1 if larger else -1
+    finite = {at: value for at, value in curve.items() if math.isfinite(value)}
+    notes = [] if last == last_round else [f"in round {last}"]
+    if finite:
+        best = max(finite, key=lambda at: sign * finite[at])
+        if finite[best] != curve[last]:
+            notes.append(f"best {show_value(finite[best])} in round {best}")
+    return Tile(metric_label(name), show_value(curve[last]), ", ".join(notes))
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Returns (number, what it counts) for clients, providers and documents."""
+    part = run.partition
+    if part is None:
+        sampled = max((client_count(row, "sampled") for row in run.rounds.values()), default=0)
+        return [(f"{sampled}", "clients in the largest round")] if sampled else []
+    numbers = {
+        "client": len(part.clients),
+        "provider": len({name for held in part.clients.values() for name in held}),
+        "training document": sum(sum(held.values()) for held in part.clients.values()),
+        "held-out document": sum(part.test.values()),
+    }
+    return [(f"{number:,}", plural(noun, number)) for noun, number in numbers.items()]
+
+
+def warnings(run: Run) -> list[str]:
+    """Returns what a reader should know before trusting the numbers, in sentences."""
+    said = []
+    refused = refused_rounds(run.rounds)
+    if refused:
+        verb = "was" if len(refused) == 1 else "were"
+        said.append(f"{counted(len(refused), 'round')} {verb} refused ({show_rounds(refused)}).")
+    for kind, words in (("failed", "failed"), ("missing", "did not answer")):
+        times = _unanswered(run, kind)
+        if times:
+            told = counted(sum(times.values()), "time")
+            said.append(f"Clients {words} {told}, in {show_rounds(times)}.")
+    broken = [name for name, curve in all_curves(run.rounds).items() if not _all_finite(curve)]
+    if broken:
+        names = ", ".join(metric_label(name) for name in broken[:MOST_LISTED])
+        said.append(f"Some rounds have no finite value of: {names}.")
+    if run.problems:
+        said.append("Some of the run's files could not be read; Settings lists them.")
+    return said
+
+
+def _unanswered(run: Run, kind: str) -> dict[int, int]:
+    """Returns, by round, how many clients were "failed" or "missing".
+
+    `failures.jsonl` knows also the attempts that were repeated, and a round that never ended.
+    """
+    listed = Counter(
+        row["round"]
+        for row in run.failures
+        if row.get("kind") == kind and is_round(row.get("round"))
+    )
+    times = {
+        at: max(client_count(run.rounds.get(at, {}), kind), listed[at])
+        for at in sorted({*run.rounds, *listed})
+    }
+    return {at: number for at, number in times.items() if number}
+
+
+def _all_finite(curve: Curve) -> bool:
+    return all(map(math.isfinite, curve.values()))

@@ -1,0 +1,73 @@
+"""Numbers as a reader of the report wants to see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+MOST_LISTED = 8
+"""Rounds or metrics that one sentence names."""
+
+BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+TIME_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+
+
+def plural(noun: str, number: int) -> str:
+    """Returns "client" for 1, else "clients"."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns "1 client" or "1,200 clients"."""
+    return f"{number:,} {plural(noun, number)}"
+
+
+def show_rounds(rounds: Iterable[int]) -> str:
+    """Returns "round 3" or "rounds 3, 5, 9", at most eight of them.
+
+    >>> show_rounds([3, 5])
+    'rounds 3, 5'
+    """
+    listed = sorted(set(rounds))
+    named = ", ".join(map(str, listed[:MOST_LISTED]))
+    more = len(listed) - MOST_LISTED
+    return f"{plural('round', len(listed))} {named}{f' and {more} more' if more > 0 else ''}"
+
+
+def show_value(value: float) -> str:
+    """Returns a metric's value, three digits."""
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else f"{value}".replace("inf", "∞")
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+
+
+def show_seconds(seconds: float) -> str:
+    """Returns a duration.
+
+    >>> show_seconds(0.042), show_seconds(3.2), show_seconds(75), show_seconds(7_500)
+    ('42 ms', '3.2 s', '1 min 15 s', '2 h 5 min')
+    """
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def show_bytes(number: float) -> str:
+    """Returns an amount of data, in powers of 1000.
+
+    >>> show_bytes(123), show_bytes(4_560_000)
+    ('123 bytes', '4.56 MB')
+    """
+    size, unit = unit_of(number, BYTE_UNITS)
+    return f"{number / size:.3g} {unit}" if size > 1 else f"{number:.0f} {unit}"
+
+
+def unit_of(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Returns the largest unit, with its size, that `largest` reaches; else the smallest."""
+    return next((unit for unit in units if largest >= unit[0]), units[-1])

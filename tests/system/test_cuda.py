@@ -1,0 +1,52 @@
+"""On a GPU: the same seed gives the same bits, and about the weights of the CPU."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from toy import federation, norm_net, weights
+
+from clients.local_training import LocalTraining
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import ByProvider
+from fedpriv.data.synthetic import Invoices
+from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.training.loops import Optimizer
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path):
+    first, second = (
+        federation(model=norm_net, runs=tmp_path, device="cuda").run(3) for _ in range(2)
+    )
+    assert weights(first) == weights(second)
+
+
+def test_documents_and_dropout_too(tmp_path):
+    def run():
+        return federation(
+            model=functools.partial(layoutlmv3_tiny, dropout=0.1),
+            data=DocumentData(Invoices(providers=4, documents_per_provider=3), ByProvider(2)),
+            client=LocalTraining(optimizer=Optimizer(lr=1e-3)),
+            runs=tmp_path,
+            device="cuda",
+        ).run(2)
+
+    assert weights(run()) == weights(run())
+
+
+def test_the_gpu_computes_what_the_cpu_computes(tmp_path):
+    # Without dropout, whose mask is drawn differently on a GPU.
+    def net():
+        model = norm_net()
+        model.layers[3] = torch.nn.Identity()
+        return model
+
+    on_cpu, on_gpu = (
+        federation(model=net, runs=tmp_path, device=device).run(2) for device in ("cpu", "cuda")
+    )
+    ours, theirs = (r.model.cpu().state_dict() for r in (on_cpu, on_gpu))
+    for name, tensor in ours.items():
+        np.testing.assert_allclose(tensor.numpy(), theirs[name].numpy(), rtol=1e-3, atol=1e-4)
