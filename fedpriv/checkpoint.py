@@ -104,7 +104,9 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Writes a JSON file in one piece."""
-        self.write(name, json.dumps(value, ensure_ascii=False, indent=1).encode())
+        self.write(
+            name, json.dumps(value, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
+        )
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file so that it is there whole or not at all."""
@@ -123,15 +125,14 @@ class RunFolder:
             os.close(folder)
 
     def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Appends one JSON object per line."""
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        """Appends one JSON object per line, in ASCII: no text in it can break a line."""
+        with (self.path / name).open("a", encoding="ascii") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """Reads JSON lines; a last line that was cut off is left out."""
         path = self.path / name
-        lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+        lines = path.read_text("ascii", errors="replace").splitlines() if path.is_file() else []
         records = []
         for number, line in enumerate(lines, 1):
             try:
@@ -145,9 +146,7 @@ class RunFolder:
         """Drops the lines of rounds after `round`, which will be run again."""
         for name in (METRICS, FAILURES):
             kept = [r for r in self.records(name) if r["round"] <= round]
-            self.write(
-                name, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept).encode()
-            )
+            self.write(name, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
     def save(self, checkpoint: Checkpoint, *, keep: int) -> None:
         """Writes a checkpoint, then removes all but the newest `keep` (0 keeps every one)."""

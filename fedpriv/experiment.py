@@ -28,6 +28,8 @@ from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import Strategy
 
 EXPERIMENTS = "experiments"
+MADE_BY_THE_RUN = ("started", "versions")
+"""What config.yaml holds beside the sections of the experiment."""
 
 
 class Mistakes(ValueError):
@@ -246,7 +248,7 @@ def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
         Mistakes: with everything that is wrong.
     """
     problems: list[str] = []
-    sections = {key: value for key, value in config.items() if key != "versions"}
+    sections = {key: value for key, value in config.items() if key not in MADE_BY_THE_RUN}
     built = construct(Experiment, sections, "", problems)
     if problems:
         raise Mistakes(source, problems)

@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,9 @@ class Federation:
         if resume:
             if run_dir is None:
                 raise ValueError("resume=True needs the run_dir of the run to resume")
-            return RunFolder.existing(run_dir)
+            folder = RunFolder.existing(run_dir)
+            folder.write_config({**folder.config(), "rounds": rounds, "versions": versions()})
+            return folder
         if run_dir is None:
             folder = RunFolder.create(self.runs, self.name)
         else:
@@ -202,7 +205,8 @@ class Federation:
             if (folder.path / METRICS).exists() or folder.latest():
                 raise ValueError(f"{run_dir} holds a run already: resume it, or name another")
         own = {"name": self.name, "seed": self.seed, "rounds": rounds}
-        folder.write_config({**own, **(self.config or {}), "versions": versions()})
+        made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
+        folder.write_config({**(self.config or {}), **own, **made})
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
         return folder

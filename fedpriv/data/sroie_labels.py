@@ -39,8 +39,8 @@ def label_words(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Entit
     """
     taken: set[int] = set()
     found: dict[str, Entity] = {}
-    for label in ("company", "date", "total", "address"):
-        run = _FINDERS[label](words, values.get(label, ""), taken)
+    for label, find in _FINDERS.items():
+        run = find(words, values.get(label, ""), taken)
         if run is not None:
             taken.update(run)
             found[label] = Entity(label, tuple(run))
@@ -180,3 +180,4 @@ _FINDERS: dict[str, Callable[[Sequence[Word], str, set[int]], range | None]] = {
     "total": _find_total,
     "address": _find_address,
 }
+"""In order of priority."""

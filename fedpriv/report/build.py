@@ -87,7 +87,7 @@ def headline(run: Run) -> dict[str, Any]:
     unsure = "" if complete else " (the folder of a run still going looks the same)"
     return {
         "name": run_name(run),
-        "date": run_date(run.folder),
+        "date": run_date(run.folder, run.config),
         "state": state + unsure,
         "complete": complete,
         "tiles": tiles(run.rounds),

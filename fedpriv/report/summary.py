@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from fedpriv.report.folder import Row, Run, is_round
 from fedpriv.report.rounds import (
@@ -32,8 +33,10 @@ def run_name(run: Run) -> str:
     return str(name) if named else run.folder.resolve().name
 
 
-def run_date(folder: Path) -> str:
-    """Returns when the run began: from its folder's name, else from config.yaml's age."""
+def run_date(folder: Path, config: Mapping[str, Any]) -> str:
+    """Returns when the run began: as config.yaml says, else from its folder's name or age."""
+    if config.get("started"):
+        return str(config["started"])[:16]
     found = re.search(
         r"(20\d\d)-?([01]\d)-?([0-3]\d)(?:[T_ -]?([0-2]\d)[-:.h]?([0-5]\d))?",
         folder.resolve().name,

@@ -63,8 +63,11 @@ def show_bytes(number: float) -> str:
 
     >>> show_bytes(123), show_bytes(4_560_000)
     ('123 bytes', '4.56 MB')
+    >>> show_bytes(999_600)
+    '1 MB'
     """
-    size, unit = unit_of(number, BYTE_UNITS)
+    # What rounds up to a thousand is one of the next unit.
+    size, unit = unit_of(number / 0.9995, BYTE_UNITS)
     return f"{number / size:.3g} {unit}" if size > 1 else f"{number:.0f} {unit}"
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fedpriv.report import build, figures, write_report
-from fedpriv.report.figures import TaggedWord
+from fedpriv.report.folder import TaggedWord
 
 CONFIG = """\
 name: tiny

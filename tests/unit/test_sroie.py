@@ -10,15 +10,14 @@ from PIL import Image, ImageFile
 
 from fedpriv.data.document import DataError, Word
 from fedpriv.data.sroie import (
-    LABELS,
     Sroie,
     decode,
-    label_words,
     provider_name,
     read_entities,
     read_lines,
     read_manifest,
 )
+from fedpriv.data.sroie_labels import LABELS, label_words
 
 SIZE = (100, 200)
 LINE = "10,20,50,20,50,30,10,30,AB CD\n"
