@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 .PHONY: quickstart test test-fast check format benchmark clean
 
 quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
-	$(BIN)/fedpriv run quickstart
+	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
+	echo "open $$(pwd)/$$(echo "$$output" | tail -n 1)/report.html"
 
 test: $(VENV)/.installed         ## every test
 	$(BIN)/python -m pytest

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KINDS = ("driver", "workers", "daemons")
+RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,8 +87,9 @@ class Memory:
     Attributes:
         peak: MiB. For each kind its highest `pss` (shared pages divided among those who map them)
             and `private` (resident without shared memory), summed over the kind's processes at one
-            moment; `object_store`, the shared memory that the raylet has touched; and for the
-            driver `hwm`, the kernel's own high-water mark of its resident memory, shared included.
+            moment; `shared`, the shared memory of all of them together, which is Ray's object
+            store as far as it has been touched; and for the driver `hwm`, the kernel's own
+            high-water mark of its resident memory, shared included.
     """
 
     def __init__(self, root: int) -> None:
@@ -105,7 +107,8 @@ class Memory:
         """Ends the watch; returns the peaks."""
         self._stop.set()
         self._thread.join()
-        self._note("driver_hwm", _status(self.root).get("VmHWM", 0.0))
+        status = _mebibytes(Path(f"/proc/{self.root}/status"))
+        self._note("driver_hwm", status.get("VmHWM", 0.0))
         return {name: round(value, 1) for name, value in self.peak.items()}
 
     def _watch(self) -> None:
@@ -121,20 +124,19 @@ class Memory:
     def _residents(self) -> None:
         private: Counter = Counter()
         for pid, kind in self._processes.items():
-            status = _status(pid)
+            status = _mebibytes(Path(f"/proc/{pid}/status"))
             private[kind] += status.get("RssAnon", 0.0) + status.get("RssFile", 0.0)
-            if kind == "daemons" and status.get("Name") == "raylet":
-                self._note("object_store", status.get("RssShmem", 0.0))
         for kind, value in private.items():
             self._note(f"{kind}_private", value)
 
     def _proportional(self) -> None:
         pss: Counter = Counter()
+        shared = 0.0
         for pid, kind in self._processes.items():
-            with contextlib.suppress(OSError):
-                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        pss[kind] += int(line.split()[1]) / 1024
+            rollup = _mebibytes(Path(f"/proc/{pid}/smaps_rollup"))
+            pss[kind] += rollup.get("Pss", 0.0)
+            shared += rollup.get("Pss_Shmem", 0.0)
+        self._note("shared", shared)
         for kind, value in pss.items():
             self._note(f"{kind}_pss", value)
 
@@ -171,22 +173,20 @@ def _now(root: int, *, wall_first: bool) -> tuple[float, dict[int, Usage]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Returns the fields of /proc/…/stat after the name: state, ppid, …"""
+    """Returns the fields of a process's stat file after its name, from state and ppid on."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def _status(pid: int) -> dict[str, object]:
-    """Returns the name of a process and its memory in MiB."""
-    values: dict[str, object] = {}
+def _mebibytes(path: Path) -> dict[str, float]:
+    """Returns the lines of a file of /proc that give kB, in MiB."""
+    values = {}
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in path.read_text().splitlines():
             name, _, rest = line.partition(":")
-            if name == "Name":
-                values[name] = rest.strip()
-            elif rest.endswith(" kB"):
+            if rest.endswith(" kB"):
                 values[name] = int(rest.split()[0]) / 1024
     return values
 
@@ -196,6 +196,7 @@ def _kind(pid: int) -> str:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return "workers"
-    if "ray::" in command or "default_worker.py" in command:
+    if "ray::" not in command and "/ray/" not in command:
         return "workers"
-    return "daemons" if "/ray/" in command else "workers"
+    serving = command.startswith("ray::") or "default_worker.py" in command
+    return "workers" if serving and not command.startswith(RAY_AGENTS) else "daemons"

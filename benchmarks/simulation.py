@@ -413,7 +413,7 @@ def _memory_table(result: dict) -> list[str]:
     for name in dict.fromkeys(run["contender"] for run in result["memory"]):
         own = [run for run in result["memory"] if run["contender"] == name and "error" not in run]
         label = f"({name}) {result['names'][name]}"
-        keys = ("driver_private", "driver_pss", "driver_hwm", "object_store", "workers_pss")
+        keys = ("driver_private", "driver_pss", "driver_hwm", "shared", "workers_pss")
         for run in own:
             values = [f"{run['memory'].get(key, 0):.0f}" for key in keys]
             rows.append([label, str(run["cohort"]), *values])
