@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.metadata
 import platform
@@ -122,9 +123,12 @@ class Federation:
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.bound = data.bind(model, seed)
-        problems = strategy.problems(len(self.bound.rows))
+        problems = [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
+        least = self.settings.min_clients
+        if least > self.clients:
+            problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         if problems:
-            raise Unworkable([f"strategy.{problem}" for problem in problems])
+            raise Unworkable(problems)
         self.recipe = Recipe(
             build_model=self.bound.build_model,
             client=client,
@@ -225,7 +229,9 @@ class _Run:
     ) -> None:
         self.federation, self.folder, self.grid = federation, folder, grid
         self.rounds, self.progress = rounds, progress
-        self.settings, self.strategy = federation.settings, federation.strategy
+        self.settings = federation.settings
+        # A copy, so that a second run starts from the strategy's first state, not from its last.
+        self.strategy = copy.deepcopy(federation.strategy)
         device = torch.device(self.settings.device)
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
@@ -279,9 +285,7 @@ class _Run:
             except TooFewClients as error:
                 metrics, accepted, reason = {}, False, str(error)
             finally:
-                failures = self.grid.take_failures()
-                self.folder.append(FAILURES, [f.to_json() for f in failures])
-                tally.settle(failures)
+                self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
         if not accepted and self.settings.too_few == "repeat":
             raise TooFewClients(
                 f"round {round}: {reason}, {tries} times in a row. See {FAILURES} in "

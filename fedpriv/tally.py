@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from flwr.app import ArrayRecord, Message
 
-from fedpriv.grids.serving import Failure
 from fedpriv.messages import answered_by
 
 
@@ -48,10 +47,6 @@ class Tally:
                 f"{self.answered} of {self.sampled} clients answered, min_clients is "
                 f"{self.min_clients}"
             )
-
-    def settle(self, failures: list[Failure]) -> None:
-        """Takes the grid's word for failures that came without an error reply."""
-        self.failed = max(self.failed, sum(f.kind == "failed" for f in failures))
 
     def counts(self) -> dict[str, int]:
         """Returns the counts for metrics.jsonl."""

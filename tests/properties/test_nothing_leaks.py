@@ -5,6 +5,7 @@ by bit: the reply of a client that came after one that left everything behind di
 of the same client on a site of its own.
 """
 
+import dataclasses
 import random
 from dataclasses import dataclass
 from typing import ClassVar
@@ -278,6 +279,29 @@ def test_a_client_gives_the_same_reply_every_time_and_another_in_every_round():
     one, two = (replies_of(app, [1], asking("found"))[0] for _ in range(2))
     other, _ = replies_of(app, [1], asking("found", round=2))
     assert bits(one[0]) == bits(two[0]) != bits(other[0])
+
+
+def test_another_attempt_draws_other_numbers():
+    app = app_of(Neighbours())
+    one, two = (
+        replies_of(app, [1], dataclasses.replace(asking("found"), attempt=attempt))[0][0]
+        for attempt in (0, 1)
+    )
+    # Before it trains, a client sees the same model in both: only what it draws differs.
+    assert one.content[METRICS]["found"] != two.content[METRICS]["found"]
+
+
+@pytest.mark.parametrize("seed", [dirty_torch, dirty_numpy, dirty_python])
+def test_the_numbers_that_a_client_draws_are_not_the_callers(seed):
+    """Each generator alone, because the three add up to one clue."""
+
+    class Caller:
+        client = 123
+
+    (one,), _ = replies_of(app_of(Neighbours()), [1], asking("found"))
+    seed(Caller)
+    (two,), _ = replies_of(app_of(Neighbours()), [1], asking("found"))
+    assert bits(one) == bits(two)
 
 
 def test_the_order_of_the_cohort_changes_no_reply():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -209,27 +209,26 @@ def test_lines_come_back(folder):
     folder.append(METRICS, records(3))
     assert folder.records(METRICS) == records(1, 2, 3)
     assert len((folder.path / METRICS).read_text("utf-8").splitlines()) == 3
-    assert "Müller" in (folder.path / METRICS).read_text("utf-8")
+    assert (folder.path / METRICS).read_bytes().isascii()
 
 
 def test_no_file_no_lines(folder):
     assert folder.records(METRICS) == []
 
 
-def test_a_last_line_cut_anywhere_between_characters_is_left_out(folder):
+def test_a_last_line_cut_at_any_byte_is_left_out(folder):
     folder.append(METRICS, records(1, 2))
-    whole = (folder.path / METRICS).read_text("utf-8")
-    second = whole.index("\n") + 1
+    whole = (folder.path / METRICS).read_bytes()
+    second = whole.index(b"\n") + 1
     for end in range(second, len(whole) - 1):
-        (folder.path / METRICS).write_text(whole[:end], "utf-8")
+        (folder.path / METRICS).write_bytes(whole[:end])
         assert folder.records(METRICS) == records(1)
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="the file is decoded as a whole")
-def test_a_last_line_cut_within_a_character_is_left_out(folder):
-    folder.append(METRICS, records(1, 2))
-    whole = (folder.path / METRICS).read_bytes()
-    (folder.path / METRICS).write_bytes(whole[: whole.rindex("ü".encode()) + 1])
+def test_a_last_line_that_the_disk_has_made_rubbish_of_is_left_out(folder):
+    folder.append(METRICS, records(1))
+    with (folder.path / METRICS).open("ab") as file:
+        file.write(b"\xff\x00{\xc3")
     assert folder.records(METRICS) == records(1)
 
 
@@ -242,25 +241,14 @@ def test_a_line_spoiled_in_the_middle_is_an_error_that_says_where(folder):
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(st.characters(exclude_characters="\x85\u2028\u2029"))))
+@given(st.lists(st.text(st.characters())))
+@example(["\x85", "\u2028", "\u2029", "\x1c", "\r\n", "\udcff"])
 def test_any_text_fits_in_a_line(folder, texts):
+    """As from the traceback of a client that quotes its document."""
     (folder.path / FAILURES).unlink(missing_ok=True)
     failures = [{"round": 1, "traceback": text} for text in texts]
     folder.append(FAILURES, failures)
     assert folder.records(FAILURES) == failures
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="json leaves these characters as they are, and splitlines breaks the line at the first "
-    "three; the last cannot be encoded",
-)
-@pytest.mark.parametrize("character", ["\x85", "\u2028", "\u2029", "\udcff"])
-def test_text_with_odd_characters_fits_in_a_line(folder, character):
-    """As from the traceback of a client that quotes its document."""
-    failure = {"round": 1, "traceback": f"total{character}12.50"}
-    folder.append(FAILURES, [failure])
-    assert folder.records(FAILURES) == [failure]
 
 
 def test_lines_of_later_rounds_are_forgotten_in_both_files(folder):

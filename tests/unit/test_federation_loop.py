@@ -40,6 +40,10 @@ def lines(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def timeless(records):
     return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
 
@@ -73,7 +77,7 @@ class Diary:
 
 
 def test_metrics_hold_one_object_per_round():
-    result = federation().run(3)
+    result = federation(chunk_size=3).run(3)
     records = lines(result.run_dir / METRICS)
     assert records == result.metrics
     assert [record["round"] for record in records] == [1, 2, 3]
@@ -429,6 +433,16 @@ def test_another_seed_cannot_resume_a_run(tmp_path):
     assert [record["round"] for record in lines(tmp_path / "mine" / METRICS)] == [1]
 
 
+@pytest.mark.xfail(strict=True, reason="config.yaml is rewritten before the checkpoint is checked")
+def test_a_resume_that_is_refused_changes_no_file(tmp_path):
+    done = federation().run(1, run_dir=tmp_path / "mine")
+    before = contents(done.run_dir)
+    for other in ({"seed": 1}, {"model": norm_net}):
+        with pytest.raises(ValueError, match=r"was run with|not the model's"):
+            federation(**other).run(2, run_dir=tmp_path / "mine", resume=True)
+        assert contents(done.run_dir) == before
+
+
 def test_another_model_cannot_resume_a_run(tmp_path):
     federation().run(1, run_dir=tmp_path / "mine")
     with pytest.raises(ValueError, match=r"these tensors are not the model's"):
@@ -437,10 +451,10 @@ def test_another_model_cannot_resume_a_run(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_not_run_into_again(tmp_path):
     done = federation().run(1, run_dir=tmp_path / "mine")
-    before = {path: path.read_bytes() for path in done.run_dir.rglob("*") if path.is_file()}
+    before = contents(done.run_dir)
     with pytest.raises(ValueError, match=r"mine holds a run already: resume it, or name another$"):
         federation().run(1, run_dir=tmp_path / "mine")
-    assert before == {path: path.read_bytes() for path in done.run_dir.rglob("*") if path.is_file()}
+    assert contents(done.run_dir) == before
 
 
 def test_resuming_needs_a_folder_with_a_run(tmp_path):

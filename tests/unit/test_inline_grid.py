@@ -76,7 +76,10 @@ def stock_app(keep_input=True):
 def run_fedavg(app):
     start = ArrayRecord([INITIAL])
     arrays = ArrayRecord({"w": start["0"]})
-    return FedAvg().start(InlineGrid(app, 3), initial_arrays=arrays, num_rounds=2)
+    grid = InlineGrid(app, 3)
+    result = FedAvg().start(grid, initial_arrays=arrays, num_rounds=2)
+    assert grid.take_failures() == []
+    return result
 
 
 def test_flowers_fedavg_runs_as_it_is():

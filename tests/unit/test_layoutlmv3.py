@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification, PreTrainedTokenizerFast
 
-from fedpriv.client import seeded_model, torch_threads
+from fedpriv.client import seeded_model
 from fedpriv.data.document import Document, DocumentSet, Entity, Word
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
@@ -52,8 +52,10 @@ def long_document(words, name="long"):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with torch_threads(1):
-        yield
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

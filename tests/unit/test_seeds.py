@@ -16,7 +16,7 @@ KEY = {"seed": 7, "purpose": "client sampling", "round": 3, "client": 5}
 keys = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 2**64),
-        "purpose": st.text(st.characters(exclude_characters="\x1f"), max_size=20),
+        "purpose": st.text(st.characters(codec="utf-8", exclude_characters="\x1f"), max_size=20),
         "round": st.integers(0, 10_000),
         "client": st.integers(0, 10_000),
     }
