@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import importlib.metadata
 import platform
@@ -120,6 +119,8 @@ class Federation:
                 ]
             )
         self.strategy = strategy
+        # A second run starts from here, not from where the first one ended.
+        self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.bound = data.bind(model, seed)
@@ -229,9 +230,7 @@ class _Run:
     ) -> None:
         self.federation, self.folder, self.grid = federation, folder, grid
         self.rounds, self.progress = rounds, progress
-        self.settings = federation.settings
-        # A copy, so that a second run starts from the strategy's first state, not from its last.
-        self.strategy = copy.deepcopy(federation.strategy)
+        self.settings, self.strategy = federation.settings, federation.strategy
         device = torch.device(self.settings.device)
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
@@ -262,6 +261,7 @@ class _Run:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start."""
         checkpoint = self.folder.latest()
         if checkpoint is None:
+            self.strategy.load_state(self.federation.first_state)
             self.folder.forget_after(0)
             return 0
         if dict(checkpoint.meta) != self.meta:

@@ -67,9 +67,9 @@ def examples():
     return Examples.of({"x": x, "y": rng.integers(0, 4, 30)})
 
 
-def app_of(half, train=None, build=Everything):
+def app_of(half, build=Everything, threads=1):
     rows = tuple(np.arange(10 * client, 10 * client + 10) for client in range(CLIENTS))
-    return build_app(Recipe(build, half, train or examples(), rows, seed=5))
+    return build_app(Recipe(build, half, examples(), rows, seed=5, threads=threads))
 
 
 def replies_of(app, cohort, instruction, build=Everything, chunk_size=None):
@@ -302,6 +302,23 @@ def test_the_numbers_that_a_client_draws_are_not_the_callers(seed):
     seed(Caller)
     (two,), _ = replies_of(app_of(Neighbours()), [1], asking("found"))
     assert bits(one) == bits(two)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_client_runs_on_the_threads_of_the_recipe_not_on_the_callers(threads):
+    @dataclass(frozen=True)
+    class Counting(Neighbours):
+        def train(self, visit):
+            update = TRAINING.train(visit).update
+            return Contribution(update, {"threads": torch.get_num_threads()})
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3 - threads)
+    try:
+        (reply,), _ = replies_of(app_of(Counting(), threads=threads), [1], asking("threads"))
+    finally:
+        torch.set_num_threads(before)
+    assert reply.content[METRICS]["threads"] == threads
 
 
 def test_the_order_of_the_cohort_changes_no_reply():
