@@ -22,7 +22,7 @@ from torch import nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
-from fedpriv.parameters import Exchange, Vectors
+from fedpriv.parameters import Exchange, Vector, Vectors
 from fedpriv.seeds import generator, torch_seed
 
 PARTITION_ID = "partition-id"
@@ -137,16 +137,23 @@ def isolated_randomness(seed: int) -> Iterator[None]:
 
     For code that draws from them whether we like it or not: dropout, weight initialisation.
     """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed & 0xFFFF_FFFF)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    gpus = torch.cuda.get_rng_state_all() if on_gpu else []
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFF_FFFF)  # noqa: NPY002
+    # Not torch.manual_seed: before CUDA is in use, it keeps a stack trace of every call for later.
+    torch.default_generator.manual_seed(seed)
+    if on_gpu:
+        torch.cuda.manual_seed_all(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
+        if on_gpu:
+            torch.cuda.set_rng_state_all(gpus)
 
 
 class Site:
@@ -219,8 +226,9 @@ def reproducible_torch(threads: int, device: str) -> Iterator[None]:
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    on_gpu = torch.device(device).type == "cuda"
     torch.set_num_threads(threads)
-    if torch.device(device).type == "cuda":
+    if on_gpu:
         # cuBLAS reads it when it is first used; without it, torch refuses deterministic products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -228,7 +236,8 @@ def reproducible_torch(threads: int, device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1], warn_only=warn_only)
+        if on_gpu:
+            torch.use_deterministic_algorithms(before[1], warn_only=warn_only)
 
 
 def _check(update: Vectors, parameters: Vectors) -> None:
@@ -238,9 +247,13 @@ def _check(update: Vectors, parameters: Vectors) -> None:
     if got != want:
         raise ValueError(f"the update has vectors {got}, the parameters {want}")
     for name, vector in update.items():
-        # A sum is finite only if every term is (or two infinities meet, which gives NaN).
-        if vector.dtype.kind == "f" and not np.isfinite(vector.sum()):
+        if vector.dtype.kind == "f" and not _is_finite(vector):
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
+
+
+def _is_finite(vector: Vector) -> bool:
+    # Squares are finite only if all elements are: one quick pass. They may also overflow.
+    return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
 
 
 def client_app(site: Callable[[], Site], action: str) -> ClientApp:

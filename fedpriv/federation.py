@@ -22,6 +22,7 @@ from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch,
 from fedpriv.data.federated import Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
+from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.progress import Progress
@@ -187,6 +188,7 @@ class Federation:
         """
         if rounds < 1:
             raise ValueError(f"rounds={rounds}: expected at least 1")
+        keep_large_blocks()
         folder = self._folder(run_dir, rounds, resume=resume)
         own = grid is None
         grid = grid or self.grid()

@@ -34,6 +34,9 @@ METRICS = "metrics"
 CLIENT = "client"
 NUM_EXAMPLES = "num-examples"
 
+BLOCK = 1 << 16
+"""Elements that fit into a core's cache twice."""
+
 T = TypeVar("T")
 
 
@@ -80,7 +83,10 @@ _OWN = "own-"
 
 def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Returns a record over the same memory; dtype, shape (0-d, empty) and bits are kept."""
-    return ArrayRecord({name: VectorArray(vector) for name, vector in vectors.items()})
+    record = ArrayRecord()
+    for name, vector in vectors.items():
+        record[name] = VectorArray(vector)  # ArrayRecord(dict) would serialise each into bytes
+    return record
 
 
 def to_vectors(record: ArrayRecord) -> Vectors:
@@ -126,30 +132,23 @@ class RunningSum:
         self.clients: list[int] = []
         self.metrics: dict[str, list[float | int]] = {}
         self.vectors: Vectors = {}
-        self._scratch: Vectors = {}
 
     def add(self, update: Vectors, weight: float | int = 1) -> None:
         """Adds one update. With weight 1 no product is formed."""
         for name, vector in update.items():
-            if weight != 1:
-                vector = self._weighted(name, vector, weight)
-            if name in self.vectors:
-                np.add(self.vectors[name], vector, out=self.vectors[name])
+            factor = _factor(vector, weight)
+            if name not in self.vectors:
+                self.vectors[name] = vector * factor if weight != 1 else vector.copy()
+            elif weight != 1:
+                _add_product(self.vectors[name], vector, factor)
             else:
-                self.vectors[name] = vector.copy()
+                np.add(self.vectors[name], vector, out=self.vectors[name])
 
     def note(self, clients: Iterable[int], metrics: Mapping[str, Iterable[float | int]]) -> None:
         """Notes who is in the sum, and each one's metrics."""
         self.clients.extend(clients)
         for name, values in metrics.items():
             self.metrics.setdefault(name, []).extend(values)
-
-    def _weighted(self, name: str, vector: NDArray[Any], weight: float | int) -> NDArray[Any]:
-        if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
-            raise ValueError(f"{name}: integers cannot be weighted by {weight!r}")
-        scratch = self._scratch.setdefault(name, np.empty_like(vector))
-        np.multiply(vector, vector.dtype.type(weight), out=scratch)
-        return scratch
 
 
 def sum_chunk(replies: Sequence[tuple[int, Message]], weight: str) -> RecordDict:
@@ -207,6 +206,22 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
+
+
+def _factor(vector: NDArray[Any], weight: float | int) -> Any:
+    """Returns the weight in the vector's own type, so that a product has that type too."""
+    if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
+        raise ValueError(f"a vector of {vector.dtype} cannot be weighted by {weight!r}")
+    return vector.dtype.type(weight)
+
+
+def _add_product(total: NDArray[Any], vector: NDArray[Any], factor: Any) -> None:
+    """Adds factor · vector to a total of one dimension, block by block: products stay in cache."""
+    product = np.empty(min(BLOCK, vector.size), vector.dtype)
+    for start in range(0, vector.size, BLOCK):
+        part, here = vector[start : start + BLOCK], total[start : start + BLOCK]
+        np.multiply(part, factor, out=product[: part.size])
+        np.add(here, product[: part.size], out=here)
 
 
 def _as_list(value: Any) -> list[float | int]:

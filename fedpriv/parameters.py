@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Vectors = dict[str, NDArray[Any]]
+Vector = NDArray[Any]
+Vectors = dict[str, Vector]
 """``{"float": float32 or float64 of shape (d,), "integer": int64 of shape (e,)}``; ``integer`` is
 left out where no integer tensor travels."""
 
@@ -81,10 +82,11 @@ class Exchange:
 
     def change_since(self, start: Mapping[str, NDArray[Any]]) -> Vectors:
         """Returns the model's tensors minus `start`."""
-        change = self.read()
-        for kind, vector in change.items():
-            np.subtract(vector, start[kind], out=vector)
-        return change
+        return {
+            kind: _difference(tensors.values(), start[kind])
+            for kind, tensors in self._tensors.items()
+            if tensors
+        }
 
     def vectors(self, named: Mapping[str, Tensor]) -> Vectors:
         """Returns tensors by name as vectors: the inverse of `named`.
@@ -131,6 +133,19 @@ def _flatten(tensors: Iterable[Tensor], dtype: torch.dtype) -> NDArray[Any]:
     flat = torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors])
     vector: NDArray[Any] = flat.cpu().numpy()
     return vector
+
+
+def _difference(tensors: Iterable[Tensor], start: NDArray[Any]) -> NDArray[Any]:
+    """Returns the flattened tensors minus `start`, in one pass over the memory."""
+    change = np.empty_like(start)
+    done = 0
+    for tensor in tensors:
+        here = slice(done, done + tensor.numel())
+        # To the wire's type first: a difference of bfloat16 would be rounded.
+        now = tensor.detach().to("cpu", torch.from_numpy(change[:0]).dtype).reshape(-1).numpy()
+        np.subtract(now, start[here], out=change[here])
+        done = here.stop
+    return change
 
 
 def _unflatten(vector: NDArray[Any], tensors: Iterable[Tensor]) -> None:

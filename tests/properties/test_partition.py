@@ -78,6 +78,7 @@ def test_another_seed_deals_otherwise():
         assert len({method.deal(docs, seed) for seed in range(10)}) > 5
 
 
+@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_by_provider_gives_each_provider_to_one_client(docs, clients, seed):
     deal = dealt(ByProvider(clients), docs, seed)
@@ -86,6 +87,7 @@ def test_by_provider_gives_each_provider_to_one_client(docs, clients, seed):
     assert len(set(owners)) == len({provider for provider, _ in owners})
 
 
+@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_by_provider_deals_sizes_as_even_as_the_providers_allow(docs, clients, seed):
     """A client held least when it got its last provider: it is ahead by that one at most."""
@@ -104,6 +106,7 @@ def test_by_provider_evens_out_unequal_providers():
         assert sorted(map(len, ByProvider(3).deal(docs, seed))) == [10, 11, 11]
 
 
+@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_iid_parts_differ_by_one_document_at_most(docs, clients, seed):
     deal = dealt(Iid(clients), docs, seed)
@@ -135,6 +138,7 @@ def test_a_small_alpha_concentrates_providers_and_a_large_one_spreads_them(seed)
     assert concentration(1000.0, seed) < 0.36
 
 
+@settings(deadline=None)
 @given(some_documents, seeds)
 def test_dirichlet_feeds_the_empty_even_where_alpha_is_tiny(docs, seed):
     deal = DirichletOverProviders(len(docs), 1e-6).deal(docs, seed)
@@ -144,6 +148,7 @@ def test_dirichlet_feeds_the_empty_even_where_alpha_is_tiny(docs, seed):
 # Held-out documents
 
 
+@settings(deadline=None)
 @given(some_documents, st.floats(0, 0.99), seeds, st.sampled_from(["document", "provider"]))
 def test_a_split_holds_every_document_on_one_side(docs, fraction, seed, by):
     try:

@@ -50,6 +50,7 @@ def added(vectors, factors):
     return total.vectors["float"]
 
 
+@settings(deadline=None)
 @given(st.data(), updates())
 def test_a_sum_is_one_rounded_product_and_one_rounded_addition_a_client(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -62,6 +63,7 @@ def test_a_sum_is_one_rounded_product_and_one_rounded_addition_a_client(data, ve
         assert total[place].tobytes() == np.float32(expected).tobytes()
 
 
+@settings(deadline=None)
 @given(st.data(), updates())
 def test_a_weighted_sum_is_the_exact_one_within_float32_rounding(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -76,6 +78,7 @@ def test_a_weighted_sum_is_the_exact_one_within_float32_rounding(data, vectors):
         assert abs(Fraction(float(total[place])) - sum(products)) <= slack
 
 
+@settings(deadline=None)
 @given(updates())
 def test_the_same_order_gives_the_same_bits(vectors):
     factors = range(1, len(vectors) + 1)
@@ -88,6 +91,7 @@ def test_another_order_gives_other_bits():
     assert added([vectors[0], vectors[2], vectors[1]], [1, 1, 1]).tolist() == [1]
 
 
+@settings(deadline=None)
 @given(updates(least=2))
 def test_adding_changes_no_update(vectors):
     before = [vector.copy() for vector in vectors]
@@ -114,6 +118,7 @@ def test_a_float64_sum_stays_float64():
 big = st.integers(-(2**52), 2**52)
 
 
+@settings(deadline=None)
 @given(st.data(), updates(elements=big, dtype=np.int64))
 def test_integers_add_exactly(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -125,6 +130,7 @@ def test_integers_add_exactly(data, vectors):
     ]
 
 
+@settings(deadline=None)
 @given(updates(elements=st.integers(0, 2**32 - 1), dtype=np.uint32))
 def test_ring_elements_wrap_around_at_their_width(vectors):
     total = added(vectors, [1] * len(vectors))
@@ -135,7 +141,7 @@ def test_ring_elements_wrap_around_at_their_width(vectors):
 
 
 def test_integers_are_not_weighted_by_a_float():
-    with pytest.raises(ValueError, match=r"^integer: integers cannot be weighted by 2\.5$"):
+    with pytest.raises(ValueError, match=r"cannot be weighted by 2\.5$"):
         RunningSum().add({"integer": np.array([1])}, 2.5)
 
 
@@ -252,6 +258,7 @@ def test_without_a_wish_for_sums_every_reply_travels_as_it_is(instruction):
     assert all(one is other for one, other in zip(chunk.replies(), replies, strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
 def test_chunks_are_runs_of_the_cohort(cohort, size):
     cut = list(chunks(cohort, size))
@@ -267,6 +274,7 @@ class NoGrid(ClientGrid):
         raise NotImplementedError
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.one_of(st.none(), st.integers(1, 30)))
 def test_every_grid_cuts_a_cohort_into_eighths_unless_told_otherwise(count, size):
     cut = NoGrid(300, size).chunked(list(range(count)))

@@ -234,6 +234,28 @@ def test_the_change_is_now_minus_then_for_floats_and_integers():
     assert_vectors(start, float=[1, 2, 3], integer=[4, 1, 0])
 
 
+@pytest.mark.parametrize("build", [Pair, Tied, Buffered, norm_net])
+def test_the_change_is_of_every_number_in_its_place(build):
+    model = build()
+    exchange = Exchange(model, buffers=True)
+    start = {
+        kind: np.arange(vector.size, dtype=vector.dtype) for kind, vector in exchange.read().items()
+    }
+    for vector in start.values():
+        vector.setflags(write=False)
+    now, change = exchange.read(), exchange.change_since(start)
+    assert list(change) == list(now)
+    for kind, vector in change.items():
+        assert vector.dtype == now[kind].dtype
+        assert vector.tolist() == (now[kind] - np.arange(vector.size, dtype=vector.dtype)).tolist()
+
+
+def test_the_change_of_a_half_precision_model_is_not_rounded_to_its_precision():
+    model = Pair(torch.bfloat16)
+    start = {"float": np.array([1, 2, 3, 4, 5, 6 + 2**-10], np.float32)}
+    assert_vectors(Exchange(model).change_since(start), float=[0, 0, 0, 0, 0, -(2**-10)])
+
+
 def test_read_only_arrays_are_taken_without_a_warning():
     vector = np.arange(6, dtype=np.float32)
     vector.setflags(write=False)

@@ -22,6 +22,7 @@ def shipped():
 # Windows
 
 
+@settings(deadline=None)
 @given(pieces_of_words, st.integers(1, 30))
 def test_windows_hold_every_token_once_and_in_order(pieces, length):
     cut = windows(pieces, length)
@@ -31,6 +32,7 @@ def test_windows_hold_every_token_once_and_in_order(pieces, length):
     assert all(len(window.ids) == length for window in cut[:-1])
 
 
+@settings(deadline=None)
 @given(pieces_of_words, st.integers(1, 30))
 def test_every_token_knows_its_word_and_every_word_has_one_first_token(pieces, length):
     cut = windows(pieces, length)
