@@ -8,6 +8,7 @@ resume, lines of rounds that no checkpoint covers are dropped and those rounds a
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,7 +128,7 @@ class RunFolder:
     def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends one JSON object per line, in ASCII: no text in it can break a line."""
         with (self.path / name).open("a", encoding="ascii") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+            file.writelines(json.dumps(_strict(record)) + "\n" for record in records)
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """Reads JSON lines; a last line that was cut off is left out."""
@@ -170,7 +171,9 @@ class RunFolder:
 
     def save_final(self, state: Mapping[str, Tensor]) -> None:
         """Writes the final model's whole state, tied weights once for each name."""
-        self.write(FINAL, save({k: v.detach().cpu().clone() for k, v in state.items()}))
+        self.write(
+            FINAL, save({k: v.detach().cpu().contiguous().clone() for k, v in state.items()})
+        )
 
     def _checkpoints(self) -> list[Path]:
         return sorted((self.path / CHECKPOINTS).glob("round-*.safetensors"), reverse=True)
@@ -189,3 +192,10 @@ def _read(path: Path) -> Checkpoint:
         for p in (_MODEL, _STRATEGY)
     )
     return Checkpoint(meta.pop("round"), model, strategy, meta)
+
+
+def _strict(value: Any) -> Any:
+    """Returns the value with null for NaN and infinity, which are not JSON."""
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -162,10 +162,15 @@ class Site:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.device = torch.device(recipe.device)
-        self.model = seeded_model(recipe.build_model, recipe.seed).to(self.device)
+        self._build()
+
+    def _build(self) -> None:
+        recipe = self.recipe
+        self.model = seeded_model(recipe.build_model, recipe.seed).to(self.device).train()
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._kept = [(t, t.detach().clone()) for t in _kept_tensors(self.model)]
         self._exchanges = {flag: Exchange(self.model, buffers=flag) for flag in (False, True)}
+        self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
         """Answers one training message on behalf of the client that the context names."""
@@ -179,13 +184,16 @@ class Site:
         seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
         with isolated_randomness(seed), reproducible_torch(self.recipe.threads, self.recipe.device):
             contribution = self.recipe.client.train(visit)
-        _check(contribution.update, parameters)
-        content = answer(contribution.update, contribution.metrics, instruction)
+        _check(contribution, parameters, instruction)
+        update = contribution.update
+        if not instruction.summed:  # it may outlive this visit, and be a view of the model
+            update = {name: vector.copy() for name, vector in update.items()}
+        content = answer(update, contribution.metrics, instruction)
         return Message(content, reply_to=message)
 
     def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
-        exchange = self._exchanges[instruction.buffers]
         self._wipe()
+        exchange = self._exchanges[instruction.buffers]
         exchange.write(parameters)
         return Visit(
             client=client,
@@ -202,6 +210,8 @@ class Site:
     def _wipe(self) -> None:
         """Restores all that the last client may have touched; the broadcast writes the rest."""
         self.model.train()
+        if _structure(self.model) != self._built:
+            self._build()
         for tensor, pristine in self._kept:
             tensor.requires_grad_(False)
             tensor.grad = None
@@ -209,6 +219,18 @@ class Site:
         for parameter in self._trainable:
             parameter.requires_grad_(True)
             parameter.grad = None
+
+
+def _structure(model: nn.Module) -> list[object]:
+    """Returns what makes up a model beside its numbers: modules, tensors, settings, hooks."""
+    plain = (bool, int, float, str, type(None))
+    structure: list[object] = []
+    for module in model.modules():
+        settings = {k: v for k, v in vars(module).items() if isinstance(v, plain)}
+        hooks = [list(v) for k, v in vars(module).items() if k.endswith("_hooks") and v]
+        structure.append((id(module), settings, hooks))
+    tensors = [*model.parameters(), *model.buffers()]
+    return [*structure, *((id(t), t.dtype, t.shape, t.device) for t in tensors)]
 
 
 def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
@@ -225,6 +247,7 @@ def reproducible_torch(threads: int, device: str) -> Iterator[None]:
     kernels that add in any order; where it knows no other, it warns.
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    dtype = torch.get_default_dtype()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     on_gpu = torch.device(device).type == "cuda"
     torch.set_num_threads(threads)
@@ -233,15 +256,18 @@ def reproducible_torch(threads: int, device: str) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        yield
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # restored, whatever happens inside
+            yield
     finally:
         torch.set_num_threads(before[0])
+        torch.set_default_dtype(dtype)
         if on_gpu:
             torch.use_deterministic_algorithms(before[1], warn_only=warn_only)
 
 
-def _check(update: Vectors, parameters: Vectors) -> None:
-    """Refuses an update that the sum could not take, before it can spoil the others'."""
+def _check(contribution: Contribution, parameters: Vectors, instruction: Instruction) -> None:
+    """Refuses what the sum could not take, before it can spoil the others'."""
+    update = contribution.update
     got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
     want = {name: (v.shape, str(v.dtype)) for name, v in parameters.items()}
     if got != want:
@@ -249,6 +275,16 @@ def _check(update: Vectors, parameters: Vectors) -> None:
     for name, vector in update.items():
         if vector.dtype.kind == "f" and not _is_finite(vector):
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
+    if instruction.weight in contribution.metrics:
+        _check_weight(contribution.metrics[instruction.weight], whole="integer" in update)
+
+
+def _check_weight(weight: object, *, whole: bool) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(weight, bool) or not isinstance(weight, kinds):
+        raise TypeError(f"a weight must be {'an integer' if whole else 'a number'}, got {weight!r}")
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"a weight must be finite and not negative, got {weight!r}")
 
 
 def _is_finite(vector: Vector) -> bool:

@@ -202,9 +202,7 @@ class Federation:
         if resume:
             if run_dir is None:
                 raise ValueError("resume=True needs the run_dir of the run to resume")
-            folder = RunFolder.existing(run_dir)
-            folder.write_config({**folder.config(), "rounds": rounds, "versions": versions()})
-            return folder
+            return RunFolder.existing(run_dir)
         if run_dir is None:
             folder = RunFolder.create(self.runs, self.name)
         else:
@@ -263,16 +261,18 @@ class _Run:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start."""
         checkpoint = self.folder.latest()
         if checkpoint is None:
+            checkpoint = Checkpoint(0, {}, meta=self.meta)
             self.strategy.load_state(self.federation.first_state)
-            self.folder.forget_after(0)
-            return 0
-        if dict(checkpoint.meta) != self.meta:
+        elif dict(checkpoint.meta) != self.meta:
             raise ValueError(
                 f"{self.folder.path} was run with {dict(checkpoint.meta)}, not {self.meta}"
             )
-        self.arrays = to_array_record(self.exchange.vectors(checkpoint.model))
-        self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
+        else:
+            self.arrays = to_array_record(self.exchange.vectors(checkpoint.model))
+            self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
         self.folder.forget_after(checkpoint.round)
+        now = {"rounds": self.rounds, "versions": versions()}
+        self.folder.write_config({**self.folder.config(), **now})
         return checkpoint.round
 
     def _round(self, round: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ asked for, and nothing else. A strategy that needs only the sum of the updates s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -149,19 +149,6 @@ class RunningSum:
         self.clients.extend(clients)
         for name, values in metrics.items():
             self.metrics.setdefault(name, []).extend(values)
-
-
-def sum_chunk(replies: Sequence[tuple[int, Message]], weight: str) -> RecordDict:
-    """Returns the content of the reply that stands for a chunk of clients.
-
-    Args:
-        replies: client number and reply, in the order of the cohort, errors left out.
-        weight: as `Instruction.weight`.
-    """
-    total = RunningSum()
-    for client, reply in replies:
-        add_reply(total, client, reply, weight)
-    return sum_record(total)
 
 
 def add_reply(total: RunningSum, client: int, reply: Message, weight: str) -> None:

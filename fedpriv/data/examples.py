@@ -43,7 +43,10 @@ class Examples:
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"columns must be of one length, got {lengths}")
-        return cls(columns, np.arange(next(iter(lengths.values()))), shared or {})
+        # Read-only, because all clients of a process look at the same arrays.
+        fixed = {name: _read_only(column) for name, column in columns.items()}
+        pages = {name: (_read_only(a), pointer) for name, (a, pointer) in (shared or {}).items()}
+        return cls(fixed, np.arange(next(iter(lengths.values()))), pages)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,3 +79,9 @@ class Examples:
         order = np.arange(len(self)) if shuffle is None else shuffle.permutation(len(self))
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], device)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -89,8 +89,8 @@ class DirichletOverProviders:
 
     def __post_init__(self) -> None:
         _at_least_one(self.clients)
-        if not self.alpha > 0:
-            raise ValueError(f"alpha={self.alpha}: expected a positive number")
+        if not 0 < self.alpha < float("inf"):
+            raise ValueError(f"alpha={self.alpha}: expected a positive, finite number")
 
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
         """Deals out each provider's documents."""

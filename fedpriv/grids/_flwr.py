@@ -58,9 +58,10 @@ class VectorArray(Array):
         return buffer.getvalue()
 
     def numpy(self) -> NDArray[Any]:
-        """Returns the array itself, not a copy."""
-        vector: NDArray[Any] = self.__dict__["vector"]
-        return vector
+        """Returns a read-only view of the array: many may hold it."""
+        view: NDArray[Any] = self.__dict__["vector"].view()
+        view.flags.writeable = False
+        return view
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _vector_array, (self.__dict__["vector"],)

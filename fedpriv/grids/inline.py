@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedpriv.grids._flwr import readdressed
 from fedpriv.grids.base import ClientGrid
 from fedpriv.grids.serving import Chunk, Failure, context_of, round_of, serve
 
@@ -37,7 +38,8 @@ class InlineGrid(ClientGrid):
     def _serve_into(self, chunk: Chunk, message: Message) -> None:
         node_id = message.metadata.dst_node_id
         client = self.client_of(node_id)
-        reply, failure = serve(self._app, message, context_of(client, node_id, self.clients))
+        context = context_of(client, node_id, self.clients)
+        reply, failure = serve(self._app, _own_copy(message), context)
         if failure:
             self._failures.append(failure)
         chunk.add(client, reply)
@@ -45,3 +47,17 @@ class InlineGrid(ClientGrid):
     def _miss(self, message: Message) -> None:
         client = self.client_of(message.metadata.dst_node_id)
         self._failures.append(Failure(round_of(message), client, "missing", "RoundTimeout"))
+
+
+def _own_copy(message: Message) -> Message:
+    """Returns the message with records of its own, as if it had travelled; arrays are shared.
+
+    The clients of a round may be sent one record, and a client may take out of it what it reads.
+    """
+    content = RecordDict(dict(message.content))
+    for name, record in content.array_records.items():
+        shell = ArrayRecord()
+        for key, array in record.items():
+            shell[key] = array
+        content[name] = shell
+    return readdressed(content, message)

@@ -27,6 +27,8 @@ def entity_scores(
     """
     if [len(tags) for tags in true] != [len(tags) for tags in predicted]:
         raise ValueError("true and predicted tags differ in number")
+    if not any(true):  # seqeval refuses to score nothing
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     report: dict[str, dict[str, Any]] = classification_report(
         [list(tags) for tags in true],
         [list(tags) for tags in predicted],

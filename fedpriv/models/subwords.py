@@ -60,6 +60,8 @@ class Subwords:
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each word, at least one for each."""
         # The leading space marks the beginning of a word in byte-level vocabularies.
+        # A page that prints "</s>" shows text, not the end of itself.
+        self.tokenizer.encode_special_tokens = True
         texts = [f" {word.lower() if self.lowercase else word}" for word in words]
         encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids or [self.sep] for encoding in encoded]
@@ -100,7 +102,10 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel()]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -33,6 +33,8 @@ class Optimizer:
             raise ValueError(f"name={self.name!r}: expected 'sgd', 'adam' or 'adamw'")
         if not self.lr > 0:
             raise ValueError(f"lr={self.lr}: expected a positive number")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay={self.weight_decay}: expected 0 or more")
         if self.momentum and self.name != "sgd":
             raise ValueError(f"momentum={self.momentum}: only 'sgd' has it, not {self.name!r}")
 

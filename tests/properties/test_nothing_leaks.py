@@ -253,11 +253,6 @@ def hook(visit):
     visit.model.first.register_forward_hook(lambda module, given, output: 2 * output)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a client half 'may leave the model in any state', but only tensors' values, flags and "
-    "gradients and the training mode are restored",
-)
 @pytest.mark.parametrize("soil", [other_precision, other_module, other_dropout, hook])
 def test_a_client_may_leave_the_model_in_any_state(soil):
     (alone,), _ = replies_of(app_of(Neighbours()), [1], asking("found"))
@@ -326,9 +321,6 @@ def scribble(visit):
             vector[:] = 9
 
 
-@pytest.mark.xfail(
-    strict=True, reason="since records share memory, the global vectors are shared and writeable"
-)
 @pytest.mark.parametrize("summed", [True, False])
 def test_what_a_client_writes_into_the_global_vectors_reaches_nobody(summed):
     """They are said to be read-only, and are the server's own memory in this process."""
@@ -350,9 +342,6 @@ class Aliasing:
         return Contribution({"float": visit.model.weight.detach().numpy().reshape(-1)}, {})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="since records share memory, a single reply is a view of the update"
-)
 def test_a_reply_does_not_follow_the_model_to_the_next_client():
     def build():
         return nn.Linear(2, 1, bias=False)
@@ -378,10 +367,6 @@ class Scribbler:
         return TRAINING.train(visit)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the columns under Examples are writeable, and shared by all clients of a process",
-)
 def test_a_client_cannot_change_the_examples_of_another():
     (alone,), _ = replies_of(app_of(Scribbler()), [1], asking())
     both, _ = replies_of(app_of(Scribbler()), [0, 1], asking())
@@ -555,10 +540,6 @@ class Miscounting:
         return Contribution(TRAINING.train(visit).update, {NUM_EXAMPLES: count})
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="weights are not checked at the site: one spoils the sum, or ends the run, for all",
-)
 @pytest.mark.parametrize("kind", BAD_WEIGHTS)
 def test_a_weight_that_would_spoil_the_sum_is_refused(kind):
     weight, buffers = BAD_WEIGHTS[kind]

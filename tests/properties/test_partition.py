@@ -224,7 +224,7 @@ def test_providers_are_grouped_in_order_of_first_appearance():
         (lambda: ByProvider(0), r"clients=0: expected at least 1"),
         (lambda: Iid(-1), r"clients=-1: expected at least 1"),
         (lambda: DirichletOverProviders(0), r"clients=0: expected at least 1"),
-        (lambda: DirichletOverProviders(2, 0), r"alpha=0: expected a positive number"),
+        (lambda: DirichletOverProviders(2, 0), r"alpha=0: expected a positive, finite number"),
         (
             lambda: DirichletOverProviders(2, float("nan")),
             r"alpha=nan: expected a positive number",

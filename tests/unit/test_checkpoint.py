@@ -343,9 +343,6 @@ def test_the_final_model_is_the_whole_state(folder):
     }
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="clone keeps the strides, which safetensors refuses"
-)
 @pytest.mark.parametrize(
     "tensor",
     [torch.ones(2, 3).t(), torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last)],

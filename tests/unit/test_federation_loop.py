@@ -433,7 +433,6 @@ def test_another_seed_cannot_resume_a_run(tmp_path):
     assert [record["round"] for record in lines(tmp_path / "mine" / METRICS)] == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="config.yaml is rewritten before the checkpoint is checked")
 def test_a_resume_that_is_refused_changes_no_file(tmp_path):
     done = federation().run(1, run_dir=tmp_path / "mine")
     before = contents(done.run_dir)

@@ -151,7 +151,8 @@ def test_a_vector_array_describes_itself_as_flowers_own_does():
     for name in ("dtype", "shape", "stype", "data", "object_id"):
         assert getattr(ours, name) == getattr(theirs, name)
     assert NUMPY_STYPE == SType.NUMPY
-    assert ours.numpy() is vector
+    assert np.shares_memory(ours.numpy(), vector)
+    assert not ours.numpy().flags.writeable
 
 
 # Interfaces

@@ -93,11 +93,6 @@ def test_flowers_fedavg_runs_as_it_is():
     assert dict(result.evaluate_metrics_clientapp[2]) == {"client": 1.0, "clients": 3.0}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the clients of a round share one content: what one takes out of it, as Flower's "
-    "keep_input=False does, the next does not find",
-)
 def test_a_stock_client_may_empty_the_record_that_it_was_sent():
     result = run_fedavg(stock_app(keep_input=False))
     assert result.arrays["w"].numpy().tolist() == [13, -3]

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from fedpriv import experiment
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -42,12 +44,9 @@ def test_the_error_shown_is_the_error_given():
     shown = next(block for block in blocks("") if "3 mistakes" in block)
     command, *lines = shown.splitlines()
     name, *overrides = command.removeprefix("$ fedpriv run ").split()
-    try:
+    with pytest.raises(experiment.Mistakes) as caught:
         experiment.build(experiment.load(name, overrides), name)
-    except experiment.Mistakes as error:
-        assert sorted(str(error).splitlines()) == sorted(lines)
-    else:
-        raise AssertionError("the README's wrong command is right")
+    assert sorted(str(caught.value).splitlines()) == sorted(lines)
 
 
 def test_every_file_linked_is_there():
