@@ -227,7 +227,7 @@ def test_providers_are_grouped_in_order_of_first_appearance():
         (lambda: DirichletOverProviders(2, 0), r"alpha=0: expected a positive, finite number"),
         (
             lambda: DirichletOverProviders(2, float("nan")),
-            r"alpha=nan: expected a positive number",
+            r"alpha=nan: expected a positive, finite number",
         ),
         (
             lambda: ByProvider(3).deal(documents("ABAB"), 0),
