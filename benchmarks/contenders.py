@@ -1,7 +1,7 @@
 """Who runs the job: the bare loop and fedpriv here, the other frameworks in `peers`.
 
 A contender is a function of (job, rounds, lap, folder) that calls `lap()` at the end of each round
-and returns the final model. `start` is called where its own imports begin.
+and returns the final model. It imports its framework itself, so no process carries another's.
 """
 
 from __future__ import annotations
