@@ -22,7 +22,7 @@ from torch import nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
-from fedpriv.parameters import Exchange, Vector, Vectors
+from fedpriv.parameters import Exchange, Vector, Vectors, as_tensor
 from fedpriv.seeds import generator, torch_seed
 
 PARTITION_ID = "partition-id"
@@ -179,17 +179,22 @@ class Site:
             raise ValueError("the message carries no fedpriv instruction")
         client = int(context.node_config[PARTITION_ID])
         parameters = to_vectors(message.content.array_records[PARAMETERS])
-        visit = self._visit(client, instruction, parameters)
-        purpose = f"client globals, attempt {instruction.attempt}"
-        seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
-        with isolated_randomness(seed), reproducible_torch(self.recipe.threads, self.recipe.device):
-            contribution = self.recipe.client.train(visit)
-        _check(contribution, parameters, instruction)
+        # All of the visit: a thread pool woken for one copy spins for long after it.
+        with reproducible_torch(self.recipe.threads, self.recipe.device):
+            contribution = self._visited(client, instruction, parameters)
+            _check(contribution, parameters, instruction)
         update = contribution.update
         if not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, contribution.metrics, instruction)
         return Message(content, reply_to=message)
+
+    def _visited(self, client: int, instruction: Instruction, parameters: Vectors) -> Contribution:
+        visit = self._visit(client, instruction, parameters)
+        purpose = f"client globals, attempt {instruction.attempt}"
+        seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
+        with isolated_randomness(seed):
+            return self.recipe.client.train(visit)
 
     def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
         self._wipe()
@@ -289,7 +294,9 @@ def _check_weight(weight: object, *, whole: bool) -> None:
 
 def _is_finite(vector: Vector) -> bool:
     # Squares are finite only if all elements are: one quick pass. They may also overflow.
-    return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+    # torch's product, because NumPy's wakes threads of its own.
+    values = as_tensor(vector)
+    return bool(torch.dot(values, values).isfinite()) or bool(values.isfinite().all())
 
 
 def client_app(site: Callable[[], Site], action: str) -> ClientApp:

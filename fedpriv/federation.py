@@ -193,7 +193,8 @@ class Federation:
         own = grid is None
         grid = grid or self.grid()
         try:
-            return _Run(self, folder, grid, rounds, progress or Progress()).run()
+            with reproducible_torch(self.settings.threads, self.settings.device):
+                return _Run(self, folder, grid, rounds, progress or Progress()).run()
         finally:
             if own:
                 grid.close()
@@ -326,7 +327,7 @@ class _Run:
             return {}
         self.exchange.write(to_vectors(self.arrays))
         self.model.eval()
-        with reproducible_torch(self.settings.threads, self.settings.device), torch.no_grad():
+        with torch.no_grad():
             scores: dict[str, float] = self.model.evaluate(test)  # type: ignore[operator]
         return scores
 
