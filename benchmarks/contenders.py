@@ -19,7 +19,7 @@ from torch import nn
 
 NEVER = 10**9
 
-# glibc then keeps freed pages, as fedpriv has it do in its own processes.
+# As fedpriv's Ray workers have it: freed pages stay with the process.
 TUNED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 
@@ -187,6 +187,7 @@ CONTENDERS = {
     "a2": Contender("the same, malloc tuned", bare, environment=tuple(TUNED.items())),
     "a3": Contender("the same on 2 processes", bare_pair, environment=tuple(TUNED.items())),
     "b": Contender("fedpriv inline", inline, ("fedpriv", "flwr")),
+    "b2": Contender("the same, malloc tuned", inline, ("flwr",), tuple(TUNED.items())),
     "c": Contender("fedpriv Ray, 2 workers", ray, ("fedpriv", "flwr", "ray")),
     "d": Contender("Flower run_simulation, 2 actors", _flower, ("flwr.simulation", "ray")),
     "e": Contender("pfl-research, 1 process", _pfl, ("pfl",)),

@@ -474,7 +474,7 @@ def agreements(result: dict, job: str) -> list[str]:
     sums = ", ".join(f"{name} {own[0]['checksum']:.4f}" for name, own in found.items())
     lines = [f"{job}: sum of the first weight matrix after the last round: {sums or 'nothing ran'}"]
     exact = result["exact"].get(job, {}).get("bits")
-    same = [n for n in ("b", "c") if n in found and found[n][0]["bits"] == exact]
+    same = [n for n in ("b", "b2", "c") if n in found and found[n][0]["bits"] == exact]
     if same:
         names = ", ".join(same)
         lines.append(f"{job}: {names}: bit for bit {result['names']['exact']}")
@@ -486,11 +486,11 @@ def disagreements(result: dict, job: str) -> list[str]:
     found = _by_contender(result["runs"], job)
     exact = result["exact"].get(job, {}).get("bits")
     problems = []
-    for name in ("a", "a2", "b", "c"):
+    for name in ("a", "a2", "b", "b2", "c"):
         bits = {run["bits"] for run in found.get(name, [])}
         if len(bits) > 1:
             problems.append(f"{job}: ({name}) has other bits in each repeat")
-        if name in ("b", "c") and exact and bits and bits != {exact}:
+        if name in ("b", "b2", "c") and exact and bits and bits != {exact}:
             problems.append(f"{job}: ({name}) has other bits than {result['names']['exact']}")
     for name, own in found.items():
         if (own[0]["distance"] or 0.0) > SAME:

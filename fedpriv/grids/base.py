@@ -91,6 +91,17 @@ class ClientGrid(RoundGrid):
         """The run that this grid belongs to."""
         return self._run
 
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Returns a message from the server to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
     def get_node_ids(self) -> Iterable[int]:
         """Returns the node ids in the order of the clients' numbers."""
         return range(SERVER_NODE_ID + 1, SERVER_NODE_ID + 1 + self.clients)
