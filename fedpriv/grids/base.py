@@ -55,6 +55,17 @@ class RoundGrid(Grid):
         """Cuts a cohort into chunks, the same way in all grids."""
         return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
 
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Returns a message from the server to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
     def close(self) -> None:
         """Releases the workers."""
 
@@ -90,17 +101,6 @@ class ClientGrid(RoundGrid):
     def run(self) -> Run:
         """The run that this grid belongs to."""
         return self._run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Returns a message from the server to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
         """Returns the node ids in the order of the clients' numbers."""

@@ -85,17 +85,6 @@ class FlowerGrid(RoundGrid):
         """The run of the grid inside."""
         return self._inner.run
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Returns a message from the server to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
     def get_node_ids(self) -> Iterable[int]:
         """Returns the node ids in the order of the clients' numbers."""
         return self._nodes
