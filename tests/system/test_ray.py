@@ -62,7 +62,8 @@ def test_a_client_late_in_a_chunk_does_not_cost_the_clients_before_it(tmp_path):
 
 
 def test_workers_killed_from_outside_are_replaced(tmp_path):
-    toy = federation({"2/0": "hang"}, runs=tmp_path, workers=2)
+    # The timeout is for the test's own sake: the workers are to die long before.
+    toy = federation({"2/0": "hang"}, runs=tmp_path, workers=2, client_timeout=120.0)
     grid = toy.grid()
     before = grid.worker_pids()
     threading.Thread(target=_kill_when_stuck, args=(before, tmp_path), daemon=True).start()
@@ -109,7 +110,9 @@ def _who(result):
 def _kill_when_stuck(pids, runs):
     """Waits for the first round to be over and the second to hang, then kills both workers."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(runs.glob("*/*/metrics.jsonl")):
+    while time.monotonic() < deadline and not any(
+        path.stat().st_size for path in runs.glob("*/*/metrics.jsonl")
+    ):
         time.sleep(0.05)
     time.sleep(2)
     for pid in pids:
