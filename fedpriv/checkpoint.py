@@ -26,6 +26,7 @@ CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 FAILURES = "failures.jsonl"
 PARTITION = "partition.json"
+LEDGER = "ledger.json"
 CHECKPOINTS = "checkpoints"
 FINAL = f"{CHECKPOINTS}/final.safetensors"
 
@@ -108,6 +109,11 @@ class RunFolder:
         self.write(
             name, json.dumps(value, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         )
+
+    def read_json(self, name: str) -> Any:
+        """Reads a JSON file, None where there is none."""
+        path = self.path / name
+        return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file so that it is there whole or not at all."""

@@ -1,7 +1,10 @@
-"""The command line: `fedpriv run | resume | report | list`.
+"""The command line: `fedpriv run | resume | report | list | budget`.
 
 Standard output carries results, the run folder on its last line; everything else goes to
 standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted.
+
+What runs experiments is imported by the commands that do: `budget` answers in less time than
+torch takes to import.
 """
 
 from __future__ import annotations
@@ -11,16 +14,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedpriv import experiment
-from fedpriv.checkpoint import NotARunFolder, RunFolder
-from fedpriv.experiment import Mistakes
-from fedpriv.federation import Result
-from fedpriv.grids.base import WorkersDied
-from fedpriv.progress import describe, for_this_terminal
-from fedpriv.report.build import write_report
-from fedpriv.tally import TooFewClients
+from fedpriv.privacy import budget_command
+
+if TYPE_CHECKING:
+    from fedpriv.federation import Result
 
 RESUMABLE = ("rounds=", "federation.", "ray.")
 """What may be changed when a run is resumed: how it is run, not what it computes."""
@@ -34,12 +33,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.command(options)
         return status
-    except (Mistakes, NotARunFolder) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (ValueError, TooFewClients, WorkersDied, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+    except Exception as error:
+        explained = _explained(error)
+        if explained is None:
+            raise
+        status, message = explained
+        print(message, file=sys.stderr)
+        return status
+
+
+def _explained(error: Exception) -> tuple[int, str] | None:
+    """Exit status and message of an error that needs no traceback."""
+    from fedpriv.checkpoint import NotARunFolder
+    from fedpriv.experiment import Mistakes
+    from fedpriv.grids.base import WorkersDied
+    from fedpriv.tally import TooFewClients
+
+    if isinstance(error, Mistakes | NotARunFolder):
+        return 2, str(error)
+    if isinstance(error, ValueError | TooFewClients | WorkersDied | OSError):
+        return 1, f"{type(error).__name__}: {error}"
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(command=_report)
     listing = commands.add_parser("list", help="list experiments and what can be swapped in them")
     listing.set_defaults(command=_list)
+    budget_command.register(commands)
     return parser
 
 
@@ -70,6 +85,8 @@ def _multirun_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from fedpriv import experiment
+
     if options.multirun:
         return _sweep(options)
     config = experiment.load(options.experiment, options.overrides)
@@ -77,6 +94,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
+    from fedpriv import experiment
+    from fedpriv.checkpoint import RunFolder
+    from fedpriv.progress import describe
+
     combinations = experiment.sweep(options.overrides)
     configs = [experiment.load(options.experiment, combination) for combination in combinations]
     for config in configs:  # all of them, before the first starts
@@ -97,12 +118,20 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
+    from fedpriv import experiment
+    from fedpriv.progress import for_this_terminal
+
     parts = experiment.build(config, source)
     federation = parts.assemble(config)
     return federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
 
 
 def _resume(options: argparse.Namespace) -> int:
+    from fedpriv import experiment
+    from fedpriv.checkpoint import RunFolder
+    from fedpriv.experiment import Mistakes
+    from fedpriv.progress import for_this_terminal
+
     folder = RunFolder.existing(options.run_dir)
     wrong = [o for o in options.overrides if not o.startswith(RESUMABLE)]
     if wrong:
@@ -119,11 +148,16 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from fedpriv.checkpoint import RunFolder
+    from fedpriv.report.build import write_report
+
     print(write_report(RunFolder.existing(options.run_dir).path))
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
+    from fedpriv import experiment
+
     print("Experiments (fedpriv run NAME):")
     for name in experiment.names():
         print(f"  {name:<20} {_first_comment(experiment.find(name))}")
@@ -141,6 +175,8 @@ def _finish(result: Result) -> int:
 
 def _summarise(result: Result) -> None:
     """Says how the run ended, and everything that went wrong in it."""
+    from fedpriv.progress import describe
+
     if result.metrics:
         last = result.metrics[-1]
         print(f"after {last['round']} rounds: {describe(last)}")

@@ -7,24 +7,27 @@ and every global random number generator.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
 from fedpriv.parameters import Exchange, Vector, Vectors, as_tensor
+from fedpriv.secagg.site import QUERIES, answer_query, masked
 from fedpriv.seeds import generator, torch_seed
 
+NOTES = "notes"
 PARTITION_ID = "partition-id"
 NUM_PARTITIONS = "num-partitions"
 
@@ -55,6 +58,8 @@ class Visit:
         parameters: the global vectors, read-only.
         device: where the model is.
         seed: of the run.
+        restart: brings the model back to where the visit began: weights, buffers, training mode.
+        notes: what the person who runs the simulation should know; the server is not told.
     """
 
     client: int
@@ -65,15 +70,19 @@ class Visit:
     parameters: Vectors
     device: torch.device
     seed: int
+    restart: Callable[[], None]
+    notes: list[str] = field(default_factory=list)
+
+    def torch_seed(self, purpose: str) -> int:
+        """Returns a seed for torch's own generators, new in each round and attempt."""
+        return torch_seed(self.seed, self._now(purpose), self.instruction.round, self.client)
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Returns a generator for one use of randomness, new in each round and attempt."""
-        return generator(
-            self.seed,
-            f"{purpose}, attempt {self.instruction.attempt}",
-            self.instruction.round,
-            self.client,
-        )
+        return generator(self.seed, self._now(purpose), self.instruction.round, self.client)
+
+    def _now(self, purpose: str) -> str:
+        return f"{purpose}, attempt {self.instruction.attempt}"
 
 
 class Client(Protocol):
@@ -181,25 +190,26 @@ class Site:
         parameters = to_vectors(message.content.array_records[PARAMETERS])
         # All of the visit: a thread pool woken for one copy spins for long after it.
         with reproducible_torch(self.recipe.threads, self.recipe.device):
-            contribution = self._visited(client, instruction, parameters)
+            visit = self._visit(client, instruction, parameters)
+            with isolated_randomness(visit.torch_seed("client globals")):
+                contribution = self.recipe.client.train(visit)
             _check(contribution, parameters, instruction)
-        update = contribution.update
+        if visit.notes:
+            context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
+        update = masked(contribution.update, message, client, self.recipe.seed)
         if not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, contribution.metrics, instruction)
         return Message(content, reply_to=message)
 
-    def _visited(self, client: int, instruction: Instruction, parameters: Vectors) -> Contribution:
-        visit = self._visit(client, instruction, parameters)
-        purpose = f"client globals, attempt {instruction.attempt}"
-        seed = torch_seed(self.recipe.seed, purpose, instruction.round, client)
-        with isolated_randomness(seed):
-            return self.recipe.client.train(visit)
-
     def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
-        self._wipe()
         exchange = self._exchanges[instruction.buffers]
-        exchange.write(parameters)
+
+        def restart() -> None:
+            self._wipe()
+            exchange.write(parameters)
+
+        restart()
         return Visit(
             client=client,
             model=self.model,
@@ -209,6 +219,7 @@ class Site:
             parameters=parameters,
             device=self.device,
             seed=self.recipe.seed,
+            restart=restart,
         )
 
     @torch.no_grad()
@@ -300,7 +311,7 @@ def _is_finite(vector: Vector) -> bool:
 
 
 def client_app(site: Callable[[], Site], action: str) -> ClientApp:
-    """Returns the Flower app of the client half that answers `train.<action>`.
+    """Returns the Flower app of the client half that answers `train.<action>`, masked if asked.
 
     Args:
         site: returns this process's site; called at each message, builds it at the first.
@@ -312,4 +323,12 @@ def client_app(site: Callable[[], Site], action: str) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         return site().serve(message, context)
 
+    for query in QUERIES:
+        app.query(query)(functools.partial(_answer, site, query))
     return app
+
+
+def _answer(site: Callable[[], Site], query: str, message: Message, context: Context) -> Message:
+    """Answers a stage of secure aggregation; clients have nothing else to be queried for."""
+    client = int(context.node_config[PARTITION_ID])
+    return answer_query(query, message, client, site().recipe.seed)

@@ -137,7 +137,7 @@ def _import(path: str) -> Callable[..., Any]:
 
 def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
     """Checks that a built object is what its place asks for."""
-    wanted = [kind for kind in _union(hint) if inspect.isclass(kind)]
+    wanted = [kind for kind in _union(hint) if inspect.isclass(kind) and kind is not Any]
     if built is BROKEN or not wanted or any(_is_a(built, kind) for kind in wanted):
         return built
     names = " or ".join(kind.__name__ for kind in wanted)
@@ -174,9 +174,10 @@ def _takes_any(target: Callable[..., Any]) -> bool:
 
 
 def _hint_of(target: Callable[..., Any], name: str) -> Any:
-    of = target.__init__ if inspect.isclass(target) else target
+    # A dataclass by itself: its inherited fields are annotated in the words of another module.
+    plain = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     try:
-        hints = typing.get_type_hints(of)
+        hints = typing.get_type_hints(target.__init__ if plain else target)
     except (NameError, TypeError):
         return Any  # the annotations name what is not imported at run time
     return hints.get(name, Any)

@@ -24,7 +24,8 @@ from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
 from fedpriv.federation import Federation
-from fedpriv.settings import RaySettings, Settings
+from fedpriv.secagg.masking import Masking
+from fedpriv.settings import Privacy, RaySettings, Settings
 from fedpriv.strategy import Strategy
 
 EXPERIMENTS = "experiments"
@@ -57,6 +58,8 @@ class Experiment:
         runs: the folder for run folders.
         federation: workers, faults, checkpoints.
         ray: where Ray runs.
+        privacy: public constants that the strategies refer to.
+        masking: secure aggregation around the strategy; none lets the server see every update.
     """
 
     data: Data
@@ -69,6 +72,8 @@ class Experiment:
     runs: str = "runs"
     federation: Settings = Settings()  # noqa: RUF009 - frozen
     ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
+    privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
+    masking: Masking | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -91,6 +96,7 @@ class Experiment:
             ray=self.ray,
             runs=self.runs,
             config=config,
+            masking=self.masking,
         )
 
 

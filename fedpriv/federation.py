@@ -12,21 +12,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedpriv.checkpoint import FAILURES, METRICS, PARTITION, Checkpoint, RunFolder
+from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
-from fedpriv.data.federated import Data
+from fedpriv.data.examples import PROVIDER
+from fedpriv.data.federated import Bound, Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
 from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.parameters import Exchange, as_tensor
+from fedpriv.privacy.ledger import Attempt, Ledger
+from fedpriv.privacy.statement import statement
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
+from fedpriv.secagg.masking import Masked, Masking
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
 from fedpriv.tally import Tally, TooFewClients
@@ -72,6 +77,7 @@ class Federation:
         ray: where Ray runs; this machine if left out.
         runs: the folder for run folders.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
+        masking: secure aggregation around the strategy; None lets the server see every update.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -79,7 +85,8 @@ class Federation:
     Example::
 
         from clients.local_training import LocalTraining
-        from fedpriv.data.federated import DocumentData
+        from fedpriv.data.examples import PROVIDER
+from fedpriv.data.federated import DocumentData
         from fedpriv.data.partition import ByProvider
         from fedpriv.data.synthetic import Invoices
         from fedpriv.federation import Federation
@@ -110,11 +117,13 @@ class Federation:
         ray: RaySettings | None = None,
         runs: Path | str = "runs",
         config: Mapping[str, Any] | None = None,
+        masking: Masking | None = None,
     ) -> None:
+        inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
             raise Unworkable(
                 [
-                    f"strategy {type(strategy).__name__} sends 'train.{strategy.action}', but "
+                    f"strategy {type(inner).__name__} sends 'train.{strategy.action}', but "
                     f"client {type(client).__name__} answers 'train.{client.action}': "
                     "take the two halves of one algorithm"
                 ]
@@ -125,10 +134,12 @@ class Federation:
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.bound = data.bind(model, seed)
-        problems = [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
+        problems = masking.problems(inner) if masking else []
+        problems += [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
         least = self.settings.min_clients
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
+        problems += _client_problems(client, self.bound, seed)
         if problems:
             raise Unworkable(problems)
         self.recipe = Recipe(
@@ -237,6 +248,7 @@ class _Run:
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
         self.arrays = to_array_record(self.exchange.read())
         self.meta = {"seed": federation.seed}
+        self.ledger = self._ledger()
 
     def run(self) -> Result:
         start = self._restore()
@@ -254,9 +266,21 @@ class _Run:
         self.folder.save_final(self.model.state_dict())
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
+        self.folder.write_json(LEDGER, statement(self.ledger))
         write_report(self.folder.path)
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
+
+    def _ledger(self) -> Ledger:
+        """Returns the ledger so far: it forgets nothing, whatever is run again."""
+        before = self.folder.read_json(LEDGER)
+        return Ledger(
+            mechanism=self.strategy.mechanism,
+            masked=isinstance(self.strategy, Masked),
+            uncovered=tuple(self.strategy.uncovered()),
+            groups=_groups(self.strategy, self.federation.bound),
+            releases=Ledger.from_json(before).releases if before else [],
+        )
 
     def _restore(self) -> int:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start."""
@@ -279,16 +303,19 @@ class _Run:
     def _round(self, round: int) -> dict[str, Any]:
         began = time.monotonic()
         tries = self.settings.max_attempts if self.settings.too_few == "repeat" else 1
+        nodes = list(self.grid.get_node_ids())
         for attempt in range(tries):
-            tally = Tally(self.settings.min_clients)
+            tally = Tally(self.settings.min_clients, nodes)
+            accepted = False
             try:
                 metrics = self._train(round, attempt, tally)
                 accepted = True
                 break
             except TooFewClients as error:
-                metrics, accepted, reason = {}, False, str(error)
+                metrics, reason = {}, str(error)
             finally:
                 self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
+                self._book(round, attempt, tally, released=accepted)
         if not accepted and self.settings.too_few == "repeat":
             raise TooFewClients(
                 f"round {round}: {reason}, {tries} times in a row. See {FAILURES} in "
@@ -308,6 +335,17 @@ class _Run:
                 "evaluate": time.monotonic() - trained,
             },
         }
+
+    def _book(self, round: int, attempt: int, tally: Tally, *, released: bool) -> None:
+        """Books what this attempt gave away, also where it did not count or ended in an error."""
+        cohort, survivors = tuple(sorted(tally.cohort)), tuple(sorted(tally.survivors))
+        clients = self.federation.clients
+        release = self.strategy.booked(
+            Attempt(round, attempt, clients, cohort, survivors, released)
+        )
+        if release is not None:
+            self.ledger.book(release)
+            self.folder.write_json(LEDGER, self.ledger.to_json())
 
     def _train(self, round: int, attempt: int, tally: Tally) -> dict[str, Any]:
         config = ConfigRecord({SEED: self.federation.seed, ATTEMPT: attempt})
@@ -338,6 +376,28 @@ class _Run:
             named = self.exchange.named(to_vectors(self.arrays))
             checkpoint = Checkpoint(round, named, state, self.meta)
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+
+
+def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
+    """Returns what keeps the client half from this model and these examples, if it can tell."""
+    look = getattr(client, "problems", None)
+    if look is None:
+        return []
+    found: list[str] = look(seeded_model(bound.build_model, seed), bound.train)
+    return [f"client: {problem}" for problem in found]
+
+
+def _groups(strategy: Strategy, bound: Bound) -> dict[str, int]:
+    """Returns how many training examples the largest document and the largest provider have."""
+    if strategy.mechanism is None or strategy.mechanism.unit != "example":
+        return {}
+    columns = bound.train.columns
+    named = {"document": columns.get("document"), "provider": columns.get(PROVIDER)}
+    return {
+        unit: int(np.unique(column, return_counts=True)[1].max())
+        for unit, column in named.items()
+        if column is not None
+    }
 
 
 def build_app(recipe: Recipe) -> ClientApp:

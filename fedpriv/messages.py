@@ -179,13 +179,13 @@ def sum_of(replies: Iterable[Message]) -> RunningSum:
     return total
 
 
-def answered_by(reply: Message) -> int:
-    """Returns how many clients stand behind a reply."""
+def answered_by(reply: Message) -> list[int | None]:
+    """Returns the numbers of the clients behind a reply; [None] for a single one that names none."""
     if reply.has_error():
-        return 0
+        return []
     metrics = reply.content.metric_records.get(METRICS)
     clients = metrics.get(CLIENT) if metrics is not None else None
-    return len(clients) if isinstance(clients, list) else 1
+    return [int(client) for client in clients] if isinstance(clients, list) else [None]
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -78,3 +78,26 @@ class RaySettings:
 
     address: str | None = None
     client_resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Public constants that the strategies of an experiment refer to, as ``${privacy.epsilon}``.
+
+    They are settings, because a number that is computed from private data is itself a release.
+
+    Args:
+        epsilon: ε to hold where a strategy names no noise multiplier.
+        delta: δ.
+        view: whom ε is to hold against; see `fedpriv.privacy.views`.
+        cohort: clients in a round, needed for the view server_plain.
+        examples: about how many training examples there are in all.
+        providers: the fewest providers that a client has, M of FL-PROVIDER-DP.
+    """
+
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    view: str = "global"
+    cohort: int | None = None
+    examples: float | None = None
+    providers: float | None = None

@@ -14,6 +14,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
+from fedpriv.privacy.ledger import Attempt, Release
+from fedpriv.privacy.mechanism import Mechanism
+
 SEED = "seed"
 ATTEMPT = "attempt"
 
@@ -28,13 +31,23 @@ class Strategy(FlowerStrategy):
     Attributes:
         action: what the client half must answer, `train.<action>`.
         buffers: whether the model's buffers are part of the global vectors.
+        mechanism: what makes it private; None where nothing does.
     """
 
     action: ClassVar[str]
     buffers: bool = False
+    mechanism: Mechanism | None = None
 
     def problems(self, clients: int) -> list[str]:
         """Returns what keeps this strategy from running on so many clients."""
+        return []
+
+    def booked(self, attempt: Attempt) -> Release | None:
+        """Returns what one attempt released, for the ledger; None where nothing is private."""
+        return None
+
+    def uncovered(self) -> list[str]:
+        """Returns what else leaves the clients, of which no ε in the ledger speaks."""
         return []
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -14,17 +14,29 @@ class TooFewClients(RuntimeError):
 
 
 class Tally:
-    """Counts who was asked, who answered, who failed and who was never heard of, in one round."""
+    """Counts who was asked, who answered, who failed and who was never heard of, in one round.
 
-    def __init__(self, min_clients: int) -> None:
+    Args:
+        min_clients: fewer answers, and the round does not count.
+        nodes: the node ids in the order of the clients' numbers.
+
+    Attributes:
+        cohort: the clients that were asked, by number.
+        survivors: those that answered.
+    """
+
+    def __init__(self, min_clients: int, nodes: Iterable[int]) -> None:
         self.min_clients = min_clients
-        self.sampled = self.answered = self.failed = 0
+        self._number = {node: client for client, node in enumerate(nodes)}
+        self.cohort: list[int] = []
+        self.survivors: list[int] = []
+        self.failed = 0
         self.down = self.up = 0
 
     def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Passes the messages on, counting them."""
         for message in messages:
-            self.sampled += 1
+            self.cohort.append(self._number[message.metadata.dst_node_id])
             self.down += _bytes(message)
             yield message
 
@@ -36,24 +48,29 @@ class Tally:
         So a strategy that adds up the replies first and then moves has not moved.
         """
         for reply in replies:
+            answered = answered_by(reply)
             self.failed += reply.has_error()
-            self.answered += answered_by(reply)
-            self.up += _bytes(reply) * answered_by(reply)
-            tell(self.answered, self.sampled)
+            self.survivors += [
+                self._number[reply.metadata.src_node_id] if client is None else client
+                for client in answered
+            ]
+            self.up += _bytes(reply) * len(answered)
+            tell(len(self.survivors), len(self.cohort))
             yield reply
-        planned_empty = self.sampled == 0 and self.min_clients <= 1
-        if self.answered < self.min_clients and not planned_empty:
+        planned_empty = not self.cohort and self.min_clients <= 1
+        if len(self.survivors) < self.min_clients and not planned_empty:
             raise TooFewClients(
-                f"{self.answered} of {self.sampled} clients answered, min_clients is "
+                f"{len(self.survivors)} of {len(self.cohort)} clients answered, min_clients is "
                 f"{self.min_clients}"
             )
 
     def counts(self) -> dict[str, int]:
         """Returns the counts for metrics.jsonl."""
-        missing = self.sampled - self.answered - self.failed
+        sampled, answered = len(self.cohort), len(self.survivors)
+        missing = sampled - answered - self.failed
         return {
-            "sampled": self.sampled,
-            "answered": self.answered,
+            "sampled": sampled,
+            "answered": answered,
             "failed": self.failed,
             "missing": missing,
         }

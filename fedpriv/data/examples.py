@@ -13,6 +13,9 @@ from torch import Tensor
 
 Batch = dict[str, Tensor]
 
+PROVIDER = "provider"
+"""The column of whose each example is, as integers."""
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -59,6 +62,10 @@ class Examples:
         """Returns one column of these examples, copied."""
         column: NDArray[Any] = self.columns[name][self.rows]
         return column
+
+    def with_column(self, name: str, column: NDArray[Any]) -> Examples:
+        """Returns these examples with one more column, given for all rows of the table."""
+        return Examples.of({**self.columns, name: column}, self.shared)
 
     def batch(self, positions: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """Returns the examples at these positions as tensors, each of shape (positions, …)."""

@@ -14,7 +14,7 @@ from torch import nn
 from fedpriv.checkpoint import RunFolder
 from fedpriv.client import seeded_model
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
-from fedpriv.data.examples import Examples
+from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import Deal, HoldOut, Partition, table
 from fedpriv.models.base import DocumentModel
 from fedpriv.report.showcase import write_showcase
@@ -95,6 +95,8 @@ def _encode(
     """Encodes all training documents once, client by client; returns each one's rows."""
     order = [position for hand in deal for position in hand]
     examples = model.encode([documents[i] for i in order])
+    _, owner_of = np.unique([documents[i].provider for i in order], return_inverse=True)
+    examples = examples.with_column(PROVIDER, owner_of[examples.column("document")])
     # A document may give several rows (windows); `document` counts the documents encoded.
     ends = np.cumsum([len(hand) for hand in deal])
     owner = np.searchsorted(ends, examples.column("document"), side="right")

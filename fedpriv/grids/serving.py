@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpriv.client import NUM_PARTITIONS, PARTITION_ID
+from fedpriv.client import NOTES, NUM_PARTITIONS, PARTITION_ID
 from fedpriv.grids._flwr import readdressed
 from fedpriv.messages import RunningSum, add_reply, instruction_of, sum_record
 
@@ -19,21 +19,22 @@ CLIENT_FAILED = 2
 
 @dataclass(frozen=True)
 class Failure:
-    """What became of a client that did not answer: for the person who runs the simulation.
+    """What became of a client that did not answer, or not as it should: for the person who runs the simulation.
 
     The server is told `reason` only, which names no data: a traceback can quote a document.
 
     Attributes:
         round: of the message.
         client: its number.
-        kind: "failed" (raised, or took its worker down) or "missing" (no answer in time).
+        kind: "failed" (raised, or took its worker down) or "missing" (no answer in time); "noted" if it did
+            answer, but not as it should have.
         reason: the kind of error.
         traceback: where it happened, with the text of the error.
     """
 
     round: int
     client: int
-    kind: Literal["failed", "missing"]
+    kind: Literal["failed", "missing", "noted"]
     reason: str
     traceback: str = ""
 
@@ -62,12 +63,22 @@ def round_of(message: Message) -> int:
 def serve(app: ClientApp, message: Message, context: Context) -> tuple[Message, Failure | None]:
     """Lets one client answer; what it raises becomes an error reply and a `Failure`."""
     try:
-        return app(message, context), None
+        return app(message, context), _noted(message, context)
     except (Exception, SystemExit) as error:
         client = int(context.node_config[PARTITION_ID])
         where = traceback.format_exc()
         failure = Failure(round_of(message), client, "failed", type(error).__name__, where)
         return error_reply(message, failure), failure
+
+
+def _noted(message: Message, context: Context) -> Failure | None:
+    """Returns what a client that did answer wants the person who runs the simulation to know."""
+    record = context.state.config_records.get(NOTES)
+    if record is None:
+        return None
+    notes: Any = record[NOTES]
+    client = int(context.node_config[PARTITION_ID])
+    return Failure(round_of(message), client, "noted", "; ".join(notes))
 
 
 def error_reply(message: Message, failure: Failure) -> Message:

@@ -1,15 +1,17 @@
-"""One epoch of ordinary training, and the optimiser by name."""
+"""Ordinary training, by the epoch or by the step, and the optimiser by name."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from fedpriv.data.examples import Batch
+from fedpriv.data.examples import Batch, Examples
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,33 @@ def train_epoch(
 
     Returns 0 where there are no batches.
     """
-    losses: list[torch.Tensor] = []
-    for batch in batches:
-        optimizer.zero_grad(set_to_none=True)
-        loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.detach())
+    losses = [_step(model, batch, optimizer) for batch in batches]
     return torch.stack(losses).mean().item() if losses else 0.0
+
+
+def train_steps(
+    model: nn.Module,
+    examples: Examples,
+    optimizer: torch.optim.Optimizer,
+    *,
+    steps: int,
+    batch_size: int,
+    shuffle: np.random.Generator,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Takes exactly `steps` steps on batches of the examples, shuffled anew at each pass.
+
+    No step is taken where there are no examples.
+    """
+    passes = itertools.repeat(examples) if len(examples) else iter(())
+    batches = (b for e in passes for b in e.batches(batch_size, shuffle=shuffle, device=device))
+    for batch in itertools.islice(batches, steps):
+        _step(model, batch, optimizer)
+
+
+def _step(model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    optimizer.zero_grad(set_to_none=True)
+    loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()

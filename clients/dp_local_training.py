@@ -1,0 +1,73 @@
+"""FedAvg-DP's client half: DP-SGD or DP-Adam on the client's own data (002 §4.5, Eq. 1).
+
+Each step draws a batch, every example with probability q; clips each one's gradient to norm S, adds
+N(0, σ²S² I) to their sum, divides by the expected batch and hands that to the optimiser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import nn
+
+from fedpriv.client import Contribution, Visit
+from fedpriv.data.examples import Examples
+from fedpriv.messages import NUM_EXAMPLES
+from fedpriv.parameters import Vector
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.noise import add_gaussian
+from fedpriv.privacy.strategy import BATCH, STEPS, VARIANT
+from fedpriv.training.loops import Optimizer
+from fedpriv.training.per_example import PerExample
+
+
+@dataclass(frozen=True)
+class DPLocalTraining:
+    """Takes noisy steps on the client's own examples.
+
+    Args:
+        optimizer: made anew in every round; Adam in the paper.
+        per_example: how the gradients of single examples are computed.
+    """
+
+    action: ClassVar[str] = "dp_local_training"
+
+    optimizer: Optimizer = Optimizer(name="adam", lr=1e-3)  # noqa: RUF009 - frozen
+    per_example: PerExample = PerExample()  # noqa: RUF009 - frozen
+
+    def problems(self, model: nn.Module, train: Examples) -> list[str]:
+        """Returns what keeps this model's examples from having gradients of their own."""
+        return self.per_example.problems(model)
+
+    def train(self, visit: Visit) -> Contribution:
+        """Returns the change of the model after all steps."""
+        optimizer = self.optimizer.build(visit.model)
+        coins, noise = visit.generator("example sampling"), visit.generator("privacy noise")
+        for _ in range(int(visit.instruction.settings[STEPS])):
+            gradient = self._noisy_gradient(visit, coins, noise)
+            for name, piece in visit.exchange.named({"float": gradient}).items():
+                parameter = visit.model.get_parameter(name)
+                parameter.grad = piece.to(parameter)
+            optimizer.step()
+        update = visit.exchange.change_since(visit.parameters)
+        return Contribution(update, {NUM_EXAMPLES: len(visit.examples)})
+
+    def _noisy_gradient(
+        self, visit: Visit, coins: np.random.Generator, noise: np.random.Generator
+    ) -> Vector:
+        """Returns (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""
+        settings = visit.instruction.settings
+        mechanism = Mechanism.from_settings(settings)
+        drawn = coins.random(len(visit.examples)) < mechanism.record_rate
+        batch = visit.examples.take(np.flatnonzero(drawn))
+        clipped = self.per_example.clipped_sum(
+            visit.model, batch, mechanism.clip_norm, visit.device
+        )
+        if clipped.nonfinite:
+            visit.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
+        total = add_gaussian(clipped.total, mechanism.noise_std, noise)
+        own = mechanism.record_rate * max(1, len(visit.examples))
+        total /= total.dtype.type(own if settings[VARIANT] == "paper" else settings[BATCH])
+        return total

@@ -1,0 +1,57 @@
+"""FeAm-DP's client half: 002 (Saifullah et al., PrIeD-KIE), Algorithm 1, ClientUpdate.
+
+Draws a batch, every example with probability q_k; clips each one's gradient to norm S; sends
+g_k = (1/B) (Σ ḡ(x_i) + N(0, σ_k² S² I)). One step, no training of its own. An empty batch sends
+its noise like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import nn
+
+from fedpriv.client import Contribution, Visit
+from fedpriv.data.examples import Examples
+from fedpriv.messages import NUM_EXAMPLES
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.noise import add_gaussian, share_std
+from fedpriv.privacy.strategy import SHARES, VARIANT
+from fedpriv.training.per_example import PerExample
+
+
+@dataclass(frozen=True)
+class ExampleGradients:
+    """Sends one noisy sum of clipped per-example gradients.
+
+    Args:
+        per_example: how the gradients of single examples are computed.
+    """
+
+    action: ClassVar[str] = "example_gradients"
+
+    per_example: PerExample = PerExample()  # noqa: RUF009 - frozen
+
+    def problems(self, model: nn.Module, train: Examples) -> list[str]:
+        """Returns what keeps this model's examples from having gradients of their own."""
+        return self.per_example.problems(model)
+
+    def train(self, visit: Visit) -> Contribution:
+        """Returns g_k."""
+        settings = visit.instruction.settings
+        mechanism = Mechanism.from_settings(settings)
+        coins = visit.generator("example sampling").random(len(visit.examples))
+        batch = visit.examples.take(np.flatnonzero(coins < mechanism.record_rate))
+        clipped = self.per_example.clipped_sum(
+            visit.model, batch, mechanism.clip_norm, visit.device
+        )
+        if clipped.nonfinite:
+            visit.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
+        total = clipped.total
+        std = share_std(mechanism.noise_std, int(settings[SHARES]))
+        add_gaussian(total, std, visit.generator("privacy noise"))
+        divisor = max(1, len(batch)) if settings[VARIANT] == "paper" else mechanism.normaliser
+        total /= total.dtype.type(divisor)
+        return Contribution({"float": total}, {NUM_EXAMPLES: len(visit.examples)})

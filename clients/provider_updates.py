@@ -1,0 +1,100 @@
+"""FL-PROVIDER-DP's client half: 004 (Tito et al. 2024), Algorithm 1 lines 10–19.
+
+For each provider P drawn from the client's own, train T_gd AdamW steps from w_{t-1} on P's
+documents and clip the change to norm C; send u_k = (1/M) (Σ_P Δ̂_P + N(0, σ²C²I/|K|)).
+
+Under a mechanism whose unit is the client, all its documents count as one provider's.
+
+Every provider starts from the same model, buffers included, and from random numbers of its own, so
+that one provider's change does not depend on which others were drawn: that is what the sensitivity
+C assumes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedpriv.client import Contribution, Visit, isolated_randomness
+from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.parameters import Vector
+from fedpriv.privacy.clipping import clip
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.noise import add_gaussian, share_std
+from fedpriv.privacy.strategy import SHARES
+from fedpriv.training.loops import Optimizer, train_steps
+
+@dataclass(frozen=True)
+class ProviderUpdates:
+    """Trains on one provider's documents at a time.
+
+    Args:
+        steps: T_gd, optimiser steps on one provider's examples, which are shuffled anew at each
+            pass.
+        batch_size: examples a step; 8 in the paper.
+        optimizer: made anew for each provider; AdamW with lr 2e-4 in the paper.
+    """
+
+    action: ClassVar[str] = "provider_updates"
+
+    steps: int = 1
+    batch_size: int = 8
+    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
+
+    def problems(self, model: nn.Module, train: Examples) -> list[str]:
+        """Says so if the examples do not tell providers apart."""
+        if PROVIDER in train.columns:
+            return []
+        return [f"the examples have no column {PROVIDER!r}: whose each example is, as integers"]
+
+    def train(self, visit: Visit) -> Contribution:
+        """Returns u_k."""
+        mechanism = Mechanism.from_settings(visit.instruction.settings)
+        total = np.zeros_like(visit.parameters["float"])
+        for provider, examples in self._drawn(visit, mechanism):
+            change = clip(self._change(visit, provider, examples), mechanism.clip_norm)
+            total += change.clipped
+            if not change.finite:
+                visit.notes.append(f"provider {provider}: its change is not finite, counted as 0")
+        std = share_std(mechanism.noise_std, int(visit.instruction.settings[SHARES]))
+        add_gaussian(total, std, visit.generator("privacy noise"))
+        total /= total.dtype.type(mechanism.normaliser)
+        return Contribution({"float": total}, {})
+
+    def _drawn(self, visit: Visit, mechanism: Mechanism) -> list[tuple[int, Examples]]:
+        """Returns M: each provider of the client with probability `record_rate`."""
+        owners = _owners(visit.examples, mechanism)
+        own = np.unique(owners)
+        coins = visit.generator("provider sampling").random(own.size) < mechanism.record_rate
+        return [(int(p), visit.examples.take(np.flatnonzero(owners == p))) for p in own[coins]]
+
+    def _change(self, visit: Visit, provider: int, examples: Examples) -> Vector:
+        """Returns Δw of one provider: AdamW(P, w_{t-1}, T_gd) - w_{t-1}."""
+        visit.restart()
+        with isolated_randomness(visit.torch_seed(f"training on provider {provider}")):
+            train_steps(
+                visit.model,
+                examples,
+                self.optimizer.build(visit.model),
+                steps=self.steps,
+                batch_size=self.batch_size,
+                shuffle=visit.generator(f"shuffling of provider {provider}"),
+                device=visit.device,
+            )
+        return visit.exchange.change_since(visit.parameters)["float"]
+
+
+def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:
+    """Returns each example's provider; one and the same where the client is the unit."""
+    if mechanism.unit == "client":
+        return np.zeros(len(examples), np.int64)
+    return examples.column(PROVIDER)

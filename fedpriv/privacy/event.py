@@ -1,0 +1,146 @@
+"""One noisy release, the history of many, and what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from numbers import Integral, Real
+from typing import TypeAlias
+
+
+class NotAvailable(ValueError):
+    """An accountant has no value here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class ClientThenRecord:
+    """One release of a noisy sum: a client is drawn, then each record in it.
+
+    Every record's contribution has L2 norm at most the clip norm, neighbours differ by adding
+    or removing one protected unit, and the adversary may know which clients took part: the
+    records of a client enter together, so their joint draw hides nobody among the others.
+
+    Args:
+        client_rate: probability that the client of the protected unit is drawn, in [0, 1].
+        record_rate: probability that a record enters, given its client was drawn, in [0, 1].
+        noise_multiplier: standard deviation of the noise on the sum ÷ clip norm, >= 0.
+        group_size: records of the protected unit (a document of 3 windows: 3); each enters
+            independently with `record_rate`.
+    """
+
+    client_rate: float
+    record_rate: float
+    noise_multiplier: float
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        wrong = [
+            problem
+            for problem in (
+                rate_problem("client_rate", self.client_rate),
+                rate_problem("record_rate", self.record_rate),
+                noise_problem("noise_multiplier", self.noise_multiplier),
+                count_problem("group_size", self.group_size, least=1),
+            )
+            if problem
+        ]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+
+    @property
+    def inclusion(self) -> float:
+        """Probability that the protected unit enters the release at all."""
+        return float(-self.client_rate * math.expm1(self.group_size * _log_miss(self.record_rate)))
+
+
+History: TypeAlias = Sequence[tuple[ClientThenRecord, int]]
+"""Events and how many times each was released, in any order."""
+
+
+def merged(history: History) -> tuple[tuple[ClientThenRecord, int], ...]:
+    """Returns each event once with its total count, sorted; what releases nothing is left out.
+
+    Records that always enter together become one.
+
+    Raises:
+        ValueError: an entry is not an event with a whole number of times >= 0.
+    """
+    counts: dict[ClientThenRecord, int] = {}
+    for entry in history:
+        event, times = _entry(entry)
+        if times and event.inclusion > 0:
+            event = _as_one_record(event)
+            counts[event] = counts.get(event, 0) + times
+    return tuple(sorted(counts.items(), key=lambda entry: astuple(entry[0])))
+
+
+def ever_included(history: History) -> float:
+    """Probability that the protected unit enters at least one release.
+
+    It bounds the total variation, hence delta at epsilon 0, whatever the noise.
+    """
+    return -math.expm1(sum(times * _log_miss(event.inclusion) for event, times in history))
+
+
+def checked_delta(delta: float) -> float:
+    """Returns delta as a float.
+
+    Raises:
+        ValueError: it is not in (0, 1).
+    """
+    problem = delta_problem("delta", delta)
+    if problem:
+        raise ValueError(problem)
+    return float(delta)
+
+
+def rate_problem(name: str, value: object) -> str | None:
+    """Returns why this is no probability, None if it is one."""
+    ok = _is_real(value) and 0 <= value <= 1  # type: ignore[operator]
+    return None if ok else f"{name}={value!r}: expected a probability in [0, 1]"
+
+
+def noise_problem(name: str, value: object) -> str | None:
+    """Returns why this is no noise multiplier, None if it is one."""
+    ok = _is_real(value) and 0 <= value < math.inf  # type: ignore[operator]
+    return None if ok else f"{name}={value!r}: expected a finite number >= 0"
+
+
+def delta_problem(name: str, value: object) -> str | None:
+    """Returns why this is no delta, None if it is one."""
+    ok = _is_real(value) and 0 < value < 1  # type: ignore[operator]
+    return None if ok else f"{name}={value!r}: expected a number in (0, 1), such as 1e-5"
+
+
+def count_problem(name: str, value: object, least: int) -> str | None:
+    """Returns why this is no count, None if it is one."""
+    ok = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    return None if ok else f"{name}={value!r}: expected a whole number >= {least}"
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _log_miss(rate: float) -> float:
+    return math.log1p(-rate) if rate < 1 else -math.inf
+
+
+def _as_one_record(event: ClientThenRecord) -> ClientThenRecord:
+    """Records that always enter together are one record of their joint norm."""
+    if event.record_rate < 1 or event.group_size == 1:
+        return event
+    return ClientThenRecord(event.client_rate, 1.0, event.noise_multiplier / event.group_size)
+
+
+def _entry(entry: object) -> tuple[ClientThenRecord, int]:
+    if not (isinstance(entry, tuple) and len(entry) == 2):
+        raise ValueError(f"history entry {entry!r}: expected (ClientThenRecord, times)")
+    event, times = entry
+    if not isinstance(event, ClientThenRecord):
+        raise ValueError(f"history entry {entry!r}: expected a ClientThenRecord first")
+    problem = count_problem("times", times, least=0)
+    if problem:
+        raise ValueError(problem)
+    return event, int(times)

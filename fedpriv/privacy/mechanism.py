@@ -1,0 +1,242 @@
+"""The Gaussian mechanism of a federation: one value that strategy, clients and ledger all read.
+
+A strategy hands it to its clients inside the instruction, and the ledger accounts for it; there is
+no second place where a clip norm or a rate could be set, so the two halves cannot disagree.
+
+Everything in it is public and fixed before training. A rate, a batch size or a number of providers
+that is computed from private data at run time leaks, and no accountant would notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedpriv.privacy.event import ClientThenRecord, History
+from fedpriv.privacy.views import VIEWS, view_events
+from fedpriv.sampling import ClientSampling, FixedSize, Poisson
+
+Unit = Literal["example", "provider", "client"]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A sum of clipped contributions plus Gaussian noise, in every round anew.
+
+    Adjacency is add/remove of one unit. Made by `example_gaussian`, `provider_gaussian` or
+    `client_gaussian`.
+
+    Attributes:
+        unit: what is protected, and what is clipped.
+        clip_norm: L2 norm to which one unit's contribution is clipped; C of 004, S of 002.
+        noise_multiplier: σ, the noise's standard deviation on the SUM over the cohort / clip_norm.
+        client_rate: probability that a client takes part in a round.
+        record_rate: probability that a unit takes part, given that its client does (Poisson).
+        normaliser: the public constant that the noisy sum is divided by: M, or the expected batch.
+        client_sampling: "poisson", each client for itself; or "fixed", a whole number of clients.
+        delta: δ at which the ledger states ε.
+    """
+
+    unit: Unit
+    clip_norm: float
+    noise_multiplier: float
+    client_rate: float
+    record_rate: float
+    normaliser: float
+    client_sampling: Literal["poisson", "fixed"] = "poisson"
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("clip_norm", "normaliser"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name}={value}: expected a positive, finite number")
+        if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
+            raise ValueError(f"noise_multiplier={self.noise_multiplier}: expected 0 or more")
+        for name in ("client_rate", "record_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected a probability in (0, 1]")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta={self.delta}: expected a probability in (0, 1)")
+        if self.client_sampling not in ("poisson", "fixed"):
+            raise ValueError(
+                f"client_sampling={self.client_sampling!r}: expected 'poisson' or 'fixed'"
+            )
+
+    @property
+    def noise_std(self) -> float:
+        """σC: the standard deviation of the noise on the sum, before it is divided."""
+        return self.noise_multiplier * self.clip_norm
+
+    def sampling(self) -> ClientSampling:
+        """Returns what draws the cohorts."""
+        if self.client_sampling == "poisson":
+            return Poisson(self.client_rate)
+        return FixedSize(fraction=self.client_rate)
+
+    def problem(self, clients: int) -> str | None:
+        """Returns why this mechanism cannot run on so many clients, None if it can."""
+        wanted = self.client_rate * clients
+        if self.client_sampling == "fixed" and (wanted < 1 or abs(wanted - round(wanted)) > 1e-6):
+            return (
+                f"client_rate={self.client_rate} of {clients} clients is {wanted:g}, and "
+                "client_sampling='fixed' needs a whole number: take a multiple of "
+                f"1/{clients}, or client_sampling='poisson'"
+            )
+        return None
+
+    def to_settings(self) -> dict[str, Any]:
+        """Returns the mechanism as scalars for an instruction."""
+        return {f"{_PREFIX}{name}": value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Mechanism:
+        """Reads what `to_settings` wrote."""
+        own = {k.removeprefix(_PREFIX): v for k, v in settings.items() if k.startswith(_PREFIX)}
+        return cls(**own)
+
+
+_PREFIX = "mechanism-"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An ε to hold, for which the noise multiplier is then found (by PLD).
+
+    Args:
+        epsilon: ε, at the mechanism's δ.
+        rounds: T, after which it shall hold.
+        view: whom it shall hold against: paper, global, server_masked or server_plain. `paper` is
+            what the papers compute; it holds against nobody where clients are sampled.
+        cohort: clients in a round; needed by server_plain, which sees each one's noise share.
+        steps: where every client protects itself (FedAvg-DP), the noisy steps that it takes in a
+            round. Client sampling then amplifies nothing, and all views are one.
+    """
+
+    epsilon: float
+    rounds: int
+    view: str = "global"
+    cohort: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
+        for name in ("rounds", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: expected at least 1")
+        if self.view not in VIEWS:
+            raise ValueError(f"view={self.view!r}: expected one of {', '.join(VIEWS)}")
+        if self.view == "server_plain" and self.cohort is None:
+            raise ValueError("view='server_plain' needs cohort, the clients that share the noise")
+
+    def noise_multiplier(self, client_rate: float, record_rate: float, delta: float) -> float:
+        """Returns the noise multiplier that holds the budget, at most .01 of ε under it.
+
+        Raises:
+            ValueError: if there is none, or an argument is out of range.
+        """
+        from fedpriv.privacy import accounting  # slow to import, and most runs name their noise
+
+        def history(noise_multiplier: float) -> History:
+            if self.steps is not None:
+                own = ClientThenRecord(1.0, record_rate, noise_multiplier)
+                return [(own, self.rounds * self.steps)]
+            views = view_events(client_rate, record_rate, noise_multiplier, self.cohort)
+            event = views[self.view].event
+            return [(event, self.rounds)] if event else []
+
+        return accounting.noise_multiplier(history, self.epsilon, delta)
+
+
+def example_gaussian(
+    *,
+    clip_norm: float,
+    examples: float,
+    noise_multiplier: float | None = None,
+    budget: Budget | None = None,
+    record_rate: float = 1.0,
+    client_rate: float = 1.0,
+    client_sampling: Literal["poisson", "fixed"] = "fixed",
+    delta: float = 1e-5,
+) -> Mechanism:
+    """Protects one training example: for documents, one window of up to L tokens.
+
+    Args:
+        clip_norm: of one example's gradient.
+        examples: |D|, of all clients together: a public constant, and a guess will do. The sum is
+            divided by the expected batch C·q_k·|D| (002 Eq. 4).
+        noise_multiplier: σ; None finds it for `budget`.
+        budget: what to find it for.
+        record_rate: q_k, with which a chosen client draws each of its examples.
+        client_rate: C, the share of the clients in a round.
+        client_sampling: 002 draws a fixed number of clients.
+        delta: δ.
+    """
+    noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta)
+    rates = client_rate, record_rate
+    batch = client_rate * record_rate * examples
+    return Mechanism("example", clip_norm, noise, *rates, batch, client_sampling, delta)
+
+
+def provider_gaussian(
+    *,
+    clip_norm: float,
+    providers: float,
+    noise_multiplier: float | None = None,
+    budget: Budget | None = None,
+    provider_rate: float = 1.0,
+    client_rate: float = 1.0,
+    client_sampling: Literal["poisson", "fixed"] = "poisson",
+    delta: float = 1e-5,
+) -> Mechanism:
+    """Protects all documents of one provider (a company that issued them) at once.
+
+    Args:
+        clip_norm: of the update that one provider's documents make.
+        providers: M, by which a client's sum is divided: a public constant. 004 takes the
+            smallest number of providers of any client.
+        noise_multiplier: σ; None finds it for `budget`.
+        budget: what to find it for.
+        provider_rate: with which a chosen client draws each of its providers; |M| / min |P_k|.
+        client_rate: q_c.
+        client_sampling: 004 draws each client for itself.
+        delta: δ.
+    """
+    noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta)
+    rates = client_rate, provider_rate
+    return Mechanism("provider", clip_norm, noise, *rates, providers, client_sampling, delta)
+
+
+def client_gaussian(
+    *,
+    clip_norm: float,
+    noise_multiplier: float | None = None,
+    budget: Budget | None = None,
+    client_rate: float = 1.0,
+    client_sampling: Literal["poisson", "fixed"] = "poisson",
+    delta: float = 1e-5,
+) -> Mechanism:
+    """Protects all that one client holds: DP-FedAvg (McMahan et al. 2018).
+
+    It is `provider_gaussian` where every client is its own, only provider. Arguments as there.
+    """
+    noise = _noise(noise_multiplier, budget, client_rate, 1.0, delta)
+    return Mechanism("client", clip_norm, noise, client_rate, 1.0, 1.0, client_sampling, delta)
+
+
+def _noise(
+    noise_multiplier: float | None,
+    budget: Budget | None,
+    client_rate: float,
+    record_rate: float,
+    delta: float,
+) -> float:
+    if noise_multiplier is not None:
+        return noise_multiplier
+    if budget is None:
+        raise ValueError("noise_multiplier=None and budget=None: give one of them")
+    return budget.noise_multiplier(client_rate, record_rate, delta)

@@ -1,0 +1,54 @@
+"""Gaussian noise, and one client's share of it.
+
+Drawn from `fedpriv.seeds.generator`: 128 bits of key, where torch's CPU generator keeps 32. It is
+a simulation's noise: reproducible from the run's seed, hence no secret to who knows the seed, and
+double precision, not a discrete Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 1 << 16
+"""Elements drawn at a time: they stay in a core's cache."""
+
+
+def share_std(noise_std: float, shares: int) -> float:
+    """Returns the standard deviation of one of `shares` noises that add up to `noise_std`.
+
+    004 Alg. 1 line 18 with shares = |K|, 002 Alg. 1 (σ_k = σ/√m) with shares = m. Where fewer than
+    |K| answers must do, shares is that number: then any so many survivors carry all the noise.
+
+    Raises:
+        ValueError: if `shares` is below 1.
+    """
+    if shares < 1:
+        raise ValueError(f"shares={shares}: expected at least 1")
+    return noise_std / math.sqrt(shares)
+
+
+def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> NDArray[Any]:
+    """Adds N(0, std² I) to a vector in place, and returns it.
+
+    Noise is drawn and added in double precision; the result is rounded once, to the vector's type.
+
+    Args:
+        vector: of floats, shape (d,).
+        std: standard deviation of each element's noise.
+        rng: of this use alone.
+
+    Raises:
+        ValueError: if `std` is negative or not finite.
+    """
+    if not (std >= 0 and math.isfinite(std)):
+        raise ValueError(f"std={std}: expected 0 or more")
+    if std > 0:
+        for start in range(0, vector.size, BLOCK):
+            part = vector[start : start + BLOCK]
+            part += std * rng.standard_normal(part.size)
+    return vector
+

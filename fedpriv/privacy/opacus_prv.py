@@ -1,0 +1,42 @@
+"""Opacus' PRV accountant: the value that Tito et al. calibrate to, and a second opinion."""
+
+from __future__ import annotations
+
+import math
+
+from fedpriv.privacy import rdp
+from fedpriv.privacy.event import History, NotAvailable
+
+EPSILON_ERROR = 0.01
+"""Its default: half the width of its bracket."""
+
+LARGEST = 600.0
+"""Its `exp` overflows silently a little above: it then reports 707.49 for any ε."""
+
+
+def epsilon(history: History, delta: float) -> float:
+    """Returns the upper end of Opacus' bracket of ε at δ.
+
+    Raises:
+        NotAvailable: a client stage, a unit of several records, an ε out of its range, or
+            Opacus raised.
+    """
+    if any(event.client_rate < 1 or event.group_size > 1 for event, _ in history):
+        raise NotAvailable("Opacus has no client stage and no unit of several records")
+    bound = rdp.epsilon(history, delta)
+    if not bound < LARGEST:
+        raise NotAvailable(f"epsilon is up to {bound:.4g}: Opacus overflows above {LARGEST:g}")
+    # Opacus imports torch, which takes seconds that the other accountants do not need.
+    from opacus.accountants import PRVAccountant
+
+    accountant = PRVAccountant()
+    accountant.history = [
+        (float(event.noise_multiplier), float(event.record_rate), times) for event, times in history
+    ]
+    try:
+        value = float(accountant.get_epsilon(delta, eps_error=EPSILON_ERROR))
+    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+        raise NotAvailable(f"Opacus failed: {error}") from error
+    if math.isnan(value):
+        raise NotAvailable("Opacus returned no number")
+    return max(0.0, value)

@@ -1,0 +1,106 @@
+"""The reference: privacy loss distributions by Google's dp-accounting, rounded up.
+
+Doroshenko et al. 2022, "Connect the Dots". Both directions, adding and removing, are composed
+and the larger ε is taken. The client stage is a mixture with the identity: with probability
+1 - client_rate the loss is 0 (an adversary who sees who took part gains nothing from absence).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, reduce
+from typing import Any
+
+from fedpriv.privacy import rdp
+from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable
+
+TOLERANCE = 5e-4
+"""Aimed at: ε too high by at most this, or this share of ε; half of what is promised."""
+
+SMALLEST_DELTA = 1e-11
+"""Below it the rounding of the Fourier transform is no longer small against δ."""
+
+GRID = 2**21
+"""Most points of a distribution. Beyond, the grid is coarser: ε stays an upper bound."""
+
+LARGEST = 1e9
+"""Largest ε that is tried; where `exp` of it overflows, the reason is given instead."""
+
+SMALLEST_SPREAD = 1e-3
+"""An ε below it need not be told from 0 by more than the tolerance."""
+
+TAIL = 1e-15
+
+
+def epsilon(history: History, delta: float, tolerance: float = TOLERANCE) -> float:
+    """Returns ε at δ, never below the true one and at most `tolerance` (or that share) above.
+
+    Raises:
+        NotAvailable: δ is too small for several releases, or ε too large for float64.
+    """
+    return _epsilon(tuple(history), delta, tolerance)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(
+    history: tuple[tuple[ClientThenRecord, int], ...], delta: float, tolerance: float
+) -> float:
+    if sum(times for _, times in history) > 1 and delta < SMALLEST_DELTA:
+        raise NotAvailable(f"delta={delta}: PLD needs delta >= {SMALLEST_DELTA}; RDP has no limit")
+    interval = _interval(history, delta, tolerance)
+    released = [_released(event, times, interval, delta) for event, times in history]
+    composed = reduce(lambda left, right: left.compose(right, TAIL), released)
+    return max(0.0, float(composed.get_epsilon_for_delta(delta)))
+
+
+def _interval(
+    history: tuple[tuple[ClientThenRecord, int], ...], delta: float, tolerance: float
+) -> float:
+    """Width of the loss grid.
+
+    Rounding up costs at most one width per release, and adds about width² / 4 to the variance of
+    the loss: ε grows by T·width² over the loss' own spread, which is about ε / 5 where that is
+    small.
+    """
+    single = [(_one_record(event), times) for event, times in history]
+    scale = rdp.epsilon(single, delta)
+    if not scale < LARGEST:
+        raise NotAvailable(
+            f"epsilon is about {scale:.4g}: PLD works below {LARGEST}; RDP has no limit"
+        )
+    allowed = tolerance * max(1.0, scale / 2)
+    releases = sum(times for _, times in history)
+    spread = min(1.0, max(scale, SMALLEST_SPREAD) / 5)
+    wanted = min(allowed, math.sqrt(allowed * spread / releases))
+    return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
+
+
+def _one_record(event: ClientThenRecord) -> ClientThenRecord:
+    return ClientThenRecord(event.client_rate, event.record_rate, event.noise_multiplier)
+
+
+def _released(event: ClientThenRecord, times: int, interval: float, delta: float) -> Any:
+    # dp-accounting is imported here: it takes a second, and RDP and GDP do without it.
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    inner = _records(event, interval, math.log(delta / times) - 30)
+    mixed = inner.compute_mixture(pld.identity(interval), float(event.client_rate))
+    return mixed if times == 1 else mixed.self_compose(times, min(TAIL, delta / 1e4))
+
+
+def _records(event: ClientThenRecord, interval: float, log_tail: float) -> Any:
+    """The distribution of one release, the client being there."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    q, sigma, n = float(event.record_rate), float(event.noise_multiplier), event.group_size
+    tail = max(-700.0, min(-50.0, log_tail))
+    if n > 1:
+        from fedpriv.privacy.pld_group import from_group
+
+        return from_group(sigma, q, n, interval, tail)
+    return pld.from_gaussian_mechanism(
+        sigma,
+        sampling_prob=q,
+        value_discretization_interval=interval,
+        log_mass_truncation_bound=tail,
+    )

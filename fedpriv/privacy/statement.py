@@ -1,0 +1,132 @@
+"""What a ledger amounts to: ε in each view, by each accountant, for each thing one may care about.
+
+It is the content of ledger.json, beside the events themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from fedpriv.privacy import accounting
+from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, merged
+from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
+
+UNITS = {
+    "example": "one training example: a window of at most L tokens, not a document",
+    "document": "a whole document: all windows that the largest one is cut into",
+    "provider": "all documents of one provider, such as the company that issued them",
+    "client": "all that one client holds",
+}
+NOT_PRIVATE = "nothing is clipped and no noise is added: there is no bound"
+POINTS = 12
+"""Rounds at which ε by round is told."""
+LARGEST_GROUP = 16
+"""Up to so many records the group's exact mixture is accounted; above, an upper bound."""
+
+Json = dict[str, Any]
+
+
+def statement(ledger: Ledger) -> Json:
+    """Returns the ledger with its ε as a JSON object; infinity is the string "inf"."""
+    if ledger.mechanism is None:
+        views = {view: _no_mechanism(view) for view in VIEWS}
+        return {"unit": None, "views": views, **ledger.to_json()}
+    mechanism = ledger.mechanism
+    return {
+        "unit": mechanism.unit,
+        "meaning": f"adding or removing {UNITS[mechanism.unit]}",
+        "delta": mechanism.delta,
+        "views": {view: _view(ledger, view) for view in VIEWS},
+        "larger_units": {unit: _group(ledger, unit) for unit in ledger.groups},
+        "by_round": _by_round(ledger),
+        **ledger.to_json(),
+    }
+
+
+def _view(ledger: Ledger, view: str) -> Json:
+    """Returns ε of one view by every accountant, and whether it may be relied on."""
+    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
+    estimates = accounting.estimates(ledger.history(view), delta)
+    applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
+    doubts = _doubts(ledger, view)
+    return {
+        **{name: number(estimate.epsilon) for name, estimate in estimates.items()},
+        "reasons": {name: e.reason for name, e in estimates.items() if e.reason},
+        "guarantee": not doubts,
+        "doubts": doubts,
+        "applies": applies,
+        "note": SENTENCES[view],
+    }
+
+
+def _doubts(ledger: Ledger, view: str) -> list[str]:
+    """Returns why ε of this view is not a guarantee; empty where it is one."""
+    doubts = [f"not covered: {leak}" for leak in ledger.uncovered]
+    if view == "paper":
+        shared = [r for r in ledger.releases if not r.own_noise]
+        if any(release.client_rate < 1 for release in shared):
+            doubts.append(NOT_A_GUARANTEE)
+        short = [r.attempt.round for r in shared if r.attempt.released and _short(r)]
+        if short:
+            doubts.append(f"noise was missing in rounds {short[:10]}: not all clients answered")
+    return doubts
+
+
+def _short(release: Any) -> bool:
+    return bool(release.noise_multiplier < release.planned * (1 - 1e-6))
+
+
+def _group(ledger: Ledger, unit: str) -> Json:
+    """Returns ε for something that consists of several units, in each view, by PLD."""
+    size = ledger.groups[unit]
+    epsilons = {view: _group_epsilon(ledger, ledger.history(view), size) for view in VIEWS}
+    how = "exact for the mixture" if size <= LARGEST_GROUP else "upper bound, without sampling"
+    return {"means": UNITS[unit], "records": size, "pld": epsilons, "how": how}
+
+
+def _group_epsilon(ledger: Ledger, history: History, size: int) -> float | str | None:
+    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
+    grouped = [(_grouped(event, size), times) for event, times in history]
+    accountant = "pld" if size <= LARGEST_GROUP else "gdp"
+    try:
+        return number(accounting.epsilon(grouped, delta, accountant))
+    except NotAvailable:
+        return None
+
+
+def _grouped(event: ClientThenRecord, size: int) -> ClientThenRecord:
+    """Returns the event for a group; for a large one, as if all of it were always drawn.
+
+    That is one Gaussian of `size` times the sensitivity, of which ε is exact and large.
+    """
+    if size <= LARGEST_GROUP:
+        return replace(event, group_size=size)
+    return ClientThenRecord(1.0, 1.0, event.noise_multiplier / size)
+
+
+def _by_round(ledger: Ledger) -> list[Json]:
+    """Returns ε by RDP after some of the rounds: quick, and never below the table's PLD."""
+    last = max((r.attempt.round for r in ledger.releases), default=0)
+    rounds = sorted({math.ceil(last * k / POINTS) for k in range(1, POINTS + 1)} - {0})
+    return [{"round": at, **dict(_until(ledger, at))} for at in rounds]
+
+
+def _until(ledger: Ledger, round: int) -> Iterable[tuple[str, float | str | None]]:
+    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
+    for view in VIEWS:
+        history = merged(ledger.history(view, until=round))
+        yield view, number(accounting.epsilon(history, delta, "rdp"))
+
+
+def _no_mechanism(view: str) -> Json:
+    epsilons = dict.fromkeys(accounting.ACCOUNTANTS, "inf")
+    return {**epsilons, "reasons": {}, "guarantee": False, "note": NOT_PRIVATE, "doubts": []}
+
+
+def number(epsilon: float | None) -> float | str | None:
+    """Returns ε as JSON takes it: infinity is the string "inf"."""
+    return "inf" if epsilon == math.inf else epsilon

@@ -1,0 +1,243 @@
+"""Fixed point in the integers modulo 2³²: real vectors as ring elements, and their sum back.
+
+Masks need a finite group (Bonawitz et al. 2017, §4, add vectors modulo R), so coordinates are
+rounded to multiples of a public `step`. NumPy's uint32 wraps around as the group does: ring
+elements are added by plain additions.
+
+The modulus must have room for the sum of all clients in *both* signs: with |integer| ≤ `limit`
+for each of n clients, 2³² ≥ 2·n·limit + 1. Tito et al. 2023, App. F, take
+p = 2^ceil(log2(max‖u‖·|K|)) instead, which fails three ways: it has no room for the sign (two
+clients of −1.5 give p = 4, and their sum −3 comes back as +1); it needs integers; and the
+maximum is taken over private vectors, so that p itself is an unaccounted release. Here the bound
+is a public constant, from the clipping norm and the tail of the noise (`coordinate_bound`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+MODULUS = 1 << 32
+
+BLOCK = 1 << 16
+"""Words worked on at a time, 256 KiB: a block, a mask of it and a scratch copy stay in cache."""
+
+_LEAST, _MOST = 2.0**-64, 2.0**64
+
+
+@dataclass(frozen=True)
+class Ring:
+    """How reals are written as integers modulo 2³², on every client and on the server alike.
+
+    All three numbers are public and must not depend on anybody's data.
+
+    Attributes:
+        step: what the integer 1 stands for, in the units of the vectors; a power of two.
+        limit: a client's integers lie in [−limit, limit].
+        clients: the most clients whose vectors may be added.
+    """
+
+    step: float
+    limit: int
+    clients: int
+
+    def __post_init__(self) -> None:
+        if not 2.0**-96 <= self.step <= _MOST or math.frexp(self.step)[0] != 0.5:
+            raise ValueError(f"step must be a power of two in [2^-96, 2^64], got {self.step!r}")
+        if self.limit < 1 or self.clients < 1:
+            raise ValueError(f"limit and clients must be at least 1, got {self}")
+        if 2 * self.clients * self.limit + 1 > MODULUS:
+            raise ValueError(
+                f"the sum of {self.clients} clients of up to ±{self.limit} needs a modulus of "
+                f"{2 * self.clients * self.limit + 1}, and it is 2^32: take a larger step"
+            )
+
+    @classmethod
+    def fitting(cls, bound: float, clients: int) -> Ring:
+        """Returns the finest ring in which `clients` vectors can be added without overflow.
+
+        Args:
+            bound: B > 0, in the units of the vectors: no coordinate of a client's vector is
+                larger in absolute value. Public; see `coordinate_bound`.
+            clients: the most clients whose vectors are added, n ≥ 1.
+
+        Raises:
+            ValueError: if the bound is outside [2^-64, 2^64], or there are too many clients.
+        """
+        if not _LEAST <= bound <= _MOST:
+            raise ValueError(f"bound must lie in [2^-64, 2^64], got {bound!r}")
+        if not 1 <= clients < MODULUS // 2:
+            raise ValueError(f"clients must lie in [1, 2^31 - 1], got {clients!r}")
+        most = (MODULUS - 1) // 2 // clients
+        exponent = math.frexp(bound / most)[1] + 1
+        while math.ceil(Fraction(bound) / Fraction(2) ** (exponent - 1)) <= most:
+            exponent -= 1
+        return cls(2.0**exponent, math.ceil(Fraction(bound) / Fraction(2) ** exponent), clients)
+
+    @property
+    def bound(self) -> float:
+        """The largest absolute value that is encoded without clamping, in the vectors' units."""
+        return self.limit * self.step
+
+    @property
+    def sum_error(self) -> float:
+        """How far rounding may move a coordinate of the decoded sum: n · step / 2.
+
+        Holds for float64 out of `decode`, where nobody was clamped.
+        """
+        return self.clients * self.step / 2
+
+    def rounding_norm(self, size: int, *, each_unit_rounded: bool = False) -> float:
+        """Returns by how much rounding can raise a sum's L2 sensitivity, in the vectors' units.
+
+        Add it to the clipping norm C. Which of the two bounds holds depends on what is rounded:
+
+        - a client rounds the *sum* over its units (examples, providers), as `encode` does to
+          what it is given: without one unit the sum may round the other way, so each coordinate
+          moves by up to one step more than the unit itself: √size · step;
+        - each unit's clipped vector is rounded by itself and the integers are added, or a client
+          *is* the unit, added or removed as a whole: √size · step / 2 (`each_unit_rounded`).
+
+        Clamping does not add to either: it never moves two integers apart.
+
+        This bounds the data's part of the sum. It says nothing about what is lost because each
+        client's noise is rounded before it is added up; with a step far below the noise that is
+        negligible but not zero (Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian
+        Mechanism for Federated Learning with Secure Aggregation", treat it exactly).
+        """
+        if size < 0:
+            raise ValueError(f"size must not be negative, got {size}")
+        return math.sqrt(size) * self.step * (0.5 if each_unit_rounded else 1.0)
+
+    def encode(self, values: NDArray[Any]) -> NDArray[np.uint32]:
+        """Returns the vector as ring elements: round(value / step) mod 2³², ties to even.
+
+        Coordinates beyond ±`bound` are clamped. Clamping looks at one client's noisy vector and at
+        public constants only, so it is post-processing: it can cost accuracy, never privacy; a
+        bound from `coordinate_bound` makes it improbable.
+
+        Args:
+            values: shape (size,), float32 or float64.
+
+        Raises:
+            ValueError: if the vector has another type or shape, or holds NaN or infinity.
+        """
+        encoder = Encoder(self, values)
+        words = np.empty(values.size, np.uint32)
+        for block in blocks(values.size):
+            encoder.encode(values[block], words[block])
+        return words
+
+    def decode(
+        self, total: NDArray[np.uint32], dtype: DTypeLike = np.float64
+    ) -> NDArray[np.floating[Any]]:
+        """Returns the real vector that a sum of ring elements stands for (the centred lift).
+
+        Exact in float64; in float32 each coordinate is rounded once.
+
+        Args:
+            total: shape (size,), uint32: the sum over at most `clients` encoded vectors.
+            dtype: float32 or float64.
+
+        Raises:
+            ValueError: if the total is not uint32, or the type is not one of the two.
+        """
+        if total.dtype != np.uint32:
+            raise ValueError(f"a sum of ring elements has dtype uint32, got {total.dtype}")
+        real = float_type(dtype)
+        decoded: NDArray[Any] = np.empty(total.shape, real)
+        np.multiply(total.view(np.int32), real.type(self.step), out=decoded, casting="same_kind")
+        return decoded
+
+
+class Encoder:
+    """Encodes a vector block by block, in memory of its own that is reused."""
+
+    def __init__(self, ring: Ring, values: NDArray[Any]) -> None:
+        if values.ndim != 1:
+            raise ValueError(f"a vector has one dimension, got shape {values.shape}")
+        real = float_type(values.dtype)
+        self._scratch: NDArray[Any] = np.empty(min(BLOCK, values.size), real)
+        self._finite = np.empty(self._scratch.size, np.bool_)
+        self._scale = real.type(1 / ring.step)
+        self._most = _not_above(ring.limit, real)
+
+    def encode(self, values: NDArray[Any], out: NDArray[np.uint32]) -> None:
+        """Writes the ring elements of one block of at most `BLOCK` values."""
+        scratch, finite = self._scratch[: values.size], self._finite[: values.size]
+        if not np.isfinite(values, out=finite).all():
+            raise ValueError(
+                f"{np.count_nonzero(~finite)} NaN or infinite values within {values.size} "
+                "coordinates of a vector: they have no fixed-point form; clip the update first"
+            )
+        with np.errstate(over="ignore"):  # beyond float32 is beyond the limit: clamped below
+            np.multiply(values, self._scale, out=scratch)
+        np.rint(scratch, out=scratch)
+        np.clip(scratch, -self._most, self._most, out=scratch)
+        np.copyto(out.view(np.int32), scratch, casting="unsafe")
+
+
+def coordinate_bound(
+    clip_norm: float,
+    noise_std: float,
+    clients: int,
+    size: int,
+    probability: float = 2.0**-40,
+) -> float:
+    """Returns B such that no coordinate of any client's noisy vector exceeds it, but rarely.
+
+    B = clip_norm + noise_std · √(2 ln(clients · size / probability)): the Gaussian tail
+    P(|Z| > z) ≤ exp(−z²/2), a union over all coordinates of all clients of one round. A function
+    of public constants alone.
+
+    Args:
+        clip_norm: the most that the L2 norm of a client's vector can be before noise, in the
+            vectors' units; for a sum over units, the clipping norm times their largest number.
+        noise_std: standard deviation of one client's share of the noise, in the same units.
+        clients: n, those who take part in one round.
+        size: coordinates of a vector.
+        probability: that anything is clamped in a round, in (0, 1].
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    for name, value in (("clip_norm", clip_norm), ("noise_std", noise_std)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+    if clients < 1 or size < 1:
+        raise ValueError(f"clients and size must be at least 1, got {clients} and {size}")
+    if not 0 < probability <= 1:
+        raise ValueError(f"probability must lie in (0, 1], got {probability!r}")
+    return clip_norm + noise_std * math.sqrt(2 * math.log(clients * size / probability))
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Cuts a vector into slices of `BLOCK` words; the last may be shorter."""
+    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
+
+
+def float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """Returns the type if it is float32 or float64.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    real = np.dtype(dtype)
+    if real not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"vectors are float32 or float64, got {real}")
+    return real
+
+
+def _not_above(limit: int, real: np.dtype[Any]) -> Any:
+    """Returns the largest value of the type that is not above the limit.
+
+    2³¹ − 1 as float32 would be 2³¹, which does not fit into 32 bits with a sign.
+    """
+    nearest = real.type(limit)
+    return np.nextafter(nearest, real.type(0)) if int(nearest) > limit else nearest

@@ -1,0 +1,424 @@
+"""Sums of clipped per-example gradients: what DP-SGD, DP-Adam and FeAm-DP add their noise to.
+
+The gradient of an example is that of `model.loss` on a batch of this example alone (a mean over the
+example's own targets). Two ways compute it, equal up to rounding:
+
+- the loop: one backward pass per example. The reference. It needs memory for one gradient and takes
+  any model; on a CPU it is the cheapest way from a few million parameters on.
+- vmap: `torch.func`'s vmap(grad) over chunks of examples. Many times fewer and larger operations,
+  hence the cheaper way for small models, and on a GPU; memory for a chunk of gradients.
+
+They differ in the last bits, and with dropout in the masks drawn. So which one runs is a rule on
+public facts (`PerExample.choice`), never a measurement at run time: two workers, or a resumed run,
+would choose differently when the machine is busy, and the same seed would no longer give the same
+model. `measure` times both, for a person who then sets the method.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedpriv.data.examples import Batch, Examples
+from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
+from fedpriv.training.safe_masks import safe_masks
+
+Way = Literal["vmap", "loop"]
+
+VMAP_PARAMETERS_ON_CPU = 2_000_000
+"""Up to so many trainable parameters `auto` takes vmap on a CPU."""
+
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+"""Bytes of gradients in an automatic chunk at most; constants, because chunks change bits."""
+
+LARGEST_CHUNK = 32
+"""Examples of an automatic chunk at most, whatever the model: activations take memory too."""
+
+
+@dataclass(frozen=True)
+class ClippedSum:
+    """Σ clip(g_i, C) over B examples. All but `total` is about single examples, hence private.
+
+    Attributes:
+        total: the sum, of shape (d,): the trainable parameters in the order and the dtype of
+            `Exchange`'s vector "float". No noise in it.
+        norms: L2 norms before clipping, of shape (B,), in the order of the examples; NaN or
+            infinite for an example that counts as zero.
+        losses: of shape (B,), likewise.
+        nonfinite: how many examples count as zero because their gradient was not finite.
+        method: the way the gradients were computed.
+        reason: why that way; where vmap failed, what it said.
+    """
+
+    total: NDArray[Any]
+    norms: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    nonfinite: int
+    method: Way
+    reason: str
+
+
+class VmapError(RuntimeError):
+    """vmap was asked for by name, and cannot take this model."""
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """How per-example gradients are computed; the result is the same up to rounding.
+
+    Args:
+        method: "loop", "vmap", or "auto": by the rule of `choice`, and the loop where vmap fails.
+            "vmap" itself fails rather than change the way.
+        chunk_size: examples a call of vmap; none: by `CHUNK_BYTES`. A chunk holds, beside its
+            activations, twice its gradients. It need not divide the number of examples.
+    """
+
+    method: Literal["auto", "vmap", "loop"] = "auto"
+    chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in ("auto", "vmap", "loop"):
+            raise ValueError(f"method={self.method!r}: expected 'auto', 'vmap' or 'loop'")
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size={self.chunk_size}: expected 1 or more, or none")
+
+    def clipped_sum(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        clip_norm: float,
+        device: torch.device | str = "cpu",
+    ) -> ClippedSum:
+        """Returns the sum of the examples' clipped gradients.
+
+        The examples are the logical batch, such as a Poisson sample; of none the sum is zero. The
+        model stays as it was: parameters, `grad` and buffers. Dropout is drawn from torch's global
+        generator, for each example its own.
+
+        Args:
+            model: has `loss(batch)`, a scalar; on `device`, in the mode it is to be trained in.
+            examples: B of them.
+            clip_norm: C, in L2: ‖clip(g)‖ ≤ C for every example, frozen parameters left out.
+            device: of the model.
+
+        Raises:
+            ValueError: if the clip norm is not positive and finite, nothing is trainable, or a
+                BatchNorm would mix the examples.
+            VmapError: if the method is "vmap" and the model is not for it.
+        """
+        check_clip_norm(clip_norm)
+        if problems := _mixing(model):
+            raise ValueError("; ".join(problems))
+        sums = _Sums(model, clip_norm, torch.device(device))
+        way, reason = self.choice(model, device)
+        if way == "loop" or not len(examples):
+            sums.loop(examples)
+            return sums.result(way, reason)
+        chunk = self.chunk_size or automatic_chunk(model, device)
+        if self.method == "vmap":
+            return _by_vmap(sums, examples, chunk, reason)
+        return _by_vmap_or_loop(sums, examples, chunk, reason)
+
+    def problems(self, model: nn.Module) -> list[str]:
+        """Returns what keeps this model's examples from having gradients of their own, in words.
+
+        Puts the model into training mode, in which clients hold it. What is found is BatchNorm;
+        whatever else looks at the whole batch does no harm: each example is alone in its own.
+        """
+        return _mixing(model.train())
+
+    def choice(self, model: nn.Module, device: torch.device | str = "cpu") -> tuple[Way, str]:
+        """Returns the way that this setting means for this model, and why.
+
+        "auto" is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters.
+        """
+        if self.method != "auto":
+            return self.method, "set"
+        kind = torch.device(device).type
+        if kind != "cpu":
+            return "vmap", f"automatic: on {kind}"
+        count = _count(model)
+        if count <= VMAP_PARAMETERS_ON_CPU:
+            return "vmap", f"automatic: {count} parameters, at most {VMAP_PARAMETERS_ON_CPU}"
+        return "loop", f"automatic: {count} parameters, more than {VMAP_PARAMETERS_ON_CPU}"
+
+
+def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int:
+    """Returns how many examples vmap takes at a time: a function of the model's size only."""
+    one = _count(model) * _wire(model).itemsize
+    budget = CHUNK_BYTES.get(torch.device(device).type, CHUNK_BYTES["cuda"])
+    return max(1, min(LARGEST_CHUNK, budget // one))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `measure` found.
+
+    Attributes:
+        seconds: way → wall-clock seconds an example, the median; without vmap where it fails.
+        chunk_size: of vmap, as it was given.
+        failure: what vmap said; empty if it works.
+    """
+
+    seconds: dict[Way, float]
+    chunk_size: int | None
+    failure: str
+
+    @property
+    def fastest(self) -> PerExample:
+        """The faster of the two as a setting."""
+        fastest: Way = min(self.seconds, key=lambda way: self.seconds[way])
+        return PerExample(fastest, self.chunk_size)
+
+
+def measure(
+    model: nn.Module,
+    examples: Examples,
+    device: torch.device | str = "cpu",
+    *,
+    chunk_size: int | None = None,
+    repeats: int = 3,
+) -> Timing:
+    """Times both ways on these examples, taking turns, after one warm-up of each.
+
+    For a person to choose by; a run must not, because timings are not reproducible. The model and
+    torch's generators stay as they were.
+
+    Raises:
+        ValueError: if there is nothing to time, or as `clipped_sum` does.
+    """
+    if not len(examples) or repeats < 1:
+        raise ValueError(f"nothing to time: {len(examples)} examples, repeats={repeats}")
+    device = torch.device(device)
+    ways: dict[Way, list[float]] = {"loop": [], "vmap": []}
+    failure = ""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for _ in range(repeats + 1):
+            for way in tuple(ways):
+                start = time.perf_counter()
+                try:
+                    PerExample(way, chunk_size).clipped_sum(model, examples, 1.0, device)
+                except VmapError as error:
+                    failure = str(error)
+                    del ways[way]
+                else:
+                    ways[way].append(time.perf_counter() - start)
+    seconds = {way: median(taken[1:]) / len(examples) for way, taken in ways.items()}
+    return Timing(seconds, chunk_size, failure)
+
+
+def _by_vmap(sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
+    try:
+        sums.vmap(examples, chunk)
+    except Exception as error:
+        if _out_of_memory(error):
+            raise
+        raise VmapError(f"vmap cannot take this model ({_said(error)}); use 'loop'") from error
+    return sums.result("vmap", reason)
+
+
+def _by_vmap_or_loop(sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
+    """Tries vmap. If it fails, the loop gives the bits that it gives on its own.
+
+    What failed is not remembered: a resumed run would not know, and go another way.
+    """
+    generators = _generators(sums.device)
+    try:
+        sums.vmap(examples, chunk)
+    except Exception as error:
+        # Running out of memory depends on what else runs, and may not decide over bits.
+        if _out_of_memory(error):
+            raise
+        _restore(generators, sums.device)
+        sums.clear()
+        sums.loop(examples)
+        return sums.result("loop", f"vmap failed: {_said(error)}")
+    return sums.result("vmap", reason)
+
+
+class _Sums:
+    """Running sums over one logical batch, on the model's device."""
+
+    def __init__(self, model: nn.Module, clip_norm: float, device: torch.device) -> None:
+        self.device = device
+        self._clip_norm = clip_norm
+        self._total = torch.zeros(_count(model), dtype=_wire(model), device=device)
+        self._loss = _Loss(model)
+        self._parameters = _trainable(self._loss)
+        self.clear()
+
+    def clear(self) -> None:
+        self._total.zero_()
+        self._norms: list[float] = []
+        self._losses: list[Tensor] = []
+        self._skipped = 0
+
+    def loop(self, examples: Examples) -> None:
+        for batch in examples.batches(1, device=self.device):
+            self._add_gradient(batch)
+
+    def vmap(self, examples: Examples, chunk: int) -> None:
+        parameters = {name: p.detach() for name, p in self._parameters.items()}
+        # Untyped in torch.
+        vmapped: Callable[..., Any] = torch.vmap(
+            grad_and_value(self._loss.of_one), in_dims=(None, 0), randomness="different"
+        )
+        with safe_masks(), _batched_attention(self.device):
+            for batch in examples.batches(chunk, device=self.device):
+                self._add_chunk(*vmapped(parameters, batch))
+
+    def result(self, way: Way, reason: str) -> ClippedSum:
+        losses = torch.stack(self._losses).double().cpu() if self._losses else torch.zeros(0)
+        return ClippedSum(
+            total=self._total.cpu().numpy(),
+            norms=np.array(self._norms, dtype=np.float64),
+            losses=losses.numpy().astype(np.float64),
+            nonfinite=self._skipped,
+            method=way,
+            reason=reason,
+        )
+
+    def _add_gradient(self, batch: Batch) -> None:
+        """Adds one example, in a function of its own: its gradient is freed before the next."""
+        gradients, loss = self._loss.gradients(list(self._parameters.values()), batch)
+        present = [_dense(g) for g in gradients if g is not None]
+        factor = self._factor(sum_of_squares(present))
+        self._losses.append(loss.reshape(()))
+        if not factor:
+            return
+        dense = iter(present)
+        places = torch.split(self._total, [p.numel() for p in self._parameters.values()])
+        for place, gradient in zip(places, gradients, strict=True):
+            if gradient is not None:
+                place.add_(next(dense).reshape(-1), alpha=factor)
+
+    def _add_chunk(self, gradients: dict[str, Tensor], losses: Tensor) -> None:
+        count = len(losses)
+        pieces = [gradients[n].reshape(count, -1) for n in self._parameters]
+        rows = torch.cat([piece.to(self._total.dtype) for piece in pieces], dim=1)
+        for row, squares in zip(rows, _each(rows), strict=True):
+            factor = self._factor(squares)
+            if factor == 0:
+                row.zero_()
+            elif factor != 1:
+                row.mul_(factor)
+        self._total.add_(rows.sum(0))
+        self._losses.extend(losses.detach().unbind())
+
+    def _factor(self, squares: Tensor) -> float:
+        norm = math.sqrt(squares.item()) if squares.isfinite() else squares.item()
+        self._norms.append(norm)
+        self._skipped += not math.isfinite(norm)
+        return clip_factor(norm, self._clip_norm, self._total.dtype)
+
+
+class _Loss(nn.Module):
+    """The loss as a function of parameters and a batch, with no effect on the model.
+
+    Buffers are lent as copies: a counter that a forward pass moves on, or an average that it
+    updates, would carry something of one example over to the next.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Tensor:
+        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
+        return loss
+
+    def gradients(
+        self, parameters: Sequence[Tensor], batch: Batch
+    ) -> tuple[tuple[Tensor | None, ...], Tensor]:
+        """Returns the gradients, none where the loss does not use a parameter, and the loss."""
+        with torch.enable_grad():
+            loss = functional_call(self, self._copied_buffers(), (batch,))
+            if not loss.requires_grad:  # a constant: no parameter was used
+                return (None,) * len(parameters), loss
+            return torch.autograd.grad(loss, parameters, allow_unused=True), loss.detach()
+
+    def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
+        """Returns the loss of one example, whose tensors have no batch dimension."""
+        batch = {name: column.unsqueeze(0) for name, column in example.items()}
+        loss: Tensor = functional_call(self, {**parameters, **self._copied_buffers()}, (batch,))
+        return loss
+
+    def _copied_buffers(self) -> dict[str, Tensor]:
+        return {name: buffer.clone() for name, buffer in self.named_buffers()}
+
+
+def _each(rows: Tensor) -> Iterator[Tensor]:
+    """Returns the sum of squares of each row, fetched from a GPU at once."""
+    return iter(torch.stack([sum_of_squares([row]) for row in rows]).cpu())
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _trainable(model: nn.Module) -> dict[str, Tensor]:
+    trainable: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    if not trainable:
+        raise ValueError(f"{type(model).__name__} has no trainable parameter")
+    return trainable
+
+
+def _count(model: nn.Module) -> int:
+    return sum(p.numel() for p in _trainable(model).values())
+
+
+def _wire(model: nn.Module) -> torch.dtype:
+    """The dtype of `Exchange`'s vector; half precision is summed in float32."""
+    dtypes = {p.dtype for p in _trainable(model).values()}
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
+def _mixing(model: nn.Module) -> list[str]:
+    return [
+        f"{name or 'the model'} is a {type(module).__name__} that takes its statistics from the "
+        "batch: no example has a gradient of its own, and differential privacy cannot hold; keep "
+        "it in eval() mode, with statistics of its own, or use GroupNorm"
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+    ]
+
+
+def _out_of_memory(error: Exception) -> bool:
+    told = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return told or "can't allocate memory" in str(error)  # torch's words for it on a CPU
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+
+
+def _batched_attention(device: torch.device) -> AbstractContextManager[None]:
+    """On a CPU vmap would call the fused attention once for each example, and warn of it."""
+    attention: AbstractContextManager[None] = (
+        sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+    )
+    return attention
+
+
+def _generators(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), gpu
+
+
+def _restore(generators: tuple[Tensor, Tensor | None], device: torch.device) -> None:
+    torch.set_rng_state(generators[0])
+    if generators[1] is not None:
+        torch.cuda.set_rng_state(generators[1], device)

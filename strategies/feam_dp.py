@@ -1,0 +1,91 @@
+"""FeAm-DP: 002 (Saifullah et al., PrIeD-KIE), Algorithm 1. Protects single examples.
+
+Server, each round: draw m = C·K clients; each sends one noisy gradient with σ_k = σ/√m;
+g = Σ_k (n_k/n) g_k; one step of Adam on g, bias-corrected, its moments kept at the server.
+Client k: `clients.example_gradients.ExampleGradients`.
+
+The paper's σ is found for the rate q = C·q_k. That holds for who sees the global models only if
+C = 1, and never for the server, which sees every g_k under σ/√m alone: see the ledger's views.
+
+Variant "sound": g = (1/B) Σ_k (Σ ḡ + noise share) with B the expected batch over all clients, a
+public constant (Eq. 4), so that unequal clients need no weights. Variant "paper": as printed, with
+B_k the size of the batch that was drawn and weights n_k/n. Then the server learns n_k, and B_k from
+the noise's scale: no ε covers either, and the ledger calls no view of it a guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpriv.messages import NUM_EXAMPLES, RunningSum
+from fedpriv.parameters import Vectors, as_tensor
+from fedpriv.privacy.strategy import PrivateStrategy
+
+
+@dataclass
+class FeAmDP(PrivateStrategy):
+    """The server's half of FeAm-DP.
+
+    Args:
+        mechanism: `example_gaussian`.
+        variant: "sound" or "paper".
+        threshold: share of the cohort that must answer; 1 in the paper.
+        lr: η; 5e-4 to 1e-3 in the paper.
+        weight_decay: of Adam; 0 in the paper.
+    """
+
+    action: ClassVar[str] = "example_gradients"
+    units: ClassVar[tuple[str, ...]] = ("example",)
+    metrics: ClassVar[tuple[str, ...]] = (NUM_EXAMPLES,)
+    weight: ClassVar[str] = NUM_EXAMPLES
+
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise ValueError(f"lr={self.lr}: expected a positive number")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay={self.weight_decay}: expected 0 or more")
+        self._moments: dict[str, torch.Tensor] = {}
+
+    def moved(self, start: Vectors, total: RunningSum) -> Vectors:
+        """GlobalAdamUpdate(η, θ, g)."""
+        weights = total.metrics.get(NUM_EXAMPLES, [1])
+        gradient = total.vectors["float"] / total.vectors["float"].dtype.type(sum(weights))
+        theta = torch.nn.Parameter(as_tensor(start["float"]).clone())
+        theta.grad = as_tensor(gradient)
+        adam = torch.optim.Adam([theta], lr=self.lr, weight_decay=self.weight_decay)
+        if self._moments:
+            adam.state[theta] = self._moments
+        adam.step()
+        self._moments = adam.state[theta]
+        return {"float": theta.detach().numpy()}
+
+    def uncovered(self) -> list[str]:
+        """Returns what the paper's variant gives away beside the noisy gradients."""
+        if self.variant == "sound":
+            return []
+        return [
+            "each client's number of examples n_k, sent as its weight",
+            "the size of each drawn batch B_k, which can be read off the noise's scale",
+        ]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns Adam's moments and step count."""
+        return {f"adam/{name}": value.numpy() for name, value in self._moments.items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes back what `state` returned."""
+        self._moments = {
+            name.removeprefix("adam/"): torch.from_numpy(np.array(value))
+            for name, value in state.items()
+        }

@@ -1,0 +1,41 @@
+"""FL-PROVIDER-DP: 004 (Tito et al. 2024), Algorithm 1 and App. F. Protects whole providers.
+
+Server, each round: draw K, every client with probability q_c; send w_{t-1} and |K|;
+w_t = w_{t-1} + (1/|K|) Σ_{k∈K} u_k. With K empty, the noise is added all the same (§6.2.2).
+Client k: `clients.provider_updates.ProviderUpdates`.
+
+What the paper claims for it holds against nobody who sees the global models: all providers of a
+client enter together, so the rate q_c·|M|/min|P_k| amplifies far less than an accountant takes for
+granted. The ledger's view `paper` gives the claim, the other views what is true.
+
+Departures of the variant "sound": see `PrivateStrategy`. Where K is empty, w_t = w_{t-1} + N(0,
+σ²C²I/M²); the paper does not say what the noise is divided by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedpriv.messages import RunningSum
+from fedpriv.parameters import Vectors
+from fedpriv.privacy.strategy import PrivateStrategy
+
+
+@dataclass
+class FLProviderDP(PrivateStrategy):
+    """The server's half of FL-PROVIDER-DP, and of DP-FedAvg with `client_gaussian`.
+
+    Args:
+        mechanism: `provider_gaussian`, or `client_gaussian`.
+        variant: "sound" or "paper".
+        threshold: share of the cohort that must answer; 1 in the paper.
+    """
+
+    action: ClassVar[str] = "provider_updates"
+    units: ClassVar[tuple[str, ...]] = ("provider", "client")
+
+    def moved(self, start: Vectors, total: RunningSum) -> Vectors:
+        """w_t = w_{t-1} + (1/|K|) Σ u_k, over those who answered."""
+        divisor = start["float"].dtype.type(max(1, len(total.clients)))
+        return {"float": start["float"] + total.vectors["float"] / divisor}

@@ -1,0 +1,199 @@
+"""Masking: whoever drops out, and whenever, the sum of the others decodes exactly.
+
+The expectation is the sum of Python integers, or of fractions; nothing of the package computes it.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fedpriv.secagg import Client, Ring, Session, TooFewSurvivors, forward, masks, shamir, unmask
+
+STAGES = ("keys", "shares", "vector", "late", "answer", "stays")
+"""Before sending what a client drops out; "late": its vector arrives, but not in time."""
+
+numbers = st.integers(0, 2**64 - 1)
+secrets = st.binary(min_size=32, max_size=32)
+
+
+@st.composite
+def cohorts(draw):
+    """A threshold, and for each client of a cohort its number and where it drops out."""
+    clients = draw(st.lists(numbers, min_size=2, max_size=6, unique=True))
+    threshold = draw(st.integers(2, len(clients)))
+    leaving = {client: draw(st.sampled_from(STAGES)) for client in clients}
+    for client in draw(st.permutations(clients))[:threshold]:
+        leaving[client] = "stays"
+    return threshold, leaving
+
+
+def reach(leaving, stage):
+    """Returns those who send what belongs to the stage, in time."""
+    left = {"keys": 1, "shares": 2, "vector": 4, "answer": 5}[stage]
+    return [client for client, at in leaving.items() if STAGES.index(at) >= left]
+
+
+def run(threshold, leaving, vectors, ring, session=None):
+    """Plays all the parties; the server's sum takes in-time vectors only."""
+    session = session or Session(3, 1, threshold)
+    clients = {
+        u: Client(session, u, hashlib.sha256(b"%d" % u).digest()) for u in reach(leaving, "keys")
+    }
+    roster = {u: client.advertise() for u, client in clients.items()}
+    boxes = forward({u: clients[u].share(roster) for u in reach(leaving, "shares")})
+    survivors = reach(leaving, "vector")
+    masked = [clients[u].mask(roster, boxes.keys(), vectors[u], ring) for u in survivors]
+    total = np.sum(masked, axis=0, dtype=np.uint32)
+    answering = reach(leaving, "answer")
+    answers = [clients[u].reveal(roster, boxes[u], survivors) for u in answering]
+    return survivors, unmask(session, roster, boxes.keys(), survivors, total, answers)
+
+
+@settings(deadline=None, max_examples=80)
+@given(cohorts(), st.integers(0, 40), st.data())
+def test_the_integers_of_the_survivors_add_up_exactly(cohort, size, data):
+    threshold, leaving = cohort
+    ring = Ring(1.0, (2**31 - 1) // len(leaving), len(leaving))
+    integer = st.integers(-ring.limit, ring.limit) | st.sampled_from([-ring.limit, ring.limit])
+    rows = {u: data.draw(st.lists(integer, min_size=size, max_size=size)) for u in leaving}
+    vectors = {u: np.array(row, np.float64) for u, row in rows.items()}
+    survivors, total = run(threshold, leaving, vectors, ring)
+    expected = [sum(rows[u][place] for u in survivors) for place in range(size)]
+    assert ring.decode(total).tolist() == expected
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(-3, 3), cohorts())
+def test_blocks_end_nowhere(offset, cohort):
+    """Vectors about as long as a block, so that one ends, or begins, on the last coordinate."""
+    threshold, leaving = cohort
+    size = 2 * masks.BLOCK + offset
+    ring = Ring(1.0, 2**20, 8)
+    base = np.arange(size, dtype=np.float64)
+    vectors = {u: np.where(base % 2, base, -base) for u in leaving}
+    survivors, total = run(threshold, leaving, vectors, ring)
+    assert np.array_equal(ring.decode(total), len(survivors) * vectors[survivors[0]])
+
+
+@pytest.mark.parametrize("stage", STAGES[:-1])
+def test_as_many_as_may_drop_out_at_once(stage):
+    for count, threshold in [(5, 5), (5, 3), (5, 2), (3, 2)]:
+        leaving = {u: "stays" if u < threshold else stage for u in range(count)}
+        vectors = {u: np.array([float(10**u)]) for u in leaving}
+        survivors, total = run(threshold, leaving, vectors, Ring(1.0, 10**5, 5))
+        assert total.tolist() == [sum(10**u for u in survivors)]
+        assert set(survivors) >= set(range(threshold))
+
+
+@pytest.mark.parametrize("stage", STAGES[:-1])
+def test_one_more_dropout_and_there_is_no_sum(stage):
+    leaving = {0: "stays", 1: "stays", 2: stage, 3: stage}
+    vectors = {u: np.ones(3) for u in leaving}
+    with pytest.raises(TooFewSurvivors, match="the threshold is 3"):
+        run(3, leaving, vectors, Ring.fitting(1.0, 4))
+
+
+@settings(deadline=None, max_examples=60)
+@given(cohorts(), st.floats(1e-3, 1e3), st.sampled_from([np.float32, np.float64]), st.data())
+def test_the_decoded_sum_is_as_close_as_promised(cohort, bound, dtype, data):
+    threshold, leaving = cohort
+    ring = Ring.fitting(bound, len(leaving))
+    within = float(np.nextafter(dtype(bound), dtype(0)))
+    real = st.floats(-within, within, width=np.dtype(dtype).itemsize * 8)
+    vectors = {u: data.draw(arrays.arrays(dtype, 5, elements=real)) for u in leaving}
+    survivors, total = run(threshold, leaving, vectors, ring)
+    for place, decoded in enumerate(ring.decode(total)):
+        exact = sum(Fraction(float(vectors[u][place])) for u in survivors)
+        assert abs(Fraction(float(decoded)) - exact) <= Fraction(ring.sum_error)
+
+
+@settings(deadline=None)
+@given(st.floats(2.0**-64, 2.0**64), st.integers(1, 2**31 - 1))
+@example(1.0, 8)
+@example(2.0**-64, 1)
+@example(2.0**64, 2**31 - 1)
+def test_a_fitting_ring_holds_the_sum_and_half_its_step_would_not(bound, clients):
+    ring = Ring.fitting(bound, clients)
+    assert 2 * clients * ring.limit + 1 <= 2**32
+    assert Fraction(ring.limit) * Fraction(ring.step) >= Fraction(bound)
+    finer = math.ceil(Fraction(bound) / Fraction(ring.step) * 2)
+    assert 2 * clients * finer + 1 > 2**32
+
+
+@settings(deadline=None)
+@given(
+    st.floats(1e-3, 1e3),
+    st.integers(1, 50),
+    st.lists(st.tuples(st.floats(-1e4, 1e4, width=32), st.floats(-1e4, 1e4, width=32)), max_size=8),
+)
+def test_encoding_moves_vectors_apart_by_no_more_than_the_budget(bound, clients, pairs):
+    ring = Ring.fitting(bound, clients)
+    a, b = (np.array([pair[k] for pair in pairs], np.float64) for k in (0, 1))
+    apart = np.linalg.norm(ring.decode(ring.encode(a)) - ring.decode(ring.encode(b)))
+    assert apart <= np.linalg.norm(a - b) * (1 + 1e-12) + ring.rounding_norm(len(pairs))
+    norm = np.linalg.norm(ring.decode(ring.encode(a)))
+    alone = ring.rounding_norm(len(pairs), each_unit_rounded=True)
+    assert norm <= np.linalg.norm(a) * (1 + 1e-12) + alone
+
+
+@settings(deadline=None)
+@given(st.floats(1e-3, 1e3), st.integers(1, 50), st.data())
+def test_one_vector_comes_back_within_half_a_step(bound, clients, data):
+    ring = Ring.fitting(bound, clients)
+    values = data.draw(arrays.arrays(np.float64, 4, elements=st.floats(-bound, bound)))
+    error = np.abs(ring.decode(ring.encode(values)) - values)
+    assert (error <= ring.step / 2).all()
+    float32 = ring.decode(ring.encode(values), np.float32)
+    assert float32.dtype == np.float32
+    np.testing.assert_allclose(float32, ring.decode(ring.encode(values)), rtol=2**-24)
+
+
+@settings(deadline=None)
+@given(
+    secrets,
+    secrets,
+    st.lists(st.integers(1, 2**64), min_size=1, max_size=7, unique=True),
+    st.data(),
+)
+def test_any_threshold_of_shares_gives_the_secret(secret, coins, points, data):
+    threshold = data.draw(st.integers(1, len(points)))
+    shares = shamir.split(secret, threshold, points, coins)
+    for some in itertools.combinations(points, threshold):
+        assert shamir.combine({point: shares[point] for point in some}) == secret
+    assert shamir.combine(shares) == secret
+    few = {point: shares[point] for point in points[: threshold - 1]}
+    if few:
+        with contextlib.suppress(ValueError):
+            assert shamir.combine(few) != secret
+
+
+@settings(deadline=None)
+@given(arrays.arrays(np.uint32, st.integers(0, 50)), st.lists(secrets, max_size=4))
+def test_what_is_added_can_be_taken_away(vector, keys):
+    masked = masks.with_masks(vector, keys, [])
+    assert np.array_equal(masks.with_masks(masked, [], keys), vector)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(numbers, min_size=2, max_size=6, unique=True), st.integers(1, 20))
+def test_pair_masks_cancel_and_own_masks_do_not(clients, size):
+    """The sum of all masked zeros is the sum of the own masks, which takes unmasking to remove."""
+    leaving = dict.fromkeys(clients, "stays")
+    zeros = {u: np.zeros(size) for u in clients}
+    ring = Ring.fitting(1.0, len(clients))
+    _, total = run(2, leaving, zeros, ring)
+    assert not total.any()
+
+    session = Session(3, 1, 2)
+    parties = [Client(session, u, hashlib.sha256(b"%d" % u).digest()) for u in clients]
+    roster = {party.number: party.advertise() for party in parties}
+    masked = [p.mask(roster, clients, zeros[p.number], ring) for p in parties]
+    assert np.sum(masked, axis=0, dtype=np.uint32).any()
