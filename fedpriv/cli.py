@@ -149,9 +149,12 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from fedpriv.checkpoint import RunFolder
+    from fedpriv.privacy.statement import account
     from fedpriv.report.build import write_report
 
-    print(write_report(RunFolder.existing(options.run_dir).path))
+    folder = RunFolder.existing(options.run_dir)
+    account(folder)
+    print(write_report(folder.path))
     return 0
 
 

@@ -242,7 +242,7 @@ class LayoutLMv3Tagger(nn.Module):
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean cross-entropy over the labelled tokens; 0 where there are none."""
         total, count = _cross_entropy(self(batch), batch["labels"])
-        return total / max(count, 1)
+        return total / count.clamp(min=1)
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns the documents as windows; see `Reader.read`."""
@@ -255,7 +255,7 @@ class LayoutLMv3Tagger(nn.Module):
         for batch in examples.batches(EVALUATION_BATCH, device=self._device()):
             scores = self(batch)
             total, labelled = _cross_entropy(scores, batch["labels"])
-            loss, count = loss + total.item(), count + labelled
+            loss, count = loss + total.item(), count + int(labelled)
             words += _word_tags(batch, scores)
         true, predicted = self._by_document(words)
         return {"loss": loss / max(count, 1), **entity_scores(true, predicted)}
@@ -283,12 +283,15 @@ class LayoutLMv3Tagger(nn.Module):
         return list(true.values()), list(predicted.values())
 
 
-def _cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    """Returns the sum over labelled tokens and their number."""
+def _cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the sum over labelled tokens and their number, both 0-d.
+
+    The number stays a tensor: vmap, which takes per-example gradients, cannot turn it into an int.
+    """
     total = nn.functional.cross_entropy(
         scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
-    return total, int((labels != IGNORED).sum())
+    return total, (labels != IGNORED).sum()
 
 
 def _word_tags(batch: Batch, scores: Tensor) -> list[tuple[int, int, int, int]]:

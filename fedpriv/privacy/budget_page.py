@@ -35,11 +35,11 @@ def plot(answer: Answer, path: Path) -> None:
     rows = epsilon_by_round(answer, PLOTTED)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    for number, view in enumerate(VIEWS):
+    for view in VIEWS:
         points = [(row["round"], row[view]) for row in rows if _drawable(row[view])]
         if points:
-            # `global` and `server_masked` coincide: dashes let the one below be seen.
-            style = "--" if number % 2 else "-"
+            # It lies on top of `global`: dashes let that be seen.
+            style = "--" if view == "server_masked" else "-"
             axes.plot(*zip(*points, strict=True), style, label=view.replace("_", " "))
     axes.set(xlabel="round", ylabel=f"epsilon at delta {answer['delta']:g}")
     axes.set_title(f"noise multiplier {answer['noise_multiplier']:.6g}, {answer['accountant']}")

@@ -47,6 +47,10 @@ class ClientThenRecord:
         ]
         if wrong:
             raise ValueError("; ".join(wrong))
+        # NumPy's numbers compute otherwise than Python's: an integer knows no power of -2.
+        for name in ("client_rate", "record_rate", "noise_multiplier"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "group_size", int(self.group_size))
 
     @property
     def inclusion(self) -> float:

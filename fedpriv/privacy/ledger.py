@@ -150,9 +150,11 @@ def _events(release: Release, view: str) -> Iterable[ClientThenRecord]:
         if attempt.survivors:
             rate = len(attempt.cohort) / attempt.clients
             yield ClientThenRecord(rate, release.record_rate, release.share)
-    elif attempt.released and view == "paper":
+    elif not attempt.released or (attempt.cohort and not attempt.survivors):
+        return  # below the threshold nothing can be unmasked; and without answers nothing moved
+    elif view == "paper":
         yield ClientThenRecord(1.0, math.prod(rates), release.planned)
-    elif attempt.released:  # below the threshold nothing can be unmasked
+    else:
         yield ClientThenRecord(*rates, release.noise_multiplier)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from fedpriv.privacy import rdp
 from fedpriv.privacy.event import History, NotAvailable
@@ -34,7 +35,9 @@ def epsilon(history: History, delta: float) -> float:
         (float(event.noise_multiplier), float(event.record_rate), times) for event, times in history
     ]
     try:
-        value = float(accountant.get_epsilon(delta, eps_error=EPSILON_ERROR))
+        # It warns that RDP's orders, with which it sizes its grid, could be more.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            value = float(accountant.get_epsilon(delta, eps_error=EPSILON_ERROR))
     except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
         raise NotAvailable(f"Opacus failed: {error}") from error
     if math.isnan(value):

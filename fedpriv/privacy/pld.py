@@ -26,8 +26,8 @@ GRID = 2**21
 LARGEST = 1e9
 """Largest ε that is tried; where `exp` of it overflows, the reason is given instead."""
 
-SMALLEST_SPREAD = 1e-3
-"""An ε below it need not be told from 0 by more than the tolerance."""
+SMALLEST_SPREAD = 2e-4
+"""Of the total loss; ε is then below the tolerance."""
 
 TAIL = 1e-15
 
@@ -59,8 +59,7 @@ def _interval(
     """Width of the loss grid.
 
     Rounding up costs at most one width per release, and adds about width² / 4 to the variance of
-    the loss: ε grows by T·width² over the loss' own spread, which is about ε / 5 where that is
-    small.
+    the loss: ε grows by T·width² over the loss' own spread, where that is less than 1.
     """
     single = [(_one_record(event), times) for event, times in history]
     scale = rdp.epsilon(single, delta)
@@ -70,9 +69,20 @@ def _interval(
         )
     allowed = tolerance * max(1.0, scale / 2)
     releases = sum(times for _, times in history)
-    spread = min(1.0, max(scale, SMALLEST_SPREAD) / 5)
-    wanted = min(allowed, math.sqrt(allowed * spread / releases))
+    wanted = min(allowed, math.sqrt(allowed * _spread(history) / releases))
     return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
+
+
+def _spread(history: tuple[tuple[ClientThenRecord, int], ...]) -> float:
+    """Standard deviation of the total loss, about, if it is less than 1; that of GDP's limit."""
+    variance = sum(
+        times
+        * event.client_rate
+        * event.record_rate**2
+        * math.expm1(min(event.noise_multiplier**-2, 100))
+        for event, times in history
+    )
+    return min(1.0, max(SMALLEST_SPREAD, math.sqrt(variance)))
 
 
 def _one_record(event: ClientThenRecord) -> ClientThenRecord:

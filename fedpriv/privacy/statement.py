@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, merged
 from fedpriv.privacy.ledger import Ledger
@@ -45,6 +46,13 @@ def statement(ledger: Ledger) -> Json:
         "by_round": _by_round(ledger),
         **ledger.to_json(),
     }
+
+
+def account(folder: RunFolder) -> None:
+    """Computes ε in a run folder's ledger.json again, from its events; a killed run has none yet."""
+    content = folder.read_json(LEDGER)
+    if content is not None:
+        folder.write_json(LEDGER, statement(Ledger.from_json(content)))
 
 
 def _view(ledger: Ledger, view: str) -> Json:

@@ -17,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Partition, Prediction, Row, Run, read_run
+from fedpriv.report.privacy import privacy_view
 from fedpriv.report.rounds import (
     Curve,
     client_count,
@@ -73,6 +74,7 @@ def render(run: Run) -> str:
         curves=curve_charts(run.rounds),
         clients=client_chart(run.rounds),
         partition=partition_view(run.partition),
+        privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
         failures=failures_view(run),
         cost=cost_view(run.rounds),

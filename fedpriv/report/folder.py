@@ -69,6 +69,7 @@ class Run:
         partition: None where there is none.
         failures: the lines of ``failures.jsonl``.
         prediction: None where there is none.
+        ledger: the content of ``ledger.json``, None where there is none.
         problems: what could not be read, in words for the reader.
     """
 
@@ -79,6 +80,7 @@ class Run:
     partition: Partition | None
     failures: Sequence[Row]
     prediction: Prediction | None
+    ledger: Row | None
     problems: Sequence[str]
 
 
@@ -106,6 +108,7 @@ def read_run(folder: Path) -> Run:
         partition=_read_partition(folder / "partition.json", problems),
         failures=_read_lines(folder / "failures.jsonl", problems),
         prediction=_read_prediction(folder / "prediction.json", problems),
+        ledger=_read_json(folder / "ledger.json", problems),
         problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
     )
 

@@ -258,13 +258,13 @@ class _Sums:
         self._total = torch.zeros(_count(model), dtype=_wire(model), device=device)
         self._loss = _Loss(model)
         self._parameters = _trainable(self._loss)
-        self.clear()
-
-    def clear(self) -> None:
-        self._total.zero_()
         self._norms: list[float] = []
         self._losses: list[Tensor] = []
         self._skipped = 0
+
+    def clear(self) -> None:
+        self._total.zero_()
+        self._norms, self._losses, self._skipped = [], [], 0
 
     def loop(self, examples: Examples) -> None:
         for batch in examples.batches(1, device=self.device):
@@ -294,16 +294,14 @@ class _Sums:
     def _add_gradient(self, batch: Batch) -> None:
         """Adds one example, in a function of its own: its gradient is freed before the next."""
         gradients, loss = self._loss.gradients(list(self._parameters.values()), batch)
-        present = [_dense(g) for g in gradients if g is not None]
-        factor = self._factor(sum_of_squares(present))
+        factor = self._factor(sum_of_squares(g for g in gradients if g is not None))
         self._losses.append(loss.reshape(()))
-        if not factor:
+        if not factor:  # also because 0 · NaN is no zero
             return
-        dense = iter(present)
         places = torch.split(self._total, [p.numel() for p in self._parameters.values()])
         for place, gradient in zip(places, gradients, strict=True):
             if gradient is not None:
-                place.add_(next(dense).reshape(-1), alpha=factor)
+                place.add_(gradient.reshape(-1), alpha=factor)
 
     def _add_chunk(self, gradients: dict[str, Tensor], losses: Tensor) -> None:
         count = len(losses)
@@ -319,7 +317,7 @@ class _Sums:
         self._losses.extend(losses.detach().unbind())
 
     def _factor(self, squares: Tensor) -> float:
-        norm = math.sqrt(squares.item()) if squares.isfinite() else squares.item()
+        norm = math.sqrt(squares.item())
         self._norms.append(norm)
         self._skipped += not math.isfinite(norm)
         return clip_factor(norm, self._clip_norm, self._total.dtype)
@@ -342,13 +340,14 @@ class _Loss(nn.Module):
 
     def gradients(
         self, parameters: Sequence[Tensor], batch: Batch
-    ) -> tuple[tuple[Tensor | None, ...], Tensor]:
+    ) -> tuple[list[Tensor | None], Tensor]:
         """Returns the gradients, none where the loss does not use a parameter, and the loss."""
         with torch.enable_grad():
             loss = functional_call(self, self._copied_buffers(), (batch,))
             if not loss.requires_grad:  # a constant: no parameter was used
-                return (None,) * len(parameters), loss
-            return torch.autograd.grad(loss, parameters, allow_unused=True), loss.detach()
+                return [None] * len(parameters), loss
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return [_dense(gradient) for gradient in gradients], loss.detach()
 
     def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
         """Returns the loss of one example, whose tensors have no batch dimension."""
@@ -365,8 +364,8 @@ def _each(rows: Tensor) -> Iterator[Tensor]:
     return iter(torch.stack([sum_of_squares([row]) for row in rows]).cpu())
 
 
-def _dense(gradient: Tensor) -> Tensor:
-    return gradient.to_dense() if gradient.is_sparse else gradient
+def _dense(gradient: Tensor | None) -> Tensor | None:
+    return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
 def _trainable(model: nn.Module) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -23,7 +23,10 @@ STAGES = spread(0.03, 1)
 NOISES = spread(0.5, 10)
 TIMES = st.integers(1, 500)
 DELTAS = spread(1e-8, 1e-3)
-quick = settings(max_examples=25, deadline=None)
+LARGEST = 40
+"""Of the ε at which all accountants are compared: PRV takes seconds above."""
+
+quick = settings(max_examples=20, deadline=None)
 
 
 def slack(value):
@@ -94,6 +97,7 @@ def test_epsilon_and_delta_are_each_others_inverse(q, sigma, delta):
 @quick
 @given(STAGES, STAGES, NOISES, TIMES, DELTAS, st.sampled_from(["pld", "rdp", "prv"]))
 def test_monotone_in_everything(qc, qm, sigma, times, delta, accountant):
+    assume(at(qc, qm, sigma, times, delta, "rdp") < LARGEST)
     here = at(qc, qm, sigma, times, delta, accountant)
     # The bracket of prv is relative above epsilon 30, and its estimate no bound within it.
     room = {"pld": slack(here), "rdp": 1e-9 * (1 + here), "prv": 2e-3 + 1e-3 * here}[accountant]
@@ -126,6 +130,7 @@ def test_the_paper_is_wrong_by_a_factor():
 @quick
 @given(STAGES, STAGES, NOISES, TIMES, DELTAS)
 def test_the_reference_lies_in_prvs_bracket_and_below_rdp(qc, qm, sigma, times, delta):
+    assume(at(qc, qm, sigma, times, delta, "rdp") < LARGEST)
     event = ClientThenRecord(qc, qm, sigma)
     pld, rdp = (at(qc, qm, sigma, times, delta, name) for name in ("pld", "rdp"))
     assert pld <= rdp + slack(pld)
@@ -142,6 +147,7 @@ def test_the_reference_lies_in_prvs_bracket_and_below_rdp(qc, qm, sigma, times, 
 @quick
 @given(STAGES, STAGES, NOISES, st.integers(2, 500), st.floats(0.05, 0.95), DELTAS)
 def test_splitting_a_run_changes_nothing(qc, qm, sigma, times, share, delta):
+    assume(at(qc, qm, sigma, times, delta, "rdp") < LARGEST)
     first = min(max(1, round(times * share)), times - 1)
     whole = ClientThenRecord(qc, qm, sigma)
     # Not equal, so that the two are composed as different events.

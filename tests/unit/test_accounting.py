@@ -239,13 +239,16 @@ def test_a_huge_target_ends():
     def history(sigma):
         return [(ClientThenRecord(1.0, 0.2, sigma), 10)]
 
-    for accountant in ("pld", "rdp", "prv"):
+    for accountant in ("pld", "rdp"):
         sigma = noise_multiplier(history, 3000, 1e-5, accountant)
         # At so large an epsilon the tolerance of pld is wider than that of the search.
         assert 2998.5 <= epsilon(history(sigma), 1e-5, accountant) <= 3000
+    sigma = noise_multiplier(history, 1000, 1e-5, "prv")
+    assert 999 <= epsilon(history(sigma), 1e-5, "prv") <= 1000
     # Opacus' own search does not come back from here.
-    with pytest.raises(NotAvailable, match="overflows"):
-        noise_multiplier(history, 3000, 1e-5, "prv_opacus")
+    for accountant in ("prv", "prv_opacus"):
+        with pytest.raises(NotAvailable, match="overflows"):
+            noise_multiplier(history, 3000, 1e-5, accountant)
 
 
 @pytest.mark.parametrize("target", [0, -1, math.nan, math.inf])
@@ -291,3 +294,26 @@ def test_the_reference_is_computed_once(monkeypatch):
     first = epsilon(history, 1e-5)
     monkeypatch.setattr(pld, "_interval", None)
     assert epsilon(history, 1e-5) == first
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "times", "delta"),
+    [(0.0013, 5.57, 1215, 1.16e-6), (0.0032, 16.26, 916, 1.3e-9), (1.75e-4, 1.377, 215, 1e-6)],
+)
+def test_the_grid_is_fine_enough_for_many_releases_of_next_to_nothing(rate, sigma, times, delta):
+    # With a grid for the number of releases alone, these come out above RDP's bound.
+    history = [(ClientThenRecord(1.0, rate, sigma), times)]
+    found = estimates(history, delta)
+    _, estimate, _ = prv.bracket(tuple(history), delta)
+    assert estimate - 1e-3 <= found["pld"].epsilon <= estimate + 2e-3
+    assert found["pld"].epsilon < found["rdp"].epsilon
+    assert found["prv"].reason == ""
+
+
+def test_a_unit_is_drawn_when_any_of_its_records_is():
+    unit = ClientThenRecord(0.5, 0.1, 1.0, group_size=3)
+    assert unit.inclusion == pytest.approx(0.5 * (1 - 0.9**3))
+    # Drawn with 1.5e-5 in all, and seen when drawn: above delta, though one record is not.
+    rare = ClientThenRecord(1.0, 1e-6, 0.1, group_size=3)
+    assert epsilon([(rare, 5)], 1e-5) > 0
+    assert epsilon([(ClientThenRecord(1.0, 1e-6, 0.1), 5)], 1e-5) == 0

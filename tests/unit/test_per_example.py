@@ -416,6 +416,16 @@ def test_a_loss_that_uses_no_parameter_has_no_gradient(method):
 # --- randomness, and what vmap cannot take
 
 
+def test_sparse_gradients_of_an_embedding_are_summed_densely():
+    torch.manual_seed(0)
+    model, examples = Tied().double(), numbers()
+    model.head = nn.Linear(4, 10).double()
+    dense = PerExample("loop").clipped_sum(model, examples, CLIP_NORM)
+    model.embedding.sparse = True
+    sparse = PerExample().clipped_sum(model, examples, CLIP_NORM)
+    assert close(sparse.total, dense.total, 1e-12)
+
+
 @BOTH
 def test_dropout_is_drawn_for_each_example_and_is_reproducible(method):
     torch.manual_seed(0)
@@ -600,3 +610,4 @@ def test_the_shipped_layoutlmv3_gives_what_the_loop_gives():
     assert close(auto.total, loop.total, 1e-5)
     np.testing.assert_allclose(auto.norms, loop.norms, rtol=1e-5)
     assert auto.nonfinite == 0
+    assert auto.method == "vmap", auto.reason

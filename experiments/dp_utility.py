@@ -1,0 +1,210 @@
+"""002 (PrIeD-KIE) Fig. 1: the utility of FeAm-DP and of FedAvg-DP as the clients grow in number.
+
+    python experiments/dp_utility.py invoices [--epsilon 8] [--seeds 3] [--out runs/dp_utility]
+    FEDPRIV_DATA=… python experiments/dp_utility.py sroie
+
+Both start from the same trunk, trained beforehand on generated invoices of other companies (the
+public data), with a new head; the embedding tables stay frozen. The training examples are dealt out
+evenly to K clients, of which C take part in a round (1 for K = 2, else a half, as in the paper).
+Both take E/q noisy steps at the same σ, found as the paper does, for ε at δ = 1/|D| and rate q: for
+FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for FedAvg-DP in E/C rounds of
+1/q steps at the rate q. What differs is the batch behind one noisy step: q·|D| or q·|D|/K.
+
+Writes results.json, which a second call takes up where it was, and figure.png, into the out folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from clients.dp_local_training import DPLocalTraining
+from clients.example_gradients import ExampleGradients
+from fedpriv.client import seeded_model
+from fedpriv.data.document import DocumentSource
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import HoldOut, Iid
+from fedpriv.data.sroie import Sroie
+from fedpriv.data.synthetic import Invoices
+from fedpriv.federation import Federation
+from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
+from fedpriv.privacy.mechanism import Budget, example_gaussian
+from fedpriv.settings import Settings
+from fedpriv.training.loops import Optimizer, train_epoch
+from strategies.feam_dp import FeAmDP
+from strategies.fedavg_dp import FedAvgDP
+
+CLIENTS = (2, 4, 8, 16)
+METHODS = ("feam_dp", "fedavg_dp")
+CLIP_NORM = 0.1
+
+
+def main() -> None:
+    """Runs what results.json does not hold yet, then draws the figure."""
+    options = _options()
+    out = options.out / f"{options.data}-eps{options.epsilon:g}"
+    out.mkdir(parents=True, exist_ok=True)
+    trunk = _trunk(options.out / "trunk.safetensors")
+    path = out / "results.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    done = {(row["method"], row["clients"], row["seed"]) for row in rows}
+    for method, clients, seed in _grid(options.seeds):
+        if (method, clients, seed) in done:
+            continue
+        row = _run(method, clients, seed, options, trunk, out)
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+        path.write_text(json.dumps(rows, indent=1))
+    _draw(rows, out / "figure.png", f"{options.data}, ε = {options.epsilon:g} by the paper's rule")
+    print(_table(rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", choices=("invoices", "sroie"))
+    parser.add_argument("--epsilon", type=float, default=8.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=10, help="E")
+    parser.add_argument("--rate", type=float, default=0.25, help="q")
+    parser.add_argument("--lr", type=float, default=8e-3)
+    parser.add_argument("--out", type=Path, default=Path("runs/dp_utility"))
+    return parser.parse_args()
+
+
+def _grid(seeds: int) -> Iterator[tuple[str, int, int]]:
+    for seed in range(seeds):
+        for clients in CLIENTS:
+            for method in METHODS:
+                yield method, clients, seed
+
+
+def _run(
+    method: str, clients: int, seed: int, options: argparse.Namespace, trunk: Path, out: Path
+) -> dict[str, Any]:
+    share = 1.0 if clients == 2 else 0.5
+    source, test = _source(options.data)
+    data = DocumentData(source, Iid(clients=clients), test)
+    model = functools.partial(with_trunk, trunk=trunk)
+    size = len(data.bind(model, seed).train)
+    budget = Budget(options.epsilon, rounds=1, steps=round(options.epochs / options.rate))
+    noise = budget.noise_multiplier(1.0, options.rate, 1 / size)
+    rates = {"client_rate": share, "record_rate": options.rate}
+    if method == "feam_dp":
+        rates["record_rate"] = options.rate / share
+        rounds = round(options.epochs / options.rate)
+    else:
+        rounds = round(options.epochs / share)
+    mechanism = example_gaussian(
+        clip_norm=CLIP_NORM, examples=size, noise_multiplier=noise, delta=1 / size, **rates
+    )
+    feam = FeAmDP(mechanism, lr=options.lr)
+    fedavg = FedAvgDP(mechanism, steps=round(1 / options.rate))
+    local = DPLocalTraining(optimizer=Optimizer("adam", lr=options.lr))
+    federation = Federation(
+        model=model,
+        data=data,
+        strategy=feam if method == "feam_dp" else fedavg,
+        client=ExampleGradients() if method == "feam_dp" else local,
+        seed=seed,
+        runs=out / "runs",
+        name=f"{method}-{clients}-{seed}",
+        settings=Settings(evaluate_every=rounds, checkpoint_every=rounds),
+    )
+    result = federation.run(rounds)
+    last = result.metrics[-1]
+    return {
+        "method": method,
+        "clients": clients,
+        "seed": seed,
+        "examples": size,
+        "noise_multiplier": noise,
+        "rounds": rounds,
+        "f1": last["f1"],
+        "loss": last["loss"],
+    }
+
+
+def _source(name: str) -> tuple[DocumentSource, HoldOut]:
+    if name == "invoices":
+        return Invoices(providers=24, documents_per_provider=12, seed=0), HoldOut("document", 0.2)
+    root = Path(os.environ["FEDPRIV_DATA"]) / "open" / "sroie"
+    return Sroie(root), HoldOut("split")
+
+
+def _trunk(path: Path) -> Path:
+    """Trains on invoices of companies that no client has; the same for every run."""
+    if path.is_file():
+        return path
+    loaded = Invoices(providers=24, documents_per_provider=20, seed=4711).load()
+    model = seeded_model(functools.partial(layoutlmv3_tiny, loaded.labels), seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    examples = model.encode(loaded.documents)
+    shuffle = np.random.default_rng(0)
+    for epoch in range(15):
+        loss = train_epoch(model, examples.batches(8, shuffle=shuffle), optimizer)
+        print(f"public data, epoch {epoch + 1}: loss {loss:.3f}", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {name: t for name, t in model.state_dict().items() if not name.startswith(_HEAD)}
+    save_file(state, path)
+    return path
+
+
+_HEAD = "network.classifier"
+
+
+def with_trunk(labels: list[str], trunk: Path) -> LayoutLMv3Tagger:
+    """Returns a tiny LayoutLMv3 with the trained trunk, frozen embeddings and a new head."""
+    model = layoutlmv3_tiny(labels)
+    missing, unexpected = model.load_state_dict(load_file(trunk), strict=False)
+    if unexpected or any(not name.startswith(_HEAD) for name in missing):
+        raise ValueError(f"{trunk} is not of this model: {missing} missing, {unexpected} unknown")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("embeddings" not in name)
+    return model
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{'K':>4}  " + "  ".join(f"{method:<24}" for method in METHODS)]
+    for clients in CLIENTS:
+        cells = [_scores(rows, method, clients) for method in METHODS]
+        shown = [f"{mean(c):.3f} ({min(c):.3f}–{max(c):.3f}), n={len(c)}" for c in cells if c]
+        lines.append(f"{clients:>4}  " + "  ".join(f"{cell:<24}" for cell in shown))
+    return "F1: mean (least–most) over seeds\n" + "\n".join(lines)
+
+
+def _scores(rows: list[dict[str, Any]], method: str, clients: int) -> list[float]:
+    return [r["f1"] for r in rows if r["method"] == method and r["clients"] == clients]
+
+
+def _draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for method, marker in zip(METHODS, "os", strict=True):
+        scores = {k: _scores(rows, method, k) for k in CLIENTS}
+        there = [k for k in CLIENTS if scores[k]]
+        axes.plot(there, [mean(scores[k]) for k in there], f"{marker}-", label=method)
+        axes.fill_between(
+            there, [min(scores[k]) for k in there], [max(scores[k]) for k in there], alpha=0.2
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(CLIENTS, [str(k) for k in CLIENTS])
+    axes.set(xlabel="clients K", ylabel="F1 on held-out documents", title=title)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The ledger as a section of the page: ε for each view, and how far each may be relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedpriv.report import figures
+from fedpriv.report.folder import Row
+
+ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
+
+
+def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
+    """Returns table, sentences and chart of a ledger; None where there is none to be read.
+
+    The table's ε are `ledger.json`'s own. A run that was cut short has its events there, but no ε:
+    `fedpriv report` computes them before it comes here.
+    """
+    try:
+        return _view_of(ledger) if ledger and ledger.get("views") else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _view_of(ledger: Row) -> dict[str, Any]:
+    views = ledger["views"]
+    return {
+        "private": ledger.get("mechanism") is not None,
+        "meaning": ledger.get("meaning") or "",
+        "delta": ledger.get("delta"),
+        "accountants": ACCOUNTANTS,
+        "rows": [_row(name, view) for name, view in views.items()],
+        "larger": _larger(ledger.get("larger_units") or {}),
+        "chart": _chart(ledger.get("by_round") or []),
+        "uncovered": ledger.get("uncovered") or [],
+    }
+
+
+def _row(name: str, view: Mapping[str, Any]) -> dict[str, Any]:
+    doubts = list(view.get("doubts") or [])
+    return {
+        "name": name.replace("_", " "),
+        "epsilons": [show(view.get(accountant)) for accountant in ACCOUNTANTS],
+        "note": view.get("note", ""),
+        "guarantee": bool(view.get("guarantee")),
+        "applies": view.get("applies", True),
+        "doubts": doubts,
+        "reasons": [f"{who}: {why}" for who, why in (view.get("reasons") or {}).items()],
+    }
+
+
+def _larger(units: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "records": unit["records"],
+            "how": unit["how"],
+            "epsilons": [(view.replace("_", " "), show(e)) for view, e in unit["pld"].items()],
+        }
+        for name, unit in units.items()
+    ]
+
+
+def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:
+    """Returns ε by round for each view, where it is finite."""
+    curves: dict[str, dict[int, float]] = {}
+    for point in by_round:
+        for view, epsilon in point.items():
+            if view != "round" and isinstance(epsilon, int | float):
+                curves.setdefault(view.replace("_", " "), {})[point["round"]] = float(epsilon)
+    return figures.line_chart("ε by round (by RDP, an upper bound)", curves) if curves else None
+
+
+def show(epsilon: object) -> str:
+    """Returns ε for the page: never rounded down."""
+    if epsilon == "inf":
+        return "∞"
+    if not isinstance(epsilon, int | float):
+        return "–"
+    if epsilon >= 1000:
+        return f"{epsilon:.2g}"
+    return f"{-(-epsilon * 100 // 1) / 100:.2f}"

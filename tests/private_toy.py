@@ -1,0 +1,48 @@
+"""The toy federation under a private strategy, importable by workers and by experiment files."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from toy import OutOfLuck, data
+
+from clients.provider_updates import ProviderUpdates
+from fedpriv.client import Contribution, Visit
+from fedpriv.data.examples import PROVIDER
+from fedpriv.data.federated import ArrayData
+from fedpriv.training.loops import Optimizer
+
+CLIENTS = 8
+
+
+def private_data(clients: int = CLIENTS) -> ArrayData:
+    """The toy's numbers; every four in a row are one provider's."""
+    plain = data(clients)
+    owners = np.arange(len(plain.train["y"])) // 4
+    return ArrayData({**plain.train, PROVIDER: owners}, plain.rows, plain.test)
+
+
+@dataclass(frozen=True)
+class FaultyProviders:
+    """FL-PROVIDER-DP's client half, except where `faults` says otherwise: {"round/client": kind}."""
+
+    action: ClassVar[str] = ProviderUpdates.action
+
+    faults: Mapping[str, str] = field(default_factory=dict)
+    pause: float = 0.0
+    inner: ProviderUpdates = field(
+        default_factory=lambda: ProviderUpdates(steps=2, optimizer=Optimizer(lr=0.02))
+    )
+
+    def train(self, visit: Visit) -> Contribution:
+        time.sleep(self.pause)
+        at = f"{visit.instruction.round}/{visit.instruction.attempt}/{visit.client}"
+        kind = self.faults.get(at)
+        if kind == "raise":
+            raise OutOfLuck("the invoice of ACME Ltd could not be read")
+        if kind == "exit":
+            os._exit(3)
+        return self.inner.train(visit)

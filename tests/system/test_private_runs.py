@@ -1,0 +1,116 @@
+"""Private runs on real processes: the same bits on any grid, and a ledger that survives a kill."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from private_toy import CLIENTS, FaultyProviders, private_data
+from processes import TESTS, run, run_dir, start
+from toy import Net, weights
+
+from fedpriv.federation import Federation
+from fedpriv.privacy.mechanism import provider_gaussian
+from fedpriv.secagg.masking import Masking
+from fedpriv.settings import Settings
+from strategies.fl_provider_dp import FLProviderDP
+
+PRIVATE = str(TESTS / "system" / "private.yaml")
+ROUNDS = 6
+
+
+def federation(runs, faults=None, masking=None, threshold=0.6, **settings):
+    mechanism = provider_gaussian(
+        clip_norm=0.5,
+        providers=3,
+        provider_rate=0.7,
+        client_rate=0.75,
+        client_sampling="fixed",
+        noise_multiplier=1.0,
+    )
+    return Federation(
+        model=Net,
+        data=private_data(),
+        strategy=FLProviderDP(mechanism, threshold=threshold),
+        client=FaultyProviders(faults or {}),
+        masking=masking,
+        runs=runs,
+        settings=Settings(**settings),
+    )
+
+
+def ledger(result):
+    return json.loads((result.run_dir / "ledger.json").read_text())
+
+
+EVERYBODY = [f"2/0/{client}" for client in range(CLIENTS)]
+
+
+@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_gives_the_bits_of_one_process(workers, masking, tmp_path):
+    faults = {"2/0/1": "raise", "2/0/6": "raise"}
+    inline = federation(tmp_path, faults, masking).run(4)
+    ray = federation(tmp_path, faults, masking, workers=workers).run(4)
+    assert weights(ray) == weights(inline)
+    assert ledger(ray) == ledger(inline)
+
+
+def test_a_client_that_takes_its_worker_down_never_lowers_the_noise(tmp_path):
+    faults = {f"2/0/{client}": "exit" for client in (1, 4)}
+    result = federation(tmp_path, faults, Masking(), workers=2).run(3)
+    booked = ledger(result)
+    lost = [event for event in booked["events"] if event["round"] == 2]
+    assert len(lost[0]["survivors"]) < len(lost[0]["cohort"])
+    for event in booked["events"]:
+        assert not event["released"] or event["noise_multiplier"] > event["planned"] * (1 - 1e-5)
+    raised = federation(tmp_path, dict.fromkeys(faults, "raise"), Masking()).run(3)
+    assert weights(result) == weights(raised)
+
+
+def test_a_round_without_enough_noise_is_repeated_and_seen_by_the_plain_server_only(tmp_path):
+    faults = dict.fromkeys(EVERYBODY[:6], "raise")
+    result = federation(tmp_path, faults, threshold=1.0).run(2)
+    booked = ledger(result)
+    refused = [event for event in booked["events"] if not event["released"]]
+    assert [(e["round"], e["attempt"]) for e in refused] == [(2, 0)]
+    assert result.metrics[1]["attempts"] == 2
+    clean = ledger(federation(tmp_path, threshold=1.0).run(2))
+    same = ("paper", "global", "server_masked")
+    assert all(booked["views"][v]["pld"] == clean["views"][v]["pld"] for v in same)
+    if refused[0]["survivors"]:
+        plain = booked["views"]["server_plain"]["pld"], clean["views"]["server_plain"]["pld"]
+        assert plain[0] > plain[1]
+
+
+def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
+    status, out, err = run("run", PRIVATE, f"rounds={ROUNDS}", cwd=tmp_path)
+    assert status == 0, err
+    straight = tmp_path / run_dir(out)
+
+    slow = ["client.pause=0.2", "federation.workers=2"]
+    process = start("run", PRIVATE, f"rounds={ROUNDS}", *slow, f"runs={tmp_path}/k", cwd=tmp_path)
+    folder = _killed_after(3, process, tmp_path / "k")
+    (folder / "checkpoints" / "round-000003.safetensors").unlink(missing_ok=True)
+    status, _, err = run("resume", str(folder), cwd=tmp_path)
+    assert status == 0, err
+
+    names = ("final.safetensors", f"round-{ROUNDS:06d}.safetensors")
+    for name in names:
+        ours, theirs = (f / "checkpoints" / name for f in (folder, straight))
+        assert ours.read_bytes() == theirs.read_bytes()
+    assert (folder / "ledger.json").read_bytes() == (straight / "ledger.json").read_bytes()
+
+
+def _killed_after(rounds, process, runs):
+    """Kills the run once it has so many rounds; returns its folder."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = [p for p in runs.glob("*/*/metrics.jsonl") if len(p.read_text().splitlines())]
+        if found and len(found[0].read_text().splitlines()) >= rounds:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return found[0].parent
+        time.sleep(0.02)
+    raise AssertionError("the run has not come so far in two minutes")

@@ -1,0 +1,228 @@
+"""Small parts for tests of what is private: models, providers, one message by hand, a watched grid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from toy import OutOfLuck
+from torch import nn
+
+from fedpriv.client import Recipe, seeded_model
+from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.data.federated import ArrayData
+from fedpriv.federation import Federation, build_app
+from fedpriv.grids.base import ClientGrid
+from fedpriv.grids.inline import InlineGrid
+from fedpriv.messages import (
+    METRICS,
+    UPDATE,
+    Instruction,
+    instruct,
+    instruction_of,
+    to_array_record,
+    to_vectors,
+)
+from fedpriv.parameters import Exchange
+from fedpriv.settings import Settings
+
+SEED = 5
+
+
+class Small(nn.Module):
+    """Three classes from four numbers, without dropout: every bit of a gradient is the data's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+    def loss(self, batch):
+        return nn.functional.cross_entropy(self.layers(batch["x"]), batch["y"])
+
+
+class Wide(nn.Module):
+    """A hundred thousand weights, enough to tell a noise from one √2 times as large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(100_000))
+
+    def loss(self, batch):
+        return (self.weight[:4] * batch["x"]).sum()
+
+
+class Nodes(ClientGrid):
+    """A grid that knows its clients and serves none of them."""
+
+    def _deliver(self, messages, timeout):
+        raise NotImplementedError
+
+
+def numbers(count, seed=0, providers=None, scale=1.0):
+    """Made-up columns; `providers` says whose each example is."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "x": (scale * rng.normal(size=(count, 4))).astype(np.float32),
+        "y": rng.integers(0, 3, count),
+    }
+    if providers is not None:
+        columns[PROVIDER] = np.asarray(providers)
+    return columns
+
+
+def rows_of(*sizes):
+    """Returns consecutive rows for clients of these sizes."""
+    ends = np.cumsum(sizes)
+    return tuple(np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True))
+
+
+def data_of(*sizes, seed=0, scale=1.0):
+    """Clients of these sizes, each client a provider."""
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return ArrayData(numbers(sum(sizes), seed, owners, scale), rows_of(*sizes))
+
+
+def provider_data(clients, providers, documents=4, seed=0, scale=1.0):
+    """So many clients of so many providers each, who issued so many documents each."""
+    owners = np.repeat(np.arange(clients * providers), documents)
+    sizes = [providers * documents] * clients
+    return ArrayData(numbers(sum(sizes), seed, owners, scale), rows_of(*sizes))
+
+
+def federation(strategy, client, data, model=Small, seed=SEED, masking=None, **settings):
+    """A federation in this process; what is not a part of it is a setting."""
+    return Federation(
+        model=model,
+        data=data,
+        strategy=strategy,
+        client=client,
+        seed=seed,
+        masking=masking,
+        settings=Settings(**settings),
+    )
+
+
+def instruction(strategy, cohort, clients, round=1, attempt=0, **changes):
+    """What the strategy would ask of each of so many clients, but for `changes`."""
+    paper = strategy.variant == "paper"
+    asked = {
+        "round": round,
+        "attempt": attempt,
+        "summed": False,
+        "weight": strategy.weight if paper else "",
+        "metrics": strategy.metrics if paper else (),
+        "settings": strategy.settings(cohort, clients),
+    }
+    return Instruction(**(asked | changes))
+
+
+def answers(half, columns, rows, asked, build=Small, seed=SEED):
+    """Serves every client once; returns their messages' float vectors, and whoever failed."""
+    recipe = Recipe(build, half, Examples.of(columns), tuple(rows), seed=seed)
+    start = Exchange(seeded_model(build, seed)).read()
+    grid = InlineGrid(build_app(recipe), len(rows))
+    content = instruct(to_array_record(start), asked)
+    messages = [
+        grid.create_message(content, f"train.{half.action}", node, "1")
+        for node in grid.get_node_ids()
+    ]
+    replies = list(grid.send_and_receive(messages))
+    failures = grid.take_failures()
+    assert not any(reply.has_error() for reply in replies), failures
+    return [to_vectors(reply.content[UPDATE])["float"] for reply in replies], failures
+
+
+def sent_by(strategy, start, clients=4, round=1, seed=SEED, attempt=0):
+    """The training messages of one round, to a grid that serves nobody."""
+    config = ConfigRecord({"seed": seed, "attempt": attempt})
+    return list(strategy.configure_train(round, to_array_record(start), config, Nodes(clients)))
+
+
+def reply_to(message, update, clients, **metrics):
+    """The sum of a chunk of clients, as a grid sends it."""
+    named = {name.replace("_", "-"): values for name, values in metrics.items()}
+    record = MetricRecord({"client": clients, **named})
+    return Message(RecordDict({UPDATE: to_array_record(update), METRICS: record}), reply_to=message)
+
+
+def moved(strategy, replies, round=1):
+    """The new float vector after the replies."""
+    arrays, _ = strategy.aggregate_train(round, iter(replies))
+    return to_vectors(arrays)["float"]
+
+
+@dataclass
+class Unlucky:
+    """An app whose clients raise at a stage: {(round, attempt, client): stage}.
+
+    A stage is "advertise", "share", "train" or "reveal".
+    """
+
+    app: Any
+    faults: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+
+    def __call__(self, message, context):
+        asked = instruction_of(message)
+        where = (asked.round, asked.attempt, int(context.node_config["partition-id"]))
+        stage = message.metadata.message_type.split(".")
+        if self.faults.get(where) in stage:
+            raise OutOfLuck("the invoice of ACME Ltd could not be read")
+        return self.app(message, context)
+
+
+class Watched(InlineGrid):
+    """A grid that keeps every message as the server sees it, and lets clients fail on demand.
+
+    Attributes:
+        sent: the messages to the clients, in order.
+        received: what came back to the server.
+        replied: what each client answered, before the answers of a chunk were added up.
+    """
+
+    def __init__(self, federation, faults=None, chunk_size=None):
+        app = build_app(federation.recipe)
+        super().__init__(Unlucky(app, faults or {}), federation.clients, chunk_size)
+        self.sent, self.received, self.replied = [], [], []
+        inner = self._app
+
+        def noted(message, context):
+            reply = inner(message, context)
+            self.replied.append(reply)
+            return reply
+
+        self._app = noted
+
+    def _deliver(self, messages, timeout):
+        self.sent += messages
+        for reply in super()._deliver(messages, timeout):
+            self.received.append(reply)
+            yield reply
+
+
+def vector_of(result):
+    """All trained weights of a result as one vector of float64."""
+    return Exchange(result.model).read()["float"].astype(np.float64)
+
+
+def first_model(build=Small, seed=SEED):
+    """The weights that a run starts from."""
+    return Exchange(seeded_model(build, seed)).read()["float"].astype(np.float64)
+
+
+def variance_is(noise, expected):
+    """Whether a sample variance is within five standard deviations of what is expected."""
+    noise = np.asarray(noise, np.float64)
+    return bool(abs(np.mean(noise**2) / expected - 1) < 5 * np.sqrt(2 / noise.size))
+
+
+def mean_is_zero(noise):
+    """Whether a sample mean is within five standard deviations of zero."""
+    noise = np.asarray(noise, np.float64)
+    return bool(abs(noise.mean()) < 5 * noise.std() / np.sqrt(noise.size))
+
+
+def are_independent(one, other):
+    """Whether two samples' correlation is within five standard deviations of zero."""
+    return bool(abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(len(one)))
