@@ -28,6 +28,7 @@ from fedpriv.privacy.noise import add_gaussian, share_std
 from fedpriv.privacy.strategy import SHARES
 from fedpriv.training.loops import Optimizer, train_steps
 
+
 @dataclass(frozen=True)
 class ProviderUpdates:
     """Trains on one provider's documents at a time.

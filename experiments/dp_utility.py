@@ -3,12 +3,14 @@
     python experiments/dp_utility.py invoices [--epsilon 8] [--seeds 3] [--out runs/dp_utility]
     FEDPRIV_DATA=… python experiments/dp_utility.py sroie
 
-Both start from the same trunk, trained beforehand on generated invoices of other companies (the
-public data), with a new head; the embedding tables stay frozen. The training examples are dealt out
-evenly to K clients, of which C take part in a round (1 for K = 2, else a half, as in the paper).
-Both take E/q noisy steps at the same σ, found as the paper does, for ε at δ = 1/|D| and rate q: for
-FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for FedAvg-DP in E/C rounds of
-1/q steps at the rate q. What differs is the batch behind one noisy step: q·|D| or q·|D|/K.
+Both start from the same model, trained beforehand on generated invoices of other companies (the
+public data): for invoices with a new head, for SROIE with the head of the labels that the two
+share, as in the paper's task-specific pretraining. The embedding tables stay frozen. The training
+examples are dealt out evenly to K clients, of which C take part in a round (1 for K = 2, else a
+half, as in the paper). Both take E/q noisy steps at the same σ, found as the paper does, for ε at
+δ = 1/|D| and rate q: for FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for
+FedAvg-DP in E/C rounds of 1/q steps at the rate q. What differs is the batch behind one noisy
+step: q·|D| or q·|D|/K.
 
 Writes results.json, which a second call takes up where it was, and figure.png, into the out folder.
 """
@@ -19,7 +21,8 @@ import argparse
 import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -31,7 +34,7 @@ from safetensors.torch import load_file, save_file
 from clients.dp_local_training import DPLocalTraining
 from clients.example_gradients import ExampleGradients
 from fedpriv.client import seeded_model
-from fedpriv.data.document import DocumentSource
+from fedpriv.data.document import Document, DocumentSource
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.data.sroie import Sroie
@@ -54,7 +57,7 @@ def main() -> None:
     options = _options()
     out = options.out / f"{options.data}-eps{options.epsilon:g}"
     out.mkdir(parents=True, exist_ok=True)
-    trunk = _trunk(options.out / "trunk.safetensors")
+    trunk = _pretrained(options.out / f"public-{options.data}.safetensors", options.data)
     path = out / "results.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
     done = {(row["method"], row["clients"], row["seed"]) for row in rows}
@@ -141,29 +144,44 @@ def _source(name: str) -> tuple[DocumentSource, HoldOut]:
     return Sroie(root), HoldOut("split")
 
 
-def _trunk(path: Path) -> Path:
+def _pretrained(path: Path, data: str) -> Path:
     """Trains on invoices of companies that no client has; the same for every run."""
     if path.is_file():
         return path
     loaded = Invoices(providers=24, documents_per_provider=20, seed=4711).load()
-    model = seeded_model(functools.partial(layoutlmv3_tiny, loaded.labels), seed=0)
+    labels = tuple(SHARED.values()) if data == "sroie" else loaded.labels
+    documents = [_relabelled(d) if data == "sroie" else d for d in loaded.documents]
+    model = seeded_model(functools.partial(layoutlmv3_tiny, labels), seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    examples = model.encode(loaded.documents)
+    examples = model.encode(documents)
     shuffle = np.random.default_rng(0)
     for epoch in range(15):
         loss = train_epoch(model, examples.batches(8, shuffle=shuffle), optimizer)
         print(f"public data, epoch {epoch + 1}: loss {loss:.3f}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    state = {name: t for name, t in model.state_dict().items() if not name.startswith(_HEAD)}
-    save_file(state, path)
+    kept = {k: t for k, t in model.state_dict().items() if data == "sroie" or _HEAD not in k}
+    save_file(kept, path)
     return path
 
+
+def _relabelled(document: Document) -> Document:
+    """Returns an invoice with SROIE's labels; entities of other labels are left out."""
+    entities = [
+        replace(entity, label=SHARED[entity.label])
+        for entity in document.entities
+        if entity.label in SHARED
+    ]
+    return replace(document, entities=tuple(entities))
+
+
+SHARED = {"provider": "company", "date": "date", "address": "address", "total": "total"}
+"""Labels of the invoices and what SROIE calls them."""
 
 _HEAD = "network.classifier"
 
 
-def with_trunk(labels: list[str], trunk: Path) -> LayoutLMv3Tagger:
-    """Returns a tiny LayoutLMv3 with the trained trunk, frozen embeddings and a new head."""
+def with_trunk(labels: Sequence[str], trunk: Path) -> LayoutLMv3Tagger:
+    """Returns a tiny LayoutLMv3 with the public weights; a head that they lack is drawn anew."""
     model = layoutlmv3_tiny(labels)
     missing, unexpected = model.load_state_dict(load_file(trunk), strict=False)
     if unexpected or any(not name.startswith(_HEAD) for name in missing):

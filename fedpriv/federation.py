@@ -85,8 +85,7 @@ class Federation:
     Example::
 
         from clients.local_training import LocalTraining
-        from fedpriv.data.examples import PROVIDER
-from fedpriv.data.federated import DocumentData
+        from fedpriv.data.federated import DocumentData
         from fedpriv.data.partition import ByProvider
         from fedpriv.data.synthetic import Invoices
         from fedpriv.federation import Federation

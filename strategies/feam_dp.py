@@ -60,7 +60,7 @@ class FeAmDP(PrivateStrategy):
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """GlobalAdamUpdate(η, θ, g)."""
         weights = total.metrics.get(NUM_EXAMPLES, [1])
-        gradient = total.vectors["float"] / total.vectors["float"].dtype.type(sum(weights))
+        gradient = total.vectors["float"] / total.vectors["float"].dtype.type(max(1, sum(weights)))
         theta = torch.nn.Parameter(as_tensor(start["float"]).clone())
         theta.grad = as_tensor(gradient)
         adam = torch.optim.Adam([theta], lr=self.lr, weight_decay=self.weight_decay)

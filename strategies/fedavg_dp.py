@@ -67,7 +67,7 @@ class FedAvgDP(PrivateStrategy):
         if not total.clients:
             return start
         weights = total.metrics.get(NUM_EXAMPLES, [1] * len(total.clients))
-        mean = total.vectors["float"] / start["float"].dtype.type(sum(weights))
+        mean = total.vectors["float"] / start["float"].dtype.type(max(1, sum(weights)))
         return {"float": start["float"] + mean}
 
     def booked(self, attempt: Attempt) -> Release:

@@ -1,4 +1,4 @@
-"""Small parts for tests of what is private: models, providers, one message by hand, a watched grid."""
+"""Small parts for tests of what is private: models, providers, one message, a watched grid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from toy import OutOfLuck
 from torch import nn
+from toy import OutOfLuck
 
 from fedpriv.client import Recipe, seeded_model
 from fedpriv.data.examples import PROVIDER, Examples
@@ -40,6 +40,17 @@ class Small(nn.Module):
 
     def loss(self, batch):
         return nn.functional.cross_entropy(self.layers(batch["x"]), batch["y"])
+
+
+class Double(Small):
+    """The same in double precision: the model's own rounding does not hide the ring's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+    def loss(self, batch):
+        return super().loss({**batch, "x": batch["x"].double()})
 
 
 class Wide(nn.Module):
@@ -157,18 +168,21 @@ def moved(strategy, replies, round=1):
 class Unlucky:
     """An app whose clients raise at a stage: {(round, attempt, client): stage}.
 
-    A stage is "advertise", "share", "train" or "reveal".
+    A stage is "advertise", "share", "train" or "reveal"; "killed" ends the run at the first.
     """
 
     app: Any
     faults: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+    error: type[BaseException] = OutOfLuck
 
     def __call__(self, message, context):
         asked = instruction_of(message)
         where = (asked.round, asked.attempt, int(context.node_config["partition-id"]))
         stage = message.metadata.message_type.split(".")
+        if self.faults.get(where) == "killed":
+            raise KeyboardInterrupt
         if self.faults.get(where) in stage:
-            raise OutOfLuck("the invoice of ACME Ltd could not be read")
+            raise self.error("the invoice of ACME Ltd could not be read")
         return self.app(message, context)
 
 
@@ -181,9 +195,9 @@ class Watched(InlineGrid):
         replied: what each client answered, before the answers of a chunk were added up.
     """
 
-    def __init__(self, federation, faults=None, chunk_size=None):
+    def __init__(self, federation, faults=None, chunk_size=None, error=OutOfLuck):
         app = build_app(federation.recipe)
-        super().__init__(Unlucky(app, faults or {}), federation.clients, chunk_size)
+        super().__init__(Unlucky(app, faults or {}, error), federation.clients, chunk_size)
         self.sent, self.received, self.replied = [], [], []
         inner = self._app
 

@@ -51,4 +51,3 @@ def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> 
             part = vector[start : start + BLOCK]
             part += std * rng.standard_normal(part.size)
     return vector
-

@@ -96,7 +96,9 @@ class PrivateStrategy(Strategy):
         nodes = list(grid.get_node_ids())
         cohort = self.mechanism.sampling().draw(len(nodes), rng)
         self._global, self._cohort = arrays, len(cohort)
-        self._own_noise = generator(seed, f"noise of an empty round, attempt {attempt}", server_round)
+        self._own_noise = generator(
+            seed, f"noise of an empty round, attempt {attempt}", server_round
+        )
         instruction = Instruction(
             round=server_round,
             attempt=attempt,

@@ -1,5 +1,6 @@
 """FedAvg-DP: DP-SGD and DP-Adam at the clients by hand, the mean, and what is booked."""
 
+import json
 import math
 
 import numpy as np
@@ -26,6 +27,8 @@ from clients.dp_local_training import DPLocalTraining
 from fedpriv.client import seeded_model
 from fedpriv.data.examples import Examples
 from fedpriv.messages import instruction_of
+from fedpriv.privacy.accounting import epsilon
+from fedpriv.privacy.event import ClientThenRecord
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.seeds import generator
 from fedpriv.training.loops import Optimizer
@@ -93,8 +96,9 @@ def test_one_client_is_dp_training_by_hand(name, kind, steps, sigma):
     result = federation(strategy, half(name, lr), data_of(20)).run(rounds=1)
     expected = dp_training(columns, kind, lr, steps, sigma, 0.4, 10)
     np.testing.assert_allclose(vector_of(result) - first_model(), expected, atol=3e-5)
-    wrong = dp_training(columns, kind, lr, steps, sigma + 0.1, 0.4, 10)
-    assert np.abs(wrong - expected).max() > 1e-3
+    if name == "sgd" or steps > 1:  # Adam's first step is lr · sign(g)
+        wrong = dp_training(columns, kind, lr, steps, sigma + 0.1, 0.4, 10)
+        assert np.abs(wrong - expected).max() > 1e-3
 
 
 def test_three_clients_are_the_mean_of_three_by_hand():
@@ -163,17 +167,12 @@ def test_the_steps_of_a_run_are_booked_and_a_dropout_takes_no_noise_away():
     grid = Watched(made, {(2, 0, 1): "train"})
     result = made.run(rounds=3, grid=grid)
     assert [record["accepted"] for record in result.metrics] == [True] * 3
-    import json
-
     told = json.loads((result.run_dir / "ledger.json").read_text("utf-8"))
     assert [event["survivors"] for event in told["events"]] == [[0, 1, 2], [0, 2], [0, 1, 2]]
     assert {(event["steps"], event["share"]) for event in told["events"]} == {(3, 2.0)}
     # Nine steps for clients 0 and 2, which answered thrice: the same ε for every onlooker.
     epsilons = [told["views"][view]["pld"] for view in told["views"]]
     assert len(set(epsilons)) == 1
-    from fedpriv.privacy.accounting import epsilon
-    from fedpriv.privacy.event import ClientThenRecord
-
     assert epsilons[0] == pytest.approx(epsilon([(ClientThenRecord(1, 0.25, 2.0), 9)], 1e-5))
 
 

@@ -1,11 +1,13 @@
 """FL-PROVIDER-DP against FedAvg, against providers one by one, and against numbers by hand."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from toy import Net
 from toy_private import (
+    Watched,
     Wide,
     answers,
     data_of,
@@ -27,8 +29,14 @@ from clients.provider_updates import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
 from fedpriv.data.federated import ArrayData
 from fedpriv.federation import Unworkable
-from fedpriv.messages import instruction_of
-from fedpriv.privacy.mechanism import Mechanism, client_gaussian, example_gaussian, provider_gaussian
+from fedpriv.messages import instruction_of, to_vectors
+from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.mechanism import (
+    Mechanism,
+    client_gaussian,
+    example_gaussian,
+    provider_gaussian,
+)
 from fedpriv.tally import TooFewClients
 from fedpriv.training.loops import Optimizer
 from strategies.fedavg import FedAvg
@@ -43,12 +51,11 @@ HUGE = 1e9
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)  # ε has its own tests
 
 
 def silent(clip_norm=HUGE, providers=1, **rates):
-    return provider_gaussian(
-        clip_norm=clip_norm, providers=providers, noise_multiplier=0, **rates
-    )
+    return provider_gaussian(clip_norm=clip_norm, providers=providers, noise_multiplier=0, **rates)
 
 
 def messages_of(mechanism, owners, half=None, build=Net, seed=0, scale=1.0, **asked):
@@ -121,7 +128,12 @@ def test_clients_are_told_the_mechanism_and_the_shares_and_asked_for_no_metric()
             asked = instruction_of(message)
             assert Mechanism.from_settings(asked.settings) == mechanism
             assert asked.settings["shares"] == shares
-            assert (asked.metrics, asked.weight, asked.buffers, asked.summed) == ((), "", False, True)
+            assert (asked.metrics, asked.weight, asked.buffers, asked.summed) == (
+                (),
+                "",
+                False,
+                True,
+            )
 
 
 def test_cohorts_are_poisson_with_the_mechanisms_rate():
@@ -168,7 +180,10 @@ def test_below_the_shares_the_round_does_not_count(threshold, needed):
 def test_the_papers_variant_takes_what_arrives():
     strategy = FLProviderDP(silent(), variant="paper")
     to = sent_by(strategy, {"float": np.zeros(2, np.float32)}, clients=4)
-    assert moved(strategy, [reply_to(to[0], {"float": np.ones(2, np.float32)}, [3])]).tolist() == [1, 1]
+    assert moved(strategy, [reply_to(to[0], {"float": np.ones(2, np.float32)}, [3])]).tolist() == [
+        1,
+        1,
+    ]
     sent_by(strategy, {"float": np.full(2, 5.0, np.float32)}, clients=4)
     assert moved(strategy, []).tolist() == [5, 5]
 
@@ -243,7 +258,9 @@ def test_providers_are_drawn_one_by_one_with_the_rate():
 
 
 def test_no_provider_is_drawn_and_the_noise_is_sent():
-    mechanism = provider_gaussian(clip_norm=2, providers=5, noise_multiplier=1.5, provider_rate=1e-9)
+    mechanism = provider_gaussian(
+        clip_norm=2, providers=5, noise_multiplier=1.5, provider_rate=1e-9
+    )
     columns = numbers(6, providers=[0, 0, 1, 1, 2, 2])
     asked = instruction(FLProviderDP(mechanism), 4, 4)
     (message,), _ = answers(ProviderUpdates(), columns, rows_of(6), asked, Wide)
@@ -281,6 +298,96 @@ def test_a_provider_at_two_clients_is_a_problem():
     split = ArrayData(numbers(12, providers=[0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4]), rows_of(6, 6))
     with pytest.raises(Unworkable):
         federation(FLProviderDP(silent()), ProviderUpdates(), split)
+
+
+# Rounds that are repeated, by choice or after a crash
+
+
+def noisy(rate=1.0, threshold=0.5, **more):
+    mechanism = provider_gaussian(
+        clip_norm=0.5, providers=2, noise_multiplier=1.0, client_rate=rate, **more
+    )
+    return FLProviderDP(mechanism, threshold=threshold)
+
+
+def events(folder):
+    return json.loads((folder / "ledger.json").read_text("utf-8"))["events"]
+
+
+def killed_in_round_three(faults):
+    """Two rounds, killed in the third before any checkpoint; then all three, resumed."""
+    parts = ProviderUpdates(optimizer=SGD), provider_data(clients=4, providers=2)
+    first = federation(noisy(), *parts, checkpoint_every=9)
+    before = Watched(first, faults | {(3, 0, 0): "killed"})
+    with pytest.raises(KeyboardInterrupt):
+        first.run(rounds=3, run_dir="here", grid=before)
+    second = federation(noisy(), *parts, checkpoint_every=9)
+    after = Watched(second)
+    result = second.run(rounds=3, run_dir="here", resume=True, grid=after)
+    return result, before, after
+
+
+def messages_in(grid, round):
+    return {
+        reply.metadata.src_node_id: to_vectors(reply.content["update"])["float"]
+        for reply in grid.replied
+        if reply.metadata.group_id == str(round)
+    }
+
+
+def test_rounds_that_are_run_again_send_the_same_bits_and_are_booked_once():
+    result, before, after = killed_in_round_three({})
+    for round in (1, 2):
+        first, second = messages_in(before, round), messages_in(after, round)
+        assert {k: v.tobytes() for k, v in first.items()} == {
+            k: v.tobytes() for k, v in second.items()
+        }
+    assert [event["round"] for event in events(result.run_dir) if event["released"]] == [1, 2, 3]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a round that is run again from another model has the same noise, and is booked once",
+)
+def test_a_round_run_again_from_another_model_is_another_release():
+    """Round 1 is run again with one survivor more, so round 2 starts from another model.
+
+    Its messages differ, and under the same noise: whoever keeps both subtracts it.
+    """
+    result, before, after = killed_in_round_three({(1, 0, 3): "train"})
+    first, second = messages_in(before, 2), messages_in(after, 2)
+    assert set(first) == set(second)
+    assert all(not np.array_equal(first[node], second[node]) for node in first)
+    told = [event for event in events(result.run_dir) if event["round"] == 2]
+    assert len(told) == 2 or told[0]["attempt"] != 0
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a Poisson cohort that is drawn again because it is small includes each client with "
+    "more than the booked rate",
+)
+def test_cohorts_that_are_drawn_again_do_not_raise_the_rate_unseen():
+    """Of 4 with rate .2, two or more come in .18 of the draws, a client then with .54, not .2.
+
+    Refusing min_clients here would do, and so would booking every draw.
+    """
+    parts = ProviderUpdates(optimizer=SGD), provider_data(clients=4, providers=2)
+    settings = {"min_clients": 2, "max_attempts": 100}
+    try:
+        made = federation(noisy(rate=0.2, threshold=1.0), *parts, **settings)
+    except Unworkable:
+        return
+    result = made.run(rounds=10)
+    told = events(result.run_dir)
+    counted = [event for event in told if event["released"]]
+    assert len(counted) == 10
+    rate = np.mean([len(event["cohort"]) / 4 for event in counted])
+    assert rate >= 0.5
+    history = Ledger.from_json(
+        {"mechanism": None, "masked": False, "uncovered": [], "groups": {}, "events": told}
+    ).history("global")
+    assert sum(event.client_rate * times for event, times in history) >= rate * 10 * 0.99
 
 
 # DP-FedAvg: the client is the unit

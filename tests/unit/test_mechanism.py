@@ -126,7 +126,9 @@ def test_a_fixed_rate_must_give_whole_clients(rate, clients, message):
     assert poisson.problem(clients) is None
 
 
-@pytest.mark.parametrize(("rate", "clients"), [(0.5, 16), (0.3, 10), (1 / 3, 9), (1.0, 5), (0.1, 10)])
+@pytest.mark.parametrize(
+    ("rate", "clients"), [(0.5, 16), (0.3, 10), (1 / 3, 9), (1.0, 5), (0.1, 10)]
+)
 def test_rates_that_divide_the_clients_draw_so_many(rate, clients):
     fixed = Mechanism(**(GOOD | {"client_rate": rate, "client_sampling": "fixed"}))
     assert fixed.problem(clients) is None
@@ -178,7 +180,7 @@ def test_the_noise_of_the_published_run_is_found_for_every_onlooker(view, sigma)
 
 
 def test_clients_that_protect_themselves_are_amplified_by_nothing():
-    """With q = 1 all steps are one Gaussian of μ = √(steps · rounds) / σ, of which δ(ε) is known."""
+    """With q = 1 all steps are one Gaussian of μ = √(steps · rounds) / σ: δ(ε) is known."""
     budget = Budget(8, rounds=5, steps=4, view="paper")
     mechanism = example_gaussian(
         clip_norm=1, examples=100, budget=budget, client_rate=0.1, client_sampling="poisson"
