@@ -162,7 +162,7 @@ ODD = st.sampled_from([None, np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("name", PARTS)
 @settings(
     deadline=None,
-    max_examples=8,
+    max_examples=5,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

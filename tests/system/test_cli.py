@@ -96,7 +96,7 @@ def test_list_names_what_can_be_run_and_swapped(tmp_path):
     assert status == 0
     assert "quickstart" in out
     assert "sroie_kie" in out
-    assert "strategy= feam_dp, fedavg, fedavg_dp, fl_provider_dp" in out
+    assert "strategy= dp_fedavg, feam_dp, fedavg, fedavg_dp, fl_provider_dp" in out
 
 
 def test_the_report_can_be_written_again(tmp_path):

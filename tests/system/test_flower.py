@@ -15,27 +15,31 @@ APP = HERE.parents[1] / "experiments" / "flower"
 FINAL = "checkpoints/final.safetensors"
 
 
-def ours(cwd, *overrides):
-    status, out, err = run("run", TOY, *overrides, cwd=cwd)
+PRIVATE = TOY.replace("toy.yaml", "private.yaml")
+
+
+def ours(cwd, *overrides, experiment=TOY):
+    status, out, err = run("run", experiment, *overrides, cwd=cwd)
     assert status == 0, err
     return (cwd / run_dir(out) / FINAL).read_bytes()
 
 
 def theirs(cwd):
-    (folder,) = (cwd / "flower").glob("toy/*")
+    (folder,) = (cwd / "flower").glob("*/*")
     return (folder / FINAL).read_bytes()
 
 
-def test_flowers_simulation_engine(tmp_path):
-    overrides = ["rounds=3", "client.faults={2/3: raise}"]
-    command = [sys.executable, str(HERE / "on_flower.py"), TOY, "rounds=3"]
+@pytest.mark.parametrize(("experiment", "at"), [(TOY, "2/3"), (PRIVATE, "2/0/3")])
+def test_flowers_simulation_engine(experiment, at, tmp_path):
+    overrides = ["rounds=3", f"client.faults={{{at}: raise}}"]
+    command = [sys.executable, str(HERE / "on_flower.py"), experiment, "rounds=3"]
     # Spaces separate overrides there, so the fault is written without.
-    command += ["client.faults={2/3:raise}", f"runs={tmp_path / 'flower'}"]
+    command += [f"client.faults={{{at}:raise}}", f"runs={tmp_path / 'flower'}"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert theirs(tmp_path) == ours(tmp_path, *overrides)
+    assert theirs(tmp_path) == ours(tmp_path, *overrides, experiment=experiment)
     assert "ACME" not in done.stdout
 
 

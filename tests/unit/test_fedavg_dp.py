@@ -142,6 +142,13 @@ def test_the_papers_server_weights_by_numbers_of_examples():
     assert moved(strategy, [one]).tolist() == [12, 21]
 
 
+def test_clients_without_examples_leave_the_papers_model_as_it_was():
+    strategy = FedAvgDP(mechanism(), variant="paper")
+    to = sent_by(strategy, START)
+    nothing = reply_to(to[0], {"float": np.zeros(2, np.float32)}, [0, 1], num_examples=[0, 0])
+    assert moved(strategy, [nothing]).tolist() == [10, 20]
+
+
 def test_a_round_of_no_clients_leaves_the_model_as_it_was():
     strategy = FedAvgDP(mechanism(client_rate=1e-9, client_sampling="poisson"))
     assert sent_by(strategy, START) == []

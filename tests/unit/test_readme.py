@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedpriv import experiment
+from fedpriv.cli import main
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
@@ -54,3 +55,12 @@ def test_every_file_linked_is_there():
     assert len(links) > 5
     for link in links:
         assert (Path(__file__).parents[2] / link).exists(), link
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_budgets_shown_are_the_budgets_told(number, capsys):
+    shown = [block for block in blocks("") if block.startswith("$ fedpriv budget")][number]
+    command, *lines = shown.splitlines()
+    assert main(command.removeprefix("$ fedpriv ").split()) == 0
+    assert capsys.readouterr().out.startswith("\n".join(lines))
+    assert len(lines) >= 1
