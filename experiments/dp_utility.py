@@ -3,14 +3,15 @@
     python experiments/dp_utility.py invoices [--epsilon 8] [--seeds 3] [--out runs/dp_utility]
     FEDPRIV_DATA=… python experiments/dp_utility.py sroie
 
-Both start from the same model, trained beforehand on generated invoices of other companies (the
-public data): for invoices with a new head, for SROIE with the head of the labels that the two
-share, as in the paper's task-specific pretraining. The embedding tables stay frozen. The training
-examples are dealt out evenly to K clients, of which C take part in a round (1 for K = 2, else a
-half, as in the paper). Both take E/q noisy steps at the same σ, found as the paper does, for ε at
-δ = 1/|D| and rate q: for FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for
-FedAvg-DP in E/C rounds of 1/q steps at the rate q. What differs is the batch behind one noisy
-step: q·|D| or q·|D|/K.
+Both start from the same model, trained beforehand on public data, in the manner of the paper's
+task-specific pretraining: for invoices on those of other companies, with a new head afterwards; for
+SROIE on invoices with the labels that the two share, then on the receipts of a third of the
+companies, which no client holds. The embedding tables stay frozen. The training examples are dealt
+out evenly to K clients, of which C take part in a round (1 for K = 2, else a half, as in the
+paper). Both take E/q noisy steps at the same σ, found as the paper does, for ε at δ = 1/|D| and
+rate q: for FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for FedAvg-DP in
+E/C rounds of 1/q steps at the rate q. What differs is the batch behind one noisy step: q·|D| or
+q·|D|/K.
 
 Writes results.json, which a second call takes up where it was, and figure.png, into the out folder.
 """
@@ -22,7 +23,7 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -34,7 +35,7 @@ from safetensors.torch import load_file, save_file
 from clients.dp_local_training import DPLocalTraining
 from clients.example_gradients import ExampleGradients
 from fedpriv.client import seeded_model
-from fedpriv.data.document import Document, DocumentSource
+from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.data.sroie import Sroie
@@ -140,28 +141,52 @@ def _run(
 def _source(name: str) -> tuple[DocumentSource, HoldOut]:
     if name == "invoices":
         return Invoices(providers=24, documents_per_provider=12, seed=0), HoldOut("document", 0.2)
-    root = Path(os.environ["FEDPRIV_DATA"]) / "open" / "sroie"
-    return Sroie(root), HoldOut("split")
+    return Receipts(public=False), HoldOut("split")
+
+
+@dataclass(frozen=True)
+class Receipts:
+    """SROIE's receipts: the training ones of every third company (public), or all the others."""
+
+    public: bool
+
+    def load(self) -> DocumentSet:
+        """Reads the folder below FEDPRIV_DATA."""
+        loaded = Sroie(Path(os.environ["FEDPRIV_DATA"]) / "open" / "sroie").load()
+        train = [d for d in loaded.documents if d.split == "train"]
+        public = set(sorted({d.provider for d in train})[::3])
+        documents = [
+            d
+            for d in loaded.documents
+            if (d.split == "train" and d.provider in public) == self.public
+        ]
+        return replace(loaded, documents=tuple(documents))
 
 
 def _pretrained(path: Path, data: str) -> Path:
-    """Trains on invoices of companies that no client has; the same for every run."""
+    """Trains on public data; the same for every run."""
     if path.is_file():
         return path
     loaded = Invoices(providers=24, documents_per_provider=20, seed=4711).load()
     labels = tuple(SHARED.values()) if data == "sroie" else loaded.labels
     documents = [_relabelled(d) if data == "sroie" else d for d in loaded.documents]
     model = seeded_model(functools.partial(layoutlmv3_tiny, labels), seed=0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    examples = model.encode(documents)
-    shuffle = np.random.default_rng(0)
-    for epoch in range(15):
-        loss = train_epoch(model, examples.batches(8, shuffle=shuffle), optimizer)
-        print(f"public data, epoch {epoch + 1}: loss {loss:.3f}", flush=True)
+    _train(model, documents, epochs=15)
+    if data == "sroie":
+        _train(model, Receipts(public=True).load().documents, epochs=30)
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: t for k, t in model.state_dict().items() if data == "sroie" or _HEAD not in k}
     save_file(kept, path)
     return path
+
+
+def _train(model: LayoutLMv3Tagger, documents: Sequence[Document], epochs: int) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    examples = model.encode(documents)
+    shuffle = np.random.default_rng(0)
+    for epoch in range(epochs):
+        loss = train_epoch(model, examples.batches(8, shuffle=shuffle), optimizer)
+        print(f"public data, epoch {epoch + 1}: loss {loss:.3f}", flush=True)
 
 
 def _relabelled(document: Document) -> Document:

@@ -180,7 +180,7 @@ def sum_of(replies: Iterable[Message]) -> RunningSum:
 
 
 def answered_by(reply: Message) -> list[int | None]:
-    """Returns the numbers of the clients behind a reply; [None] for a single one that names none."""
+    """Returns the numbers of the clients behind a reply; [None] where a single one names none."""
     if reply.has_error():
         return []
     metrics = reply.content.metric_records.get(METRICS)

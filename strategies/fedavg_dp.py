@@ -10,8 +10,8 @@ Each message is private by itself, so masking adds nothing and a client that dro
 noise away. Nothing is amplified by the sampling of clients: the ledger counts the steps of the
 client that took part most often.
 
-Variant "sound": equal weights, and a client divides by q·|D|/K, a public constant. Variant "paper": weights n_k/n, and a client
-divides by q·n_k; the numbers of examples reach the server.
+Variant "sound": equal weights, and a client divides by q·|D|/K, a public constant. Variant "paper":
+weights n_k/n, and a client divides by q·n_k; the numbers of examples reach the server.
 """
 
 from __future__ import annotations

@@ -19,15 +19,17 @@ CLIENT_FAILED = 2
 
 @dataclass(frozen=True)
 class Failure:
-    """What became of a client that did not answer, or not as it should: for the person who runs the simulation.
+    """What became of a client that did not answer, or not as it should have.
+
+    For the person who runs the simulation.
 
     The server is told `reason` only, which names no data: a traceback can quote a document.
 
     Attributes:
         round: of the message.
         client: its number.
-        kind: "failed" (raised, or took its worker down) or "missing" (no answer in time); "noted" if it did
-            answer, but not as it should have.
+        kind: "failed" (raised, or took its worker down), "missing" (no answer in time), or
+            "noted": it did answer, but not as it should have.
         reason: the kind of error.
         traceback: where it happened, with the text of the error.
     """

@@ -49,7 +49,7 @@ def statement(ledger: Ledger) -> Json:
 
 
 def account(folder: RunFolder) -> None:
-    """Computes ε in a run folder's ledger.json again, from its events; a killed run has none yet."""
+    """Computes ε in a run folder's ledger.json, from its events; a killed run has none yet."""
     content = folder.read_json(LEDGER)
     if content is not None:
         folder.write_json(LEDGER, statement(Ledger.from_json(content)))

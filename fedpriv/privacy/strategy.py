@@ -36,9 +36,10 @@ Variant = Literal["sound", "paper"]
 class PrivateStrategy(Strategy):
     """The round of an algorithm whose clients send noisy sums; a subclass says what to do with it.
 
-    In the variant "sound", the noise is split into t = ⌈threshold · |K|⌉ shares. Any t answers carry
-    all of it; with fewer, the round does not count. In the variant "paper" it is split into |K|
-    shares and what arrives is used, whatever is missing; the ledger books the noise that was there.
+    In the variant "sound", the noise is split into t = ⌈threshold · |K|⌉ shares. Any t answers
+    carry all of it; with fewer, the round does not count. In the variant "paper" it is split into
+    |K| shares and what arrives is used, whatever is missing; the ledger books the noise that was
+    there.
 
     Attributes:
         units: the units of privacy that the algorithm can protect.

@@ -5,43 +5,34 @@ and the strategy inside, which sees one decoded sum and does not notice. It runs
 `fedpriv.secagg.protocol` (whose docstring has the threat model) before and after the training
 messages.
 
-The rounding to the ring is not free: it can raise the sensitivity of the sum from C to C + √d·step,
-so the ledger books the noise multiplier divided by as much. A cohort of one client is not masked:
-its sum is its vector.
+The rounding to the ring is not free: it can raise the sensitivity of the sum from C to C + √d·step
+(√d·step/2 would do if each unit were rounded by itself); the ledger books the noise multiplier
+divided by as much. The step is a few billionths of C, the effect on ε in the fourth digit. A cohort
+of one client is not masked: its sum is its vector.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.messages import (
-    INSTRUCTION,
-    Instruction,
-    RunningSum,
-    sum_of,
-    sum_record,
-    to_vectors,
-)
+from fedpriv.messages import sum_of, sum_record, to_vectors
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.strategy import PrivateStrategy
-from fedpriv.secagg import messages
-from fedpriv.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
-from fedpriv.secagg.protocol import Session, TooFewSurvivors, forward, unmask
+from fedpriv.secagg.messages import MASKED
+from fedpriv.secagg.protocol import Session
 from fedpriv.secagg.ring import Ring, coordinate_bound
+from fedpriv.secagg.stages import MaskedRound
 from fedpriv.strategy import ATTEMPT, Strategy
-from fedpriv.tally import TooFewClients
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,8 +92,7 @@ class Masked(Strategy):
         self.inner, self.masking = inner, masking
         self.action = inner.action
         self.mechanism = inner.mechanism
-        self._session: Session | None = None
-        self._rings: dict[tuple[int, int], Ring] = {}
+        self._round: MaskedRound | None = None
 
     # What passes through
 
@@ -128,154 +118,71 @@ class Masked(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Lets the cohort exchange keys and shares; then asks for masked updates."""
+        nodes = list(grid.get_node_ids())
+        start = to_vectors(arrays)["float"]
+        self._dtype, self._size, self._round = start.dtype, start.size, None
         asked = list(self.inner.configure_train(server_round, arrays, config, grid))
-        self._grid, self._dtype = grid, to_vectors(arrays)["float"].dtype
-        self._session = None
         if len(asked) < 2:
             return asked
-        nodes = list(grid.get_node_ids())
-        self._node = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
-        attempt = int(str(config[ATTEMPT]))
-        self._session = Session(server_round, attempt, self._threshold(len(asked)))
-        self._ring = self.ring(len(asked), to_vectors(arrays)["float"].size)
-        self._exchange_shares()
-        ask = Ask(self._session.threshold, self._roster, self._peers, ring=self._ring)
-        return [
-            _with(message, ask)
-            for client, message in zip(self._node, asked, strict=True)
-            if client in self._peers
-        ]
+        session = Session(server_round, int(str(config[ATTEMPT])), self._threshold(len(asked)))
+        cohort = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
+        self._round = MaskedRound(grid, session, self.ring(len(nodes), start.size), cohort)
+        self._round.exchange_shares()
+        return self._round.asking(asked)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Adds up the masked updates, removes the masks, hands the sum to the inner strategy."""
-        if self._session is None:
+        if self._round is None:
             return self.inner.aggregate_train(server_round, replies)
         total = sum_of(replies)
-        words = self._unmasked(total)
-        total.vectors = {"float": self._ring.decode(words, self._dtype)}
-        return self.inner.aggregate_train(server_round, [self._as_reply(total)])
+        words = self._round.unmasked(total.clients, total.vectors.get(MASKED, np.empty(0)))
+        total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
+        node = next(iter(self._round.nodes.values()))
+        reply = self._round.grid.create_message(
+            sum_record(total), f"train.{self.action}", node, str(server_round)
+        )
+        return self.inner.aggregate_train(server_round, [reply])
 
     def booked(self, attempt: Attempt) -> Release | None:
-        """Returns the inner strategy's release, with what the ring's rounding costs."""
-        if self._session is None or self.mechanism is None:
+        """Returns the inner strategy's release, the ring's rounding taken off its noise."""
+        if self._round is None:
             return self.inner.booked(attempt)
         # Who was drawn, also where some fell away before they were asked for an update: the
         # noise was split for all of them.
-        drawn = dataclasses.replace(attempt, cohort=tuple(sorted(self._node)))
+        drawn = dataclasses.replace(attempt, cohort=tuple(sorted(self._round.nodes)))
         release = self.inner.booked(drawn)
-        if release is None or release.own_noise:
+        if release is None or self.mechanism is None or not _clips(self.inner):
             return release
         clip = self.mechanism.clip_norm / self.mechanism.normaliser
-        rounding = self._ring.rounding_norm(self._size)
-        return dataclasses.replace(
-            release, noise_multiplier=release.noise_multiplier * clip / (clip + rounding)
-        )
+        clip_and_rounding = clip + self._round.ring.rounding_norm(self._size)
+        noise = release.noise_multiplier * clip / clip_and_rounding
+        return dataclasses.replace(release, noise_multiplier=noise)
 
-    def ring(self, cohort: int, size: int) -> Ring:
-        """Returns the ring for sums over so many clients of vectors of that size."""
-        self._size = size
-        bound = self.masking.bound or _bound(self.inner.mechanism, cohort, size)
-        return Ring.fitting(bound, cohort)
+    def ring(self, clients: int, size: int) -> Ring:
+        """Returns the ring for sums over at most so many clients of vectors of that size."""
+        bound = self.masking.bound or _bound(self.mechanism, clients, size)
+        return Ring.fitting(bound, clients)
 
     def _threshold(self, cohort: int) -> int:
         """Returns t: above half, and never less than the noise's own threshold."""
         own = self.inner.shares(cohort) if isinstance(self.inner, PrivateStrategy) else 0
         return max(2, own, math.ceil(self.masking.threshold * cohort))
 
-    # The stages
 
-    def _exchange_shares(self) -> None:
-        """Stages 0 and 1: public keys, then encrypted shares of every client's secrets."""
-        session = self._session_now()
-        ask = Ask(session.threshold)
-        self._roster = self._query(ADVERTISE, dict.fromkeys(self._node, ask), messages.keys_of)
-        self._require(len(self._roster), "sent their keys")
-        ask = Ask(session.threshold, self._roster)
-        sent = self._query(SHARE, dict.fromkeys(self._roster, ask), messages.boxes_of)
-        self._require(len(sent), "shared their secrets")
-        self._boxes = forward(sent)
-        self._peers = set(sent)
-
-    def _unmasked(self, total: RunningSum) -> NDArray[np.uint32]:
-        """Stage 3: the survivors reveal what removes the masks that are left in the sum."""
-        session, survivors = self._session_now(), total.clients
-        self._require(len(survivors), "sent their masked updates")
-        asks = {
-            client: Ask(
-                session.threshold, self._roster, boxes=self._boxes[client], survivors=survivors
-            )
-            for client in survivors
-        }
-        answers = self._query(REVEAL, asks, messages.revealed_of)
-        self._require(len(answers), "revealed their shares")
-        try:
-            words = total.vectors[MASKED]
-            return unmask(
-                session, self._roster, self._peers, survivors, words, list(answers.values())
-            )
-        except TooFewSurvivors as error:
-            raise TooFewClients(str(error)) from error
-
-    def _query(
-        self, action: str, asks: Mapping[int, Ask], read: Callable[[ConfigRecord], T]
-    ) -> dict[int, T]:
-        """Sends each client its question; returns the answers of those who gave one."""
-        session = self._session_now()
-        instruction = Instruction(session.round, session.attempt, summed=False).to_record()
-        sent = [
-            self._grid.create_message(
-                RecordDict({INSTRUCTION: instruction, SECAGG: ask.to_record()}),
-                f"query.{action}",
-                self._node[client],
-                str(session.round),
-            )
-            for client, ask in asks.items()
-        ]
-        client_of = {node: client for client, node in self._node.items()}
-        replies = self._grid.send_and_receive(sent)
-        return {
-            client_of[reply.metadata.src_node_id]: read(reply.content.config_records[SECAGG])
-            for reply in replies
-            if not reply.has_error()
-        }
-
-    def _session_now(self) -> Session:
-        if self._session is None:
-            raise RuntimeError("no masked round is under way")
-        return self._session
-
-    def _require(self, clients: int, what: str) -> None:
-        needed = self._session_now().threshold
-        if clients < needed:
-            raise TooFewClients(
-                f"{clients} of {len(self._node)} clients {what}, and it takes {needed} to remove "
-                "the masks: nothing was learned from this attempt"
-            )
-
-    def _as_reply(self, total: RunningSum) -> Message:
-        node = next(iter(self._node.values()))
-        return self._grid.create_message(sum_record(total), f"train.{self.action}", node, "")
-
-
-def _with(message: Message, ask: Ask) -> Message:
-    """Returns the training message with the request to mask the answer."""
-    message.content[SECAGG] = ask.to_record()
-    return message
-
-
-def _bound(mechanism: Mechanism | None, cohort: int, size: int) -> float:
+def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
     """Returns the most that a coordinate of a client's noisy sum can be, but rarely.
 
     As many units as a client may plausibly add up: four times the expected number, and some.
     """
     if mechanism is None:
         raise ValueError("a strategy without a mechanism needs masking.bound")
-    units = 4 * mechanism.normaliser + 16
-    norm = units * mechanism.clip_norm
-    bound = coordinate_bound(norm, mechanism.noise_std, cohort, size)
-    return bound / mechanism.normaliser
+    expected = mechanism.normaliser
+    if mechanism.unit == "example":  # of all clients together, where the others' is of one client
+        expected /= mechanism.client_rate * clients
+    norm = (4 * expected + 16) * mechanism.clip_norm
+    return coordinate_bound(norm, mechanism.noise_std, clients, size) / mechanism.normaliser
 
 
 def _clips(strategy: Strategy) -> bool:

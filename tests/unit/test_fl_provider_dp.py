@@ -210,6 +210,19 @@ def test_dropout_draws_do_count():
     assert not np.array_equal(first, again)
 
 
+def test_two_providers_of_the_same_documents_drop_out_differently():
+    one = numbers(1, seed=1)
+    columns = {"x": np.repeat(one["x"], 4, axis=0), "y": np.zeros(4, np.int64)}
+    asked = instruction(FLProviderDP(silent()), 1, 1)
+    half = ProviderUpdates(steps=3, batch_size=64, optimizer=SGD)
+    changes = []
+    for owner in (3, 8, 3):
+        owned = columns | {PROVIDER: np.full(4, owner)}
+        changes += answers(half, owned, rows_of(4), asked, Net)[0]
+    np.testing.assert_array_equal(changes[0], changes[2])
+    assert not np.allclose(changes[0], changes[1], rtol=0.01)
+
+
 @pytest.mark.parametrize("clip_norm", [1e-3, 0.1, 10.0])
 def test_one_provider_more_changes_the_message_by_its_clipped_change(clip_norm):
     mechanism = silent(clip_norm, providers=1)

@@ -226,6 +226,23 @@ def test_the_larger_threshold_counts(noise, masks, needed):
     assert refused(CLIENTS - needed + 1)
 
 
+@pytest.mark.parametrize("masks", [0.6, 1.0])
+def test_a_sum_that_lacks_noise_is_never_unmasked(masks):
+    """Four of five answer, and the noise needs five: refusing the sum afterwards is too late."""
+    parts = strategy(1.0), ProviderUpdates(optimizer=SGD)
+    _, grid, _ = play(Masking(masks), {(1, 0, 4): "train"}, parts=parts, too_few="refuse")
+    assert len(updates_of(grid)) == 4
+    assert not any(message.metadata.message_type == "query.reveal" for message in grid.sent)
+
+
+@pytest.mark.parametrize("least", [4, 5])
+def test_nor_one_that_has_fewer_answers_than_the_run_accepts(least):
+    faults = {(1, 0, 3): "train", (1, 0, 4): "train"}
+    result, grid, _ = play(MASKED, faults, min_clients=least, too_few="refuse")
+    assert not result.metrics[0]["accepted"]
+    assert not any(message.metadata.message_type == "query.reveal" for message in grid.sent)
+
+
 # What the grid sees
 
 
