@@ -27,7 +27,7 @@ def private_data(clients: int = CLIENTS) -> ArrayData:
 
 @dataclass(frozen=True)
 class FaultyProviders:
-    """FL-PROVIDER-DP's client half, except where `faults` says otherwise: {"round/client": kind}."""
+    """FL-PROVIDER-DP's client half, except at `faults`: {"round/attempt/client": kind}."""
 
     action: ClassVar[str] = ProviderUpdates.action
 

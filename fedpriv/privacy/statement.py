@@ -13,7 +13,7 @@ from typing import Any
 from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, merged
-from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.ledger import Ledger, Release
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 
 UNITS = {
@@ -84,8 +84,11 @@ def _doubts(ledger: Ledger, view: str) -> list[str]:
     return doubts
 
 
-def _short(release: Any) -> bool:
-    return bool(release.noise_multiplier < release.planned * (1 - 1e-6))
+def _short(release: Release) -> bool:
+    """Whether the shares of who answered add up to less noise than was planned."""
+    attempt = release.attempt
+    arrived = release.share * math.sqrt(len(attempt.survivors))
+    return bool(attempt.cohort) and arrived < release.planned * (1 - 1e-9)
 
 
 def _group(ledger: Ledger, unit: str) -> Json:

@@ -45,6 +45,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)  # ε has its own tests
+    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 
 def mechanism(sigma=1.5, examples=30, record_rate=0.4, clip_norm=CLIP, **more):

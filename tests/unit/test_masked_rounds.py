@@ -43,6 +43,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)
+    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 
 def strategy(threshold=0.6, rate=1.0, sigma=0.2):
