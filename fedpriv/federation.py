@@ -27,14 +27,14 @@ from fedpriv.grids.inline import InlineGrid
 from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.parameters import Exchange, as_tensor
-from fedpriv.privacy.ledger import Attempt, Ledger
+from fedpriv.privacy.ledger import Attempt, Ledger, digest
 from fedpriv.privacy.statement import statement
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
 from fedpriv.secagg.masking import Masked, Masking
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
-from fedpriv.tally import Tally, TooFewClients
+from fedpriv.tally import OtherAnswers, Tally, TooFewClients
 from fedpriv.tensorboard import events
 
 
@@ -139,6 +139,7 @@ class Federation:
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         problems += _client_problems(client, self.bound, seed)
+        problems += _provider_problems(strategy, self.bound)
         if problems:
             raise Unworkable(problems)
         self.recipe = Recipe(
@@ -272,14 +273,14 @@ class _Run:
 
     def _ledger(self) -> Ledger:
         """Returns the ledger so far: it forgets nothing, whatever is run again."""
-        before = self.folder.read_json(LEDGER)
-        return Ledger(
+        now = Ledger(
             mechanism=self.strategy.mechanism,
             masked=isinstance(self.strategy, Masked),
             uncovered=tuple(self.strategy.uncovered()),
             groups=_groups(self.strategy, self.federation.bound),
-            releases=Ledger.from_json(before).releases if before else [],
         )
+        before = self.folder.read_json(LEDGER)
+        return Ledger.from_json(before).continued(now, str(self.folder.path)) if before else now
 
     def _restore(self) -> int:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start."""
@@ -301,17 +302,22 @@ class _Run:
 
     def _round(self, round: int) -> dict[str, Any]:
         began = time.monotonic()
+        self.sent = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
         tries = self.settings.max_attempts if self.settings.too_few == "repeat" else 1
-        nodes = list(self.grid.get_node_ids())
-        for attempt in range(tries):
-            tally = Tally(self.settings.min_clients, nodes)
-            accepted = False
+        nodes, attempt, tried = list(self.grid.get_node_ids()), -1, 0
+        metrics: dict[str, Any] = {}
+        accepted = False
+        while not accepted and tried < tries:
+            attempt = self.ledger.attempt_from(round, attempt + 1, self.sent)
+            before = self.ledger.answered(round, attempt)
+            tally = Tally(self.settings.min_clients, nodes, before)
             try:
                 metrics = self._train(round, attempt, tally)
                 accepted = True
-                break
+            except OtherAnswers:
+                continue
             except TooFewClients as error:
-                metrics, reason = {}, str(error)
+                tried, reason = tried + 1, str(error)
             finally:
                 self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
                 self._book(round, attempt, tally, released=accepted)
@@ -339,9 +345,10 @@ class _Run:
         """Books what this attempt gave away, also where it did not count or ended in an error."""
         cohort, survivors = tuple(sorted(tally.cohort)), tuple(sorted(tally.survivors))
         clients = self.federation.clients
-        release = self.strategy.booked(
-            Attempt(round, attempt, clients, cohort, survivors, released)
+        who = Attempt(
+            round, attempt, clients, cohort, survivors, released, self.sent, tally.complete
         )
+        release = self.strategy.booked(who)
         if release is not None:
             self.ledger.book(release)
             self.folder.write_json(LEDGER, self.ledger.to_json())
@@ -386,6 +393,21 @@ def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
     return [f"client: {problem}" for problem in found]
 
 
+def _provider_problems(strategy: Strategy, bound: Bound) -> list[str]:
+    """Says so if one provider is at several clients: each would clip its part to the whole norm."""
+    owners = bound.train.columns.get(PROVIDER)
+    if owners is None or strategy.mechanism is None or strategy.mechanism.unit != "provider":
+        return []
+    held = np.concatenate([np.unique(owners[rows]) for rows in bound.rows])
+    shared = int(np.sum(np.unique(held, return_counts=True)[1] > 1))
+    if not shared:
+        return []
+    return [
+        f"data.partition: {shared} providers are at several clients, and the mechanism protects a "
+        "provider at one: take fedpriv.data.partition.ByProvider"
+    ]
+
+
 def _groups(strategy: Strategy, bound: Bound) -> dict[str, int]:
     """Returns how many training examples the largest document and the largest provider have."""
     if strategy.mechanism is None or strategy.mechanism.unit != "example":
@@ -395,7 +417,7 @@ def _groups(strategy: Strategy, bound: Bound) -> dict[str, int]:
     return {
         unit: int(np.unique(column, return_counts=True)[1].max())
         for unit, column in named.items()
-        if column is not None
+        if column is not None and len(column)
     }
 
 

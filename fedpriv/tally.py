@@ -13,24 +13,32 @@ class TooFewClients(RuntimeError):
     """Fewer clients answered than the run accepts."""
 
 
+class OtherAnswers(TooFewClients):
+    """A repeated attempt got other answers than before the crash, under the same noise."""
+
+
 class Tally:
     """Counts who was asked, who answered, who failed and who was never heard of, in one round.
 
     Args:
         min_clients: fewer answers, and the round does not count.
         nodes: the node ids in the order of the clients' numbers.
+        before: who answered when this attempt was made before, None if it was not.
 
     Attributes:
         cohort: the clients that were asked, by number.
         survivors: those that answered.
+        complete: the replies have come to their end.
     """
 
-    def __init__(self, min_clients: int, nodes: Iterable[int]) -> None:
-        self.min_clients = min_clients
+    def __init__(
+        self, min_clients: int, nodes: Iterable[int], before: set[int] | None = None
+    ) -> None:
+        self.min_clients, self.before = min_clients, before
         self._number = {node: client for client, node in enumerate(nodes)}
         self.cohort: list[int] = []
         self.survivors: list[int] = []
-        self.failed = 0
+        self.failed, self.complete = 0, False
         self.down = self.up = 0
 
     def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
@@ -57,6 +65,12 @@ class Tally:
             self.up += _bytes(reply) * len(answered)
             tell(len(self.survivors), len(self.cohort))
             yield reply
+        self.complete = True
+        if self.before is not None and self.before != set(self.survivors):
+            raise OtherAnswers(
+                f"clients {sorted(self.survivors)} answered, and {sorted(self.before)} did before "
+                "the run was interrupted: two sums under one noise would give away a client"
+            )
         planned_empty = not self.cohort and self.min_clients <= 1
         if len(self.survivors) < self.min_clients and not planned_empty:
             raise TooFewClients(

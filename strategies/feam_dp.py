@@ -8,8 +8,9 @@ The paper's σ is found for the rate q = C·q_k. That holds for who sees the glo
 C = 1, and never for the server, which sees every g_k under σ/√m alone: see the ledger's views.
 
 Variant "sound": g = (1/B) Σ_k (Σ ḡ + noise share) with B the expected batch over all clients, a
-public constant (Eq. 4), so that unequal clients need no weights. Variant "paper": as printed, with
-B_k the size of the batch that was drawn and weights n_k/n. Then the server learns n_k, and B_k from
+public constant (Eq. 4), so that unequal clients need no weights. Variant "paper": as the
+listing reads, with B_k the size of the batch that was drawn and weights n_k/n over those who
+answered (its Eqs. 1 and 2 take the expected size q_k n_k). Then the server learns n_k, and B_k from
 the noise's scale: no ε covers either, and the ledger calls no view of it a guarantee.
 """
 

@@ -8,18 +8,24 @@ those that were planned. ε is computed from it for four views of who is looking
 - `server_masked`: the honest-but-curious server under secure aggregation: sees sums only.
 - `server_plain`: the same server without it: sees each client's message under its own noise alone.
 
-A round that is run again after a crash, with the same clients answering, sends the same bits and is
-booked once. With other clients answering it is another release, and booked as well.
+A round that is run again after a crash, from the same model and with the same clients answering,
+sends the same bits and is booked once. With other answers, or from another model, the same noise
+would meet another sum: such an attempt does not count, and the next one draws new noise.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
+from fedpriv.parameters import Vectors
 from fedpriv.privacy.event import ClientThenRecord, History
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.views import VIEWS
@@ -36,6 +42,9 @@ class Attempt:
         cohort: numbers of the clients that were drawn.
         survivors: numbers of those whose messages arrived.
         released: the sum went into the global model.
+        model: digest of the global model that was sent, see `digest`.
+        finished: every client that was asked has answered, failed or been given up. If not, an
+            error or a person ended the attempt, and it may be made again.
     """
 
     round: int
@@ -44,6 +53,13 @@ class Attempt:
     cohort: tuple[int, ...]
     survivors: tuple[int, ...]
     released: bool
+    model: str = ""
+    finished: bool = True
+
+    def repeats(self, other: Attempt) -> bool:
+        """Whether this is an unfinished attempt made again, with all the messages it had."""
+        same = all(getattr(self, k) == getattr(other, k) for k in ("round", "attempt", "model"))
+        return same and not other.finished and set(other.survivors) <= set(self.survivors)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,8 @@ class Release:
         steps: noisy steps behind one message (DP-SGD at the clients takes several).
         own_noise: every client's message carries all of its noise by itself, and the clients'
             records are accounted one client at a time.
+        poisson: the clients were drawn each for itself, so that the size of the cohort tells
+            something about who is in it.
     """
 
     attempt: Attempt
@@ -70,6 +88,7 @@ class Release:
     share: float
     steps: int = 1
     own_noise: bool = False
+    poisson: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as one flat JSON object."""
@@ -123,10 +142,52 @@ class Ledger:
         uncovered = tuple(values["uncovered"])
         return cls(mechanism, values["masked"], uncovered, values["groups"], releases)
 
+    def continued(self, now: Ledger, place: str) -> Ledger:
+        """Returns this ledger for a run that goes on: nothing that was given away is forgotten.
+
+        Args:
+            now: an empty ledger of the run as it goes on.
+            place: the run folder, for the message.
+
+        Raises:
+            ValueError: if the run was not made under the same mechanism and masking.
+        """
+        for what in ("mechanism", "masked"):
+            if getattr(self, what) != getattr(now, what):
+                raise ValueError(
+                    f"{place} was run with {what}={getattr(self, what)}, and cannot go on with "
+                    f"{getattr(now, what)}: one ledger, one mechanism"
+                )
+        uncovered = tuple(dict.fromkeys((*self.uncovered, *now.uncovered)))
+        return dataclasses.replace(now, uncovered=uncovered, releases=self.releases)
+
     def book(self, release: Release) -> None:
         """Adds a release, unless it is the very one that was booked before a crash."""
-        if release not in self.releases:
-            self.releases.append(release)
+        kept = [r for r in self.releases if not release.attempt.repeats(r.attempt)]
+        self.releases = kept if release in kept else [*kept, release]
+
+    def attempt_from(self, round: int, attempt: int, model: str) -> int:
+        """Returns the first attempt, from `attempt` on, whose noise no other model has used.
+
+        A resumed run repeats the attempts that it has no checkpoint of. Their noise is the same,
+        so that they may only be repeated from the same model: two different sums under one noise
+        give away their difference.
+        """
+        used = {
+            r.attempt.attempt
+            for r in self.releases
+            if r.attempt.round == round and r.attempt.model != model
+        }
+        while attempt in used:
+            attempt += 1
+        return attempt
+
+    def answered(self, round: int, attempt: int) -> set[int] | None:
+        """Returns who answered that attempt before a crash; None if it did not come to an end."""
+        for made in (release.attempt for release in self.releases):
+            if (made.round, made.attempt) == (round, attempt) and made.finished:
+                return set(made.survivors)
+        return None
 
     def history(self, view: str, until: int | None = None) -> History:
         """Returns what `view` has seen up to a round, for the accountants.
@@ -144,18 +205,40 @@ class Ledger:
 
 def _events(release: Release, view: str) -> Iterable[ClientThenRecord]:
     """Yields what one release of a shared noise shows to a view."""
-    attempt, rates = release.attempt, (release.client_rate, release.record_rate)
+    attempt = release.attempt
     if view == "server_plain":
         # Given that |K| clients were drawn, each was with probability |K|/N; sizes are public.
         if attempt.survivors:
             rate = len(attempt.cohort) / attempt.clients
             yield ClientThenRecord(rate, release.record_rate, release.share)
-    elif not attempt.released or (attempt.cohort and not attempt.survivors):
-        return  # below the threshold nothing can be unmasked; and without answers nothing moved
     elif view == "paper":
-        yield ClientThenRecord(1.0, math.prod(rates), release.planned)
-    else:
-        yield ClientThenRecord(*rates, release.noise_multiplier)
+        if attempt.released and (attempt.survivors or not attempt.cohort):
+            rate = release.client_rate * release.record_rate
+            yield ClientThenRecord(1.0, rate, release.planned)
+    elif attempt.released and (attempt.survivors or not attempt.cohort):
+        yield _sum(release)
+    elif release.poisson and not attempt.released:
+        # Nothing was released, but a cohort was drawn again for what it was: drawing until one
+        # is large enough includes each client more often than client_rate. Booking every draw,
+        # as if all sums had been shown, covers whatever the rule was.
+        yield ClientThenRecord(release.client_rate, release.record_rate, release.planned)
+
+
+def _sum(release: Release) -> ClientThenRecord:
+    """Returns what a released sum shows.
+
+    The planned rate goes with the planned noise. Where a Poisson cohort's size has made the noise
+    another, the size is known, and with it that each client was drawn with probability |K|/N: more
+    noise is not counted then, and less noise goes with the larger rate.
+    """
+    attempt, rate, noise = release.attempt, release.client_rate, release.noise_multiplier
+    arrived = release.share * math.sqrt(len(attempt.survivors))
+    if release.poisson and attempt.cohort and release.planned:
+        if arrived > release.planned * (1 + 1e-9):
+            noise *= release.planned / arrived
+        elif arrived < release.planned * (1 - 1e-9):
+            rate = max(rate, len(attempt.cohort) / attempt.clients)
+    return ClientThenRecord(rate, release.record_rate, noise)
 
 
 def _worst_client(releases: list[Release]) -> History:
@@ -184,4 +267,13 @@ def shared_release(mechanism: Mechanism, attempt: Attempt, shares: int) -> Relea
         planned=planned,
         noise_multiplier=planned * math.sqrt(arrived),
         share=planned / math.sqrt(shares),
+        poisson=mechanism.client_sampling == "poisson",
     )
+
+
+def digest(model: Vectors) -> str:
+    """Returns 64 bits of a hash of a model's vectors, as hexadecimal digits."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for name in sorted(model):
+        hashed.update(np.ascontiguousarray(model[name]).data)
+    return hashed.hexdigest()

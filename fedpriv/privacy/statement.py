@@ -23,6 +23,7 @@ UNITS = {
     "client": "all that one client holds",
 }
 NOT_PRIVATE = "nothing is clipped and no noise is added: there is no bound"
+ONLY_UNNOTICED = "holds only where nobody knows which clients took part"
 POINTS = 12
 """Rounds at which ε by round is told."""
 LARGEST_GROUP = 16
@@ -77,7 +78,8 @@ def _doubts(ledger: Ledger, view: str) -> list[str]:
     if view == "paper":
         shared = [r for r in ledger.releases if not r.own_noise]
         if any(release.client_rate < 1 for release in shared):
-            doubts.append(NOT_A_GUARANTEE)
+            alone = ledger.mechanism is not None and ledger.mechanism.unit == "client"
+            doubts.append(ONLY_UNNOTICED if alone else NOT_A_GUARANTEE)
         short = [r.attempt.round for r in shared if r.attempt.released and _short(r)]
         if short:
             doubts.append(f"noise was missing in rounds {short[:10]}: not all clients answered")

@@ -198,9 +198,6 @@ def test_saved_moments_are_those_of_adam_by_hand():
     assert state["adam/step"] == 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what the rounds before gave away is forgotten by a resumed run's ledger"
-)
 @pytest.mark.parametrize("what", ["uncovered", "masked"])
 def test_a_ledger_does_not_forget_how_the_first_rounds_were_run(what):
     """Resumed as sound and behind masks: the first round still told n_k, and every update."""

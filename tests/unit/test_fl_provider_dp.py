@@ -304,9 +304,6 @@ def test_a_provider_without_a_column_of_its_own_is_a_problem():
         federation(FLProviderDP(silent()), ProviderUpdates(), ArrayData(columns, rows_of(6, 6)))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="nothing notices a provider whose documents lie with several clients"
-)
 def test_a_provider_at_two_clients_is_a_problem():
     """It would be clipped twice: the sum moves by up to 2C, under noise that is made for C."""
     split = ArrayData(numbers(12, providers=[0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4]), rows_of(6, 6))
@@ -359,10 +356,6 @@ def test_rounds_that_are_run_again_send_the_same_bits_and_are_booked_once():
     assert [event["round"] for event in events(result.run_dir) if event["released"]] == [1, 2, 3]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a round that is run again from another model has the same noise, and is booked once",
-)
 def test_a_round_run_again_from_another_model_is_another_release():
     """Round 1 is run again with one survivor more, so round 2 starts from another model.
 
@@ -376,11 +369,6 @@ def test_a_round_run_again_from_another_model_is_another_release():
     assert len(told) == 2 or told[0]["attempt"] != 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a Poisson cohort that is drawn again because it is small includes each client with "
-    "more than the booked rate",
-)
 def test_cohorts_that_are_drawn_again_do_not_raise_the_rate_unseen():
     """Of 4 with rate .2, two or more come in .18 of the draws, a client then with .54, not .2.
 
