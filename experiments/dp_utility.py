@@ -3,15 +3,14 @@
     python experiments/dp_utility.py invoices [--epsilon 8] [--seeds 3] [--out runs/dp_utility]
     FEDPRIV_DATA=… python experiments/dp_utility.py sroie
 
-Both start from the same model, trained beforehand on public data, in the manner of the paper's
-task-specific pretraining: for invoices on those of other companies, with a new head afterwards; for
-SROIE on invoices with the labels that the two share, then on the receipts of a third of the
-companies, which no client holds. The embedding tables stay frozen. The training examples are dealt
-out evenly to K clients, of which C take part in a round (1 for K = 2, else a half, as in the
-paper). Both take E/q noisy steps at the same σ, found as the paper does, for ε at δ = 1/|D| and
-rate q: for FeAm-DP in E/q rounds of one step, at the rate q/C within a client; for FedAvg-DP in
-E/C rounds of 1/q steps at the rate q. What differs is the batch behind one noisy step: q·|D| or
-q·|D|/K.
+Both start from the same trunk, trained beforehand on public data (for invoices, those of other
+companies; for SROIE, such invoices with the labels that the two share, then the receipts of a third
+of the companies, which no client holds), with a new head. The embedding tables stay frozen. The
+training examples are dealt out evenly to K clients, of which C take part in a round (1 for K = 2,
+else a half, as in the paper). Both take E/q noisy steps at the same σ, found as the paper does, for
+ε at δ = 1/|D| and rate q: for FeAm-DP in E/q rounds of one step, at the rate q/C within a client;
+for FedAvg-DP in E/C rounds of 1/q steps at the rate q. What differs is the batch behind one noisy
+step: q·|D| or q·|D|/K.
 
 Writes results.json, which a second call takes up where it was, and figure.png, into the out folder.
 """
@@ -50,6 +49,7 @@ from strategies.fedavg_dp import FedAvgDP
 
 CLIENTS = (2, 4, 8, 16)
 METHODS = ("feam_dp", "fedavg_dp")
+MEASURES = ("f1", "loss")
 CLIP_NORM = 0.1
 
 
@@ -175,8 +175,7 @@ def _pretrained(path: Path, data: str) -> Path:
     if data == "sroie":
         _train(model, Receipts(public=True).load().documents, epochs=30)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {k: t for k, t in model.state_dict().items() if data == "sroie" or _HEAD not in k}
-    save_file(kept, path)
+    save_file({k: t for k, t in model.state_dict().items() if _HEAD not in k}, path)
     return path
 
 
@@ -206,7 +205,7 @@ _HEAD = "network.classifier"
 
 
 def with_trunk(labels: Sequence[str], trunk: Path) -> LayoutLMv3Tagger:
-    """Returns a tiny LayoutLMv3 with the public weights; a head that they lack is drawn anew."""
+    """Returns a tiny LayoutLMv3 with the public weights, frozen embeddings and a new head."""
     model = layoutlmv3_tiny(labels)
     missing, unexpected = model.load_state_dict(load_file(trunk), strict=False)
     if unexpected or any(not name.startswith(_HEAD) for name in missing):
@@ -217,35 +216,36 @@ def with_trunk(labels: Sequence[str], trunk: Path) -> LayoutLMv3Tagger:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{'K':>4}  " + "  ".join(f"{method:<24}" for method in METHODS)]
-    for clients in CLIENTS:
-        cells = [_scores(rows, method, clients) for method in METHODS]
-        shown = [f"{mean(c):.3f} ({min(c):.3f}–{max(c):.3f}), n={len(c)}" for c in cells if c]
-        lines.append(f"{clients:>4}  " + "  ".join(f"{cell:<24}" for cell in shown))
-    return "F1: mean (least–most) over seeds\n" + "\n".join(lines)
+    lines = ["mean (least–most) over seeds"]
+    for what in MEASURES:
+        lines.append(f"{what:>5}   K  " + "  ".join(f"{method:<24}" for method in METHODS))
+        for clients in CLIENTS:
+            cells = [_values(rows, method, clients, what) for method in METHODS]
+            shown = [f"{mean(c):.3f} ({min(c):.3f}–{max(c):.3f}), n={len(c)}" for c in cells if c]
+            lines.append(f"      {clients:>3}  " + "  ".join(f"{cell:<24}" for cell in shown))
+    return "\n".join(lines)
 
 
-def _scores(rows: list[dict[str, Any]], method: str, clients: int) -> list[float]:
-    return [r["f1"] for r in rows if r["method"] == method and r["clients"] == clients]
+def _values(rows: list[dict[str, Any]], method: str, clients: int, what: str) -> list[float]:
+    return [r[what] for r in rows if r["method"] == method and r["clients"] == clients]
 
 
 def _draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    for method, marker in zip(METHODS, "os", strict=True):
-        scores = {k: _scores(rows, method, k) for k in CLIENTS}
-        there = [k for k in CLIENTS if scores[k]]
-        axes.plot(there, [mean(scores[k]) for k in there], f"{marker}-", label=method)
-        axes.fill_between(
-            there, [min(scores[k]) for k in there], [max(scores[k]) for k in there], alpha=0.2
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(CLIENTS, [str(k) for k in CLIENTS])
-    axes.set(xlabel="clients K", ylabel="F1 on held-out documents", title=title)
-    axes.set_ylim(bottom=0)
-    axes.legend()
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    figure.suptitle(title)
+    for axes, what in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
+        for method, marker in zip(METHODS, "os", strict=True):
+            there = [k for k in CLIENTS if _values(rows, method, k, what)]
+            values = [_values(rows, method, k, what) for k in there]
+            axes.plot(there, [mean(v) for v in values], f"{marker}-", label=method)
+            axes.fill_between(there, [min(v) for v in values], [max(v) for v in values], alpha=0.2)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(CLIENTS, [str(k) for k in CLIENTS])
+        axes.set(xlabel="clients K", ylabel=f"{what} on held-out documents")
+        axes.set_ylim(bottom=0)
+        axes.legend()
     figure.savefig(path, dpi=150)
 
 
