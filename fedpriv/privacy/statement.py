@@ -27,7 +27,7 @@ ONLY_UNNOTICED = "holds only where nobody knows which clients took part"
 POINTS = 12
 """Rounds at which ε by round is told."""
 LARGEST_GROUP = 16
-"""Up to so many records the group's exact mixture is accounted; above, an upper bound."""
+"""Up to so many records a group's own mixture is accounted; above, an upper bound."""
 
 Json = dict[str, Any]
 
@@ -94,31 +94,31 @@ def _short(release: Release) -> bool:
 
 
 def _group(ledger: Ledger, unit: str) -> Json:
-    """Returns ε for something that consists of several units, in each view, by PLD."""
+    """Returns ε for something that consists of several units, in each view."""
     size = ledger.groups[unit]
-    epsilons = {view: _group_epsilon(ledger, ledger.history(view), size) for view in VIEWS}
-    how = "exact for the mixture" if size <= LARGEST_GROUP else "upper bound, without sampling"
-    return {"means": UNITS[unit], "records": size, "pld": epsilons, "how": how}
+    small = size <= LARGEST_GROUP
+    return {
+        "means": UNITS[unit],
+        "records": size,
+        "epsilon": {view: _group_epsilon(ledger, ledger.history(view), size) for view in VIEWS},
+        "how": "by PLD, exact for the mixture" if small else "by RDP, as if all were always drawn",
+    }
 
 
 def _group_epsilon(ledger: Ledger, history: History, size: int) -> float | str | None:
+    """Returns ε of a group; of a large one, an upper bound: one Gaussian of `size` times the norm.
+
+    None where PLD reaches its limits.
+    """
     delta = ledger.mechanism.delta if ledger.mechanism else 0.5
-    grouped = [(_grouped(event, size), times) for event, times in history]
-    accountant = "pld" if size <= LARGEST_GROUP else "gdp"
+    if size > LARGEST_GROUP:
+        whole = [(ClientThenRecord(1.0, 1.0, e.noise_multiplier / size), n) for e, n in history]
+        return number(accounting.epsilon(whole, delta, "rdp"))
     try:
-        return number(accounting.epsilon(grouped, delta, accountant))
+        grouped = [(replace(event, group_size=size), times) for event, times in history]
+        return number(accounting.epsilon(grouped, delta, "pld"))
     except NotAvailable:
         return None
-
-
-def _grouped(event: ClientThenRecord, size: int) -> ClientThenRecord:
-    """Returns the event for a group; for a large one, as if all of it were always drawn.
-
-    That is one Gaussian of `size` times the sensitivity, of which ε is exact and large.
-    """
-    if size <= LARGEST_GROUP:
-        return replace(event, group_size=size)
-    return ClientThenRecord(1.0, 1.0, event.noise_multiplier / size)
 
 
 def _by_round(ledger: Ledger) -> list[Json]:

@@ -56,7 +56,7 @@ def _larger(units: Mapping[str, Any]) -> list[dict[str, Any]]:
             "name": name,
             "records": unit["records"],
             "how": unit["how"],
-            "epsilons": [(view.replace("_", " "), show(e)) for view, e in unit["pld"].items()],
+            "epsilons": [(view.replace("_", " "), show(e)) for view, e in unit["epsilon"].items()],
         }
         for name, unit in units.items()
     ]

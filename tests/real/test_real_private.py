@@ -35,5 +35,5 @@ def test_two_rounds_on_sroie_under_masking(strategy, tmp_path):
     if strategy == "feam_dp":
         sizes = {unit: held["records"] for unit, held in ledger["larger_units"].items()}
         assert sizes["provider"] > sizes["document"] > 1
-        assert ledger["larger_units"]["document"]["pld"]["global"] > 2 * views["global"]["pld"]
+        assert ledger["larger_units"]["document"]["epsilon"]["global"] > 2 * views["global"]["pld"]
     assert "train_loss" not in result.metrics[0]

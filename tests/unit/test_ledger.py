@@ -295,7 +295,7 @@ def test_a_document_of_several_windows_is_less_private_than_a_window():
     larger = told["larger_units"]["document"]
     assert larger["records"] == 3
     for view in VIEWS:
-        assert larger["pld"][view] > told["views"][view]["pld"]
+        assert larger["epsilon"][view] > told["views"][view]["pld"]
 
 
 # What a weaker statement would rest on

@@ -136,7 +136,7 @@ def test_tells_the_run_in_order(page):
         "_target_: strategies.FedAvg",
     ):
         assert said in text, said
-    sections = ["Curves", "Partition", "A page", "What failed", "Cost", "Settings"]
+    sections = ["Curves", "Partition", "Privacy", "A page", "What failed", "Cost", "Settings"]
     titles = re.findall(r'<h2 id="[a-z]+-title">([^<]+)', page)
     assert [title.split(":")[0] for title in titles] == sections
 

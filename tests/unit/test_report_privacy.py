@@ -1,0 +1,77 @@
+"""The report's section on privacy says what ledger.json says, and which of it to rely on."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from fedpriv.report.build import write_report
+from fedpriv.report.privacy import show
+
+VIEW = {"rdp": 9.0, "prv": None, "gdp": None, "reasons": {"gdp": "no client stage"}}
+LEDGER = {
+    "unit": "example",
+    "meaning": "adding or removing one training example",
+    "delta": 1e-5,
+    "mechanism": {"clip_norm": 0.1},
+    "uncovered": ["the number of examples"],
+    "views": {
+        "paper": VIEW
+        | {"pld": 7.984, "guarantee": False, "doubts": ["drawn together"], "note": "as accounted"},
+        "server_plain": VIEW
+        | {"pld": "inf", "guarantee": True, "doubts": [], "applies": False, "note": "the server"},
+    },
+    "larger_units": {
+        "document": {"records": 3, "how": "by PLD", "epsilon": {"paper": 33.861, "global": None}}
+    },
+    "by_round": [{"round": 1, "paper": 2.0}, {"round": 2, "paper": 4.0}],
+}
+
+
+def section_of(folder, ledger):
+    (folder / "config.yaml").write_text(yaml.safe_dump({"name": "tiny", "rounds": 2}))
+    text = ledger if isinstance(ledger, str) else json.dumps(ledger)
+    (folder / "ledger.json").write_text(text)
+    page = write_report(folder).read_text("utf-8")
+    (section,) = re.findall(r'<section id="privacy".*?</section>', page, re.DOTALL)
+    return section
+
+
+def words(section):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section))
+
+
+def test_the_numbers_of_the_ledger_are_there_with_what_they_are_worth(tmp_path):
+    section = section_of(tmp_path, LEDGER)
+    text = words(section)
+    for said in (
+        "adding or removing one training example",
+        "1e-05",
+        "7.99",  # never rounded down
+        "not a guarantee drawn together gdp: no client stage",
+        "server plain (not this run)",
+        "∞",
+        "document 3 33.87 – by PLD",
+        "No ε covers: the number of examples.",
+    ):
+        assert said in text, said
+    assert "<svg" in section
+
+
+def test_a_run_that_is_not_private_says_so(tmp_path):
+    plain = {"mechanism": None, "views": {"global": {"pld": "inf"}}}
+    assert "This run is not differentially private" in words(section_of(tmp_path, plain))
+
+
+@pytest.mark.parametrize("ledger", ["{", "[]", {"views": {"paper": 3}}, {"events": []}])
+def test_a_ledger_that_cannot_be_read_spoils_nothing_else(ledger, tmp_path):
+    assert "No ledger that can be read is recorded." in words(section_of(tmp_path, ledger))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(7.981, "7.99"), (8.0, "8.00"), (0, "0.00"), ("inf", "∞"), (None, "–"), (125589.4, "1.3e+05")],
+)
+def test_an_epsilon_is_never_shown_smaller_than_it_is(epsilon, shown):
+    assert show(epsilon) == shown
