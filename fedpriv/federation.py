@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
@@ -20,7 +19,6 @@ from torch import nn
 
 from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
-from fedpriv.data.examples import PROVIDER
 from fedpriv.data.federated import Bound, Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
@@ -29,6 +27,7 @@ from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.privacy.ledger import Attempt, Ledger, digest
 from fedpriv.privacy.statement import statement
+from fedpriv.privacy.units import largest_groups, unit_problems
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
 from fedpriv.secagg.masking import Masked, Masking
@@ -139,7 +138,7 @@ class Federation:
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         problems += _client_problems(client, self.bound, seed)
-        problems += _provider_problems(strategy, self.bound)
+        problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)
         self.recipe = Recipe(
@@ -277,7 +276,7 @@ class _Run:
             mechanism=self.strategy.mechanism,
             masked=isinstance(self.strategy, Masked),
             uncovered=tuple(self.strategy.uncovered()),
-            groups=_groups(self.strategy, self.federation.bound),
+            groups=largest_groups(self.strategy.mechanism, self.federation.bound),
         )
         before = self.folder.read_json(LEDGER)
         return Ledger.from_json(before).continued(now, str(self.folder.path)) if before else now
@@ -391,34 +390,6 @@ def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
         return []
     found: list[str] = look(seeded_model(bound.build_model, seed), bound.train)
     return [f"client: {problem}" for problem in found]
-
-
-def _provider_problems(strategy: Strategy, bound: Bound) -> list[str]:
-    """Says so if one provider is at several clients: each would clip its part to the whole norm."""
-    owners = bound.train.columns.get(PROVIDER)
-    if owners is None or strategy.mechanism is None or strategy.mechanism.unit != "provider":
-        return []
-    held = np.concatenate([np.unique(owners[rows]) for rows in bound.rows])
-    shared = int(np.sum(np.unique(held, return_counts=True)[1] > 1))
-    if not shared:
-        return []
-    return [
-        f"data.partition: {shared} providers are at several clients, and the mechanism protects a "
-        "provider at one: take fedpriv.data.partition.ByProvider"
-    ]
-
-
-def _groups(strategy: Strategy, bound: Bound) -> dict[str, int]:
-    """Returns how many training examples the largest document and the largest provider have."""
-    if strategy.mechanism is None or strategy.mechanism.unit != "example":
-        return {}
-    columns = bound.train.columns
-    named = {"document": columns.get("document"), "provider": columns.get(PROVIDER)}
-    return {
-        unit: int(np.unique(column, return_counts=True)[1].max())
-        for unit, column in named.items()
-        if column is not None and len(column)
-    }
 
 
 def build_app(recipe: Recipe) -> ClientApp:
