@@ -46,11 +46,14 @@ def _explained(error: Exception) -> tuple[int, str] | None:
     """Exit status and message of an error that needs no traceback."""
     from fedpriv.checkpoint import NotARunFolder
     from fedpriv.experiment import Mistakes
+    from fedpriv.federation import Unworkable
     from fedpriv.grids.base import WorkersDied
     from fedpriv.tally import TooFewClients
 
     if isinstance(error, Mistakes | NotARunFolder):
         return 2, str(error)
+    if isinstance(error, Unworkable):
+        return 2, str(Mistakes("the experiment", error.problems))
     if isinstance(error, ValueError | TooFewClients | WorkersDied | OSError):
         return 1, f"{type(error).__name__}: {error}"
     return None
@@ -95,7 +98,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     from fedpriv import experiment
-    from fedpriv.checkpoint import RunFolder
+    from fedpriv.checkpoint import LEDGER, RunFolder
+    from fedpriv.privacy.statement import in_short
     from fedpriv.progress import describe
 
     combinations = experiment.sweep(options.overrides)
@@ -109,10 +113,13 @@ def _sweep(options: argparse.Namespace) -> int:
         result = _start(config, options.experiment, parent.path / str(number))
         _summarise(result)
         last = result.metrics[-1] if result.metrics else {}
-        table.append({"overrides": combination, "run": str(result.run_dir), "last": last})
+        spent = in_short(RunFolder.existing(result.run_dir).read_json(LEDGER))
+        run = {"overrides": combination, "run": str(result.run_dir)}
+        table.append({**run, "last": last, "pld": spent})
         parent.write_json("sweep.json", table)
     for row in table:
-        print(f"{' '.join(row['overrides'])}  {describe(row['last'])}")
+        private = "  ".join(f"ε({view}) {epsilon}" for view, epsilon in row["pld"].items())
+        print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
     print(parent.path)
     return 0
 
@@ -178,6 +185,8 @@ def _finish(result: Result) -> int:
 
 def _summarise(result: Result) -> None:
     """Says how the run ended, and everything that went wrong in it."""
+    from fedpriv.checkpoint import LEDGER, RunFolder
+    from fedpriv.privacy.statement import summary
     from fedpriv.progress import describe
 
     if result.metrics:
@@ -191,6 +200,9 @@ def _summarise(result: Result) -> None:
             f"round {failure['round']}: client {failure['client']} {failure['kind']} "
             f"({failure['reason']})"
         )
+    ledger = RunFolder.existing(result.run_dir).read_json(LEDGER)
+    for line in summary(ledger) if ledger else ():
+        print(line)
     print(f"report: {result.run_dir / 'report.html'}")
 
 

@@ -105,7 +105,7 @@ def noise_multiplier(
     delta: float,
     accountant: str = "pld",
     *,
-    tolerance: float = calibration.TOLERANCE,
+    tolerance: float | None = None,
 ) -> float:
     """Returns a noise multiplier whose ε at δ is in [epsilon - tolerance, epsilon].
 
@@ -117,7 +117,8 @@ def noise_multiplier(
         epsilon: the ε to be met, > 0.
         delta: in (0, 1).
         accountant: as in `epsilon`.
-        tolerance: by how much ε may stay below the target.
+        tolerance: by how much ε may stay below the target; .01, or a hundredth of a target
+            below 1.
 
     Raises:
         ValueError: no noise multiplier up to 1e6 is enough, or any at all is.
@@ -128,6 +129,8 @@ def noise_multiplier(
     def at(sigma: float) -> float:
         return _estimate(history_of(sigma), delta, accountant, pld.TOLERANCE)[0]
 
+    if tolerance is None:
+        tolerance = calibration.TOLERANCE * min(1.0, epsilon)
     return calibration.search(at, epsilon, tolerance)
 
 

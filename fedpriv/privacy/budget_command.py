@@ -44,9 +44,11 @@ def register(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; returns 0, or 2 after telling every mistake on standard error."""
     from fedpriv.privacy import budget_page
-    from fedpriv.privacy.budget import budget
+    from fedpriv.privacy.budget import BudgetMistakes, budget
 
     try:
+        if options.plot and (wrong := _plot_problem(options.plot)):
+            raise BudgetMistakes([wrong])
         answer = budget(**_question(options), by_round=options.by_round)
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -56,6 +58,14 @@ def run(options: argparse.Namespace) -> int:
         budget_page.plot(answer, options.plot)
         print(f"plot: {options.plot}", file=sys.stderr)
     return 0
+
+
+def _plot_problem(path: Path) -> str | None:
+    if not path.absolute().parent.is_dir():
+        return f"plot={path}: there is no folder {path.parent}"
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        return f"plot={path}: expected a name that ends in .png, .pdf or .svg"
+    return None
 
 
 def _question(options: argparse.Namespace) -> dict[str, Any]:

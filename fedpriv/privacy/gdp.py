@@ -56,7 +56,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 def _mu2(event: ClientThenRecord) -> float:
     if event.client_rate < 1:
-        raise NotAvailable("the central limit has no client stage")
+        raise NotAvailable("GDP cannot account for sampled clients; PLD can")
     if event.group_size > 1:
         raise NotAvailable("the central limit has no unit of several sampled records; PLD has")
     if event.noise_multiplier < SMALLEST_NOISE:

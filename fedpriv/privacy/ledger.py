@@ -202,6 +202,24 @@ class Ledger:
         events = [event for release in shared for event in _events(release, view)]
         return [*Counter(events).items(), *_worst_client(own)]
 
+    def participation(self) -> Counter[int]:
+        """Returns how many rounds each client took part in whose sum was released."""
+        shown = [r.attempt for r in self.releases if r.attempt.released]
+        return Counter(client for attempt in shown for client in attempt.survivors)
+
+    def history_of(self, client: int, view: str) -> History:
+        """Returns what a view has seen of one client, given the rounds that it took part in.
+
+        Nothing is averaged over the drawing of clients, which is over: client_rate is 1.
+        """
+        events: Counter[ClientThenRecord] = Counter()
+        for release in self.releases:
+            plain = view == "server_plain" or release.own_noise
+            if client in release.attempt.survivors and (plain or release.attempt.released):
+                noise = release.share if plain else release.noise_multiplier
+                events[ClientThenRecord(1.0, release.record_rate, noise)] += release.steps
+        return list(events.items())
+
 
 def _events(release: Release, view: str) -> Iterable[ClientThenRecord]:
     """Yields what one release of a shared noise shows to a view."""

@@ -37,6 +37,8 @@ class Mechanism:
         normaliser: the public constant that the noisy sum is divided by: M, or the expected batch.
         client_sampling: "poisson", each client for itself; or "fixed", a whole number of clients.
         delta: δ at which the ledger states ε.
+        asked_epsilon: ε that the noise was found for, 0 where it was named.
+        asked_view: whom that ε was to hold against.
     """
 
     unit: Unit
@@ -47,23 +49,29 @@ class Mechanism:
     normaliser: float
     client_sampling: Literal["poisson", "fixed"] = "poisson"
     delta: float = 1e-5
+    asked_epsilon: float = 0.0
+    asked_view: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("clip_norm", "normaliser"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}: expected a positive, finite number")
-        if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
-            raise ValueError(f"noise_multiplier={self.noise_multiplier}: expected 0 or more")
-        for name in ("client_rate", "record_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected a probability in (0, 1]")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta={self.delta}: expected a probability in (0, 1)")
-        if self.client_sampling not in ("poisson", "fixed"):
-            raise ValueError(
-                f"client_sampling={self.client_sampling!r}: expected 'poisson' or 'fixed'"
-            )
+        checks = {
+            "clip_norm": (0 < self.clip_norm < math.inf, "a positive, finite number"),
+            "normaliser": (0 < self.normaliser < math.inf, "a positive, finite number"),
+            "noise_multiplier": (0 <= self.noise_multiplier < math.inf, "0 or more"),
+            "client_rate": (0 < self.client_rate <= 1, "a probability in (0, 1]"),
+            "record_rate": (0 < self.record_rate <= 1, "a probability in (0, 1]"),
+            "delta": (0 < self.delta < 1, "a probability in (0, 1)"),
+            "client_sampling": (
+                self.client_sampling in ("poisson", "fixed"),
+                "'poisson' or 'fixed'",
+            ),
+        }
+        wrong = [
+            f"{name}={getattr(self, name)!r}: expected {wanted}"
+            for name, (good, wanted) in checks.items()
+            if not good
+        ]
+        if wrong:
+            raise ValueError("; ".join(wrong))
 
     @property
     def noise_std(self) -> float:
@@ -131,7 +139,10 @@ class Budget:
         if self.view not in VIEWS:
             raise ValueError(f"view={self.view!r}: expected one of {', '.join(VIEWS)}")
         if self.view == "server_plain" and self.cohort is None:
-            raise ValueError("view='server_plain' needs cohort, the clients that share the noise")
+            raise ValueError(
+                "view='server_plain' needs cohort, the clients that share the noise in a round: "
+                "set privacy.cohort to the largest number that may be drawn"
+            )
 
     def noise_multiplier(self, client_rate: float, record_rate: float, delta: float) -> float:
         """Returns the noise multiplier that holds the budget, at most .01 of ε under it.
@@ -177,9 +188,16 @@ def example_gaussian(
         delta: δ.
     """
     noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta)
-    rates = client_rate, record_rate
-    batch = client_rate * record_rate * examples
-    return Mechanism("example", clip_norm, noise, *rates, batch, client_sampling, delta)
+    return Mechanism(
+        unit="example",
+        clip_norm=clip_norm,
+        client_rate=client_rate,
+        record_rate=record_rate,
+        normaliser=client_rate * record_rate * examples,
+        client_sampling=client_sampling,
+        delta=delta,
+        **noise,
+    )
 
 
 def provider_gaussian(
@@ -207,8 +225,16 @@ def provider_gaussian(
         delta: δ.
     """
     noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta)
-    rates = client_rate, provider_rate
-    return Mechanism("provider", clip_norm, noise, *rates, providers, client_sampling, delta)
+    return Mechanism(
+        unit="provider",
+        clip_norm=clip_norm,
+        client_rate=client_rate,
+        record_rate=provider_rate,
+        normaliser=providers,
+        client_sampling=client_sampling,
+        delta=delta,
+        **noise,
+    )
 
 
 def client_gaussian(
@@ -225,7 +251,16 @@ def client_gaussian(
     It is `provider_gaussian` where every client is its own, only provider. Arguments as there.
     """
     noise = _noise(noise_multiplier, budget, client_rate, 1.0, delta)
-    return Mechanism("client", clip_norm, noise, client_rate, 1.0, 1.0, client_sampling, delta)
+    return Mechanism(
+        unit="client",
+        clip_norm=clip_norm,
+        client_rate=client_rate,
+        record_rate=1.0,
+        normaliser=1.0,
+        client_sampling=client_sampling,
+        delta=delta,
+        **noise,
+    )
 
 
 def _noise(
@@ -234,9 +269,12 @@ def _noise(
     client_rate: float,
     record_rate: float,
     delta: float,
-) -> float:
+) -> dict[str, Any]:
+    """Returns the noise multiplier, and what it was found for."""
     if noise_multiplier is not None:
-        return noise_multiplier
+        return {"noise_multiplier": noise_multiplier}
     if budget is None:
         raise ValueError("noise_multiplier=None and budget=None: give one of them")
-    return budget.noise_multiplier(client_rate, record_rate, delta)
+    noise = budget.noise_multiplier(client_rate, record_rate, delta)
+    asked = {"asked_epsilon": budget.epsilon, "asked_view": budget.view}
+    return {"noise_multiplier": noise, **asked}

@@ -6,7 +6,7 @@ It is the content of ledger.json, beside the events themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 def statement(ledger: Ledger) -> Json:
     """Returns the ledger with its ε as a JSON object; infinity is the string "inf"."""
     if ledger.mechanism is None:
-        views = {view: _no_mechanism(view) for view in VIEWS}
+        views = {view: _no_mechanism() for view in VIEWS}
         return {"unit": None, "views": views, **ledger.to_json()}
     mechanism = ledger.mechanism
     return {
@@ -44,7 +44,9 @@ def statement(ledger: Ledger) -> Json:
         "delta": mechanism.delta,
         "views": {view: _view(ledger, view) for view in VIEWS},
         "larger_units": {unit: _group(ledger, unit) for unit in ledger.groups},
+        "given_participation": _given_participation(ledger),
         "by_round": _by_round(ledger),
+        "by_round_accountant": "rdp",
         **ledger.to_json(),
     }
 
@@ -62,6 +64,8 @@ def _view(ledger: Ledger, view: str) -> Json:
     estimates = accounting.estimates(ledger.history(view), delta)
     applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
     doubts = _doubts(ledger, view)
+    if estimates["pld"].epsilon == math.inf:
+        doubts.append("without noise there is no bound")
     return {
         **{name: number(estimate.epsilon) for name, estimate in estimates.items()},
         "reasons": {name: e.reason for name, e in estimates.items() if e.reason},
@@ -121,6 +125,69 @@ def _group_epsilon(ledger: Ledger, history: History, size: int) -> float | str |
         return None
 
 
+def _given_participation(ledger: Ledger) -> Json | None:
+    """Returns ε for the units of the client that took part most often, by PLD.
+
+    The views average over the drawing of clients, as a guarantee given beforehand does. This is
+    what is left once it is known who was drawn.
+    """
+    rounds = ledger.participation()
+    if not rounds or ledger.mechanism is None:
+        return None
+    client, often = max(rounds.items(), key=lambda item: item[1])
+    delta = ledger.mechanism.delta
+    epsilons = {}
+    for view in ("global", "server_masked", "server_plain"):
+        estimate = accounting.estimates(ledger.history_of(client, view), delta)["pld"]
+        epsilons[view] = number(estimate.epsilon)
+    return {"client": client, "rounds": often, "epsilon": epsilons}
+
+
+def summary(content: Mapping[str, Any]) -> list[str]:
+    """Returns what ledger.json says, in a few lines for the end of a run."""
+    views, mechanism = content["views"], content["mechanism"]
+    if mechanism is None:
+        return ["privacy: none; the strategy clips nothing and adds no noise"]
+    server = "server_masked" if content["masked"] else "server_plain"
+    lines = [
+        f"privacy of one {content['unit']}, ε at δ = {content['delta']:g} (pld): "
+        f"against the server {_shown(views[server])} ({server}), "
+        f"from the global models {_shown(views['global'])}"
+    ]
+    if mechanism["asked_epsilon"]:
+        lines.append(_kept(mechanism, views, server))
+    if content["uncovered"]:
+        lines.append(f"  no ε covers: {'; '.join(content['uncovered'])}")
+    return lines
+
+
+def in_short(content: Mapping[str, Any] | None) -> dict[str, str]:
+    """Returns ε of a private run against its server and from its models, for a table of runs."""
+    if content is None or content["mechanism"] is None:
+        return {}
+    server = "server_masked" if content["masked"] else "server_plain"
+    return {view: _shown(content["views"][view]) for view in (server, "global")}
+
+
+def _kept(mechanism: Json, views: Json, server: str) -> str:
+    """Returns whether the run held the ε that it was asked to hold."""
+    asked, view = mechanism["asked_epsilon"], mechanism["asked_view"]
+    spent = views[view]["pld"]
+    if isinstance(spent, float) and spent <= asked * 1.001:
+        line = f"  asked: {asked:g} for {view}; held"
+    else:
+        line = f"  asked: {asked:g} for {view}; EXCEEDED: {_shown(views[view])}"
+    other = view in ("server_masked", "server_plain") and view != server
+    return f"{line}. This run's server is {server}, not {view}" if other else line
+
+
+def _shown(view: Json) -> str:
+    epsilon = view["pld"]
+    if isinstance(epsilon, float):
+        return f"{math.ceil(epsilon * 100) / 100:.2f}"  # never smaller than it is
+    return str(epsilon or "unknown")
+
+
 def _by_round(ledger: Ledger) -> list[Json]:
     """Returns ε by RDP after some of the rounds: quick, and never below the table's PLD."""
     last = max((r.attempt.round for r in ledger.releases), default=0)
@@ -135,9 +202,10 @@ def _until(ledger: Ledger, round: int) -> Iterable[tuple[str, float | str | None
         yield view, number(accounting.epsilon(history, delta, "rdp"))
 
 
-def _no_mechanism(view: str) -> Json:
+def _no_mechanism() -> Json:
     epsilons = dict.fromkeys(accounting.ACCOUNTANTS, "inf")
-    return {**epsilons, "reasons": {}, "guarantee": False, "note": NOT_PRIVATE, "doubts": []}
+    told = {"reasons": {}, "guarantee": False, "doubts": [], "applies": True}
+    return {**epsilons, **told, "note": NOT_PRIVATE}
 
 
 def number(epsilon: float | None) -> float | str | None:

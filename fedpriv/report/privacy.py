@@ -34,6 +34,8 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "larger": _larger(ledger.get("larger_units") or {}),
         "chart": _chart(ledger.get("by_round") or []),
         "uncovered": ledger.get("uncovered") or [],
+        "given": _given(ledger.get("given_participation")),
+        "asked": _asked(ledger.get("mechanism") or {}),
     }
 
 
@@ -60,6 +62,23 @@ def _larger(units: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for name, unit in units.items()
     ]
+
+
+def _given(given: Mapping[str, Any] | None) -> str:
+    """Returns a sentence on the client that took part most often, empty where there is none."""
+    if not given:
+        return ""
+    epsilons = ", ".join(f"{v.replace('_', ' ')} {show(e)}" for v, e in given["epsilon"].items())
+    return (
+        "The table averages over the drawing of clients, as a promise made beforehand does. Given "
+        f"who was drawn, client {given['client']} is worst off, in {given['rounds']} rounds: "
+        f"{epsilons}."
+    )
+
+
+def _asked(mechanism: Mapping[str, Any]) -> str:
+    epsilon, view = mechanism.get("asked_epsilon"), str(mechanism.get("asked_view", ""))
+    return f"The noise was found for ε = {epsilon:g}, {view.replace('_', ' ')}." if epsilon else ""
 
 
 def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:

@@ -62,9 +62,10 @@ class Masking:
         if strategy.buffers:
             found.append("strategy.buffers=true: buffers cannot be masked; set it to false")
         if _weighted(strategy):
+            private = isinstance(strategy, PrivateStrategy)
             found.append(
                 "strategy: the server cannot weight masked updates by numbers of examples; set "
-                "strategy.weighted=false, or strategy.variant=sound"
+                + ("strategy.variant=sound" if private else "strategy.weighted=false")
             )
         if self.bound is None and not _clips(strategy):
             found.append(

@@ -146,7 +146,7 @@ def test_without_sampling_the_limit_is_exact():
 
 def test_reasons_where_an_accountant_has_no_value():
     found = estimates([(CLUSTER, 10)], 1e-5)
-    assert found["gdp"] == Estimate(None, "the central limit has no client stage")
+    assert found["gdp"] == Estimate(None, "GDP cannot account for sampled clients; PLD can")
     assert found["prv"].epsilon == pytest.approx(14.4716, abs=1e-3)
 
     unit = estimates([(ClientThenRecord(1.0, 0.1, 1.0, group_size=3), 10)], 1e-5)

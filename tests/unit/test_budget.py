@@ -36,7 +36,7 @@ def test_every_view_by_every_accountant():
         [14.461, 16.282, 14.472], abs=1e-3
     )
     assert masked["gdp"] is None
-    assert masked["reasons"] == {"gdp": "the central limit has no client stage"}
+    assert masked["reasons"] == {"gdp": "GDP cannot account for sampled clients; PLD can"}
     assert masked["guarantee"]
     assert answer["views"]["global"] == {**masked, "note": answer["views"]["global"]["note"]}
     assert answer["views"]["server_plain"]["pld"] == pytest.approx(23.683, abs=1e-3)

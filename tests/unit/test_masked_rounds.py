@@ -373,8 +373,8 @@ class Killed(Watched):
     ("made", "message"),
     [
         (FedAvg(), "strategy.buffers=true: buffers cannot be masked"),
-        (FeAmDP(EXAMPLES, "paper"), "set strategy.weighted=false, or strategy.variant=sound"),
-        (FedAvgDP(EXAMPLES, "paper"), "set strategy.weighted=false, or strategy.variant=sound"),
+        (FeAmDP(EXAMPLES, "paper"), "set strategy.variant=sound"),
+        (FedAvgDP(EXAMPLES, "paper"), "set strategy.variant=sound"),
         (FedAvgDP(EXAMPLES), "masking.bound=null: FedAvgDP does not bound what a client sends"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_run_that_is_not_private_says_so(tmp_path):
 
 @pytest.mark.parametrize("ledger", ["{", "[]", {"views": {"paper": 3}}, {"events": []}])
 def test_a_ledger_that_cannot_be_read_spoils_nothing_else(ledger, tmp_path):
-    assert "No ledger that can be read is recorded." in words(section_of(tmp_path, ledger))
+    assert "No ledger that can be read is recorded" in words(section_of(tmp_path, ledger))
 
 
 @pytest.mark.parametrize(
