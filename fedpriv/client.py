@@ -58,7 +58,8 @@ class Visit:
         parameters: the global vectors, read-only.
         device: where the model is.
         seed: of the run.
-        restart: brings the model back to where the visit began: weights, buffers, training mode.
+        restart: brings the model back to where the visit began: weights, buffers, training mode;
+            not its modules, which a client that restarts must leave as they are.
         notes: what the person who runs the simulation should know; the server is not told.
     """
 
@@ -203,6 +204,9 @@ class Site:
         return Message(content, reply_to=message)
 
     def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
+        self.model.train()
+        if _structure(self.model) != self._built:  # the last client has altered its modules
+            self._build()
         exchange = self._exchanges[instruction.buffers]
 
         def restart() -> None:
@@ -226,8 +230,6 @@ class Site:
     def _wipe(self) -> None:
         """Restores all that the last client may have touched; the broadcast writes the rest."""
         self.model.train()
-        if _structure(self.model) != self._built:
-            self._build()
         for tensor, pristine in self._kept:
             tensor.requires_grad_(False)
             tensor.grad = None
