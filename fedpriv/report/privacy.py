@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,5 +99,6 @@ def show(epsilon: object) -> str:
     if not isinstance(epsilon, int | float):
         return "–"
     if epsilon >= 1000:
-        return f"{epsilon:.2g}"
+        unit = 10.0 ** (math.floor(math.log10(epsilon)) - 1)
+        return f"{math.ceil(epsilon / unit) * unit:.2g}"
     return f"{-(-epsilon * 100 // 1) / 100:.2f}"

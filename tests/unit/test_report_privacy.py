@@ -71,7 +71,15 @@ def test_a_ledger_that_cannot_be_read_spoils_nothing_else(ledger, tmp_path):
 
 @pytest.mark.parametrize(
     ("epsilon", "shown"),
-    [(7.981, "7.99"), (8.0, "8.00"), (0, "0.00"), ("inf", "∞"), (None, "–"), (125589.4, "1.3e+05")],
+    [
+        (7.981, "7.99"),
+        (8.0, "8.00"),
+        (0, "0.00"),
+        ("inf", "∞"),
+        (None, "–"),
+        (125589.4, "1.3e+05"),
+        (1910, "2e+03"),
+    ],
 )
 def test_an_epsilon_is_never_shown_smaller_than_it_is(epsilon, shown):
     assert show(epsilon) == shown
