@@ -53,7 +53,7 @@ def delta_of_one_release(eps, q, sigma):
 def root(delta_of, delta, *parameters):
     if delta_of(1e-12, *parameters) <= delta:
         return 0.0
-    return brentq(lambda e: delta_of(e, *parameters) - delta, 1e-12, 600, xtol=1e-12)
+    return brentq(lambda e: delta_of(e, *parameters) - delta, 1e-12, 3000, xtol=1e-12)
 
 
 @quick
