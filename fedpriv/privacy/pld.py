@@ -8,6 +8,7 @@ and the larger ε is taken. The client stage is a mixture with the identity: wit
 from __future__ import annotations
 
 import math
+import warnings
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -31,6 +32,9 @@ SMALLEST_SPREAD = 2e-4
 
 TAIL = 1e-15
 
+OVERFLOW = 700.0
+"""Near log(2^1024) = 709.8, dp-accounting's ε at δ may be ∞ or off by more than the grid."""
+
 
 def epsilon(history: History, delta: float, tolerance: float = TOLERANCE) -> float:
     """Returns ε at δ, never below the true one and at most `tolerance` (or that share) above.
@@ -50,7 +54,28 @@ def _epsilon(
     interval = _interval(history, delta, tolerance)
     released = [_released(event, times, interval, delta) for event, times in history]
     composed = reduce(lambda left, right: left.compose(right, TAIL), released)
-    return max(0.0, float(composed.get_epsilon_for_delta(delta)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where it overflows, ε is ∞; see below
+        found = float(composed.get_epsilon_for_delta(delta))
+    return max(0.0, found) if found < OVERFLOW else _searched(composed, delta, history)
+
+
+def _searched(composed: Any, delta: float, history: History) -> float:
+    """Returns ε by halving: dp-accounting's own inverse is not to be relied on from `OVERFLOW` on.
+
+    Raises:
+        NotAvailable: δ is below the mass of infinite loss.
+    """
+    single = [(_one_record(event), times) for event, times in history]
+    size = max(event.group_size for event, _ in history)
+    low, high = 0.0, 2 * size**2 * rdp.epsilon(single, delta) + 1
+    if composed.get_delta_for_epsilon(high) > delta:
+        raise NotAvailable(f"delta={delta}: too small for PLD here; RDP has no limit")
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        enough = composed.get_delta_for_epsilon(middle) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def _interval(

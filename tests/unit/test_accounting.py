@@ -317,3 +317,13 @@ def test_a_unit_is_drawn_when_any_of_its_records_is():
     rare = ClientThenRecord(1.0, 1e-6, 0.1, group_size=3)
     assert epsilon([(rare, 5)], 1e-5) > 0
     assert epsilon([(ClientThenRecord(1.0, 1e-6, 0.1), 5)], 1e-5) == 0
+
+
+def test_no_epsilon_is_lost_where_floats_overflow():
+    """dp-accounting says infinity at one point near log(2^1024) = 709.8, and a number beyond it."""
+    found = [
+        epsilon([(ClientThenRecord(1.0, 1.0, 0.5028315779709409), times)], 0.0009118819655545162)
+        for times in (300, 305, 310, 400)
+    ]
+    assert found[1] == pytest.approx(710.469, abs=0.8)
+    assert found == sorted(found)
