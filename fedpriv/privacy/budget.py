@@ -74,21 +74,18 @@ def budget(
         BudgetMistakes: (a ValueError) inputs out of range or at odds with each other, all told.
         NotAvailable: (a ValueError) the accountant cannot calibrate here; says why.
     """
-    question: Answer = {
-        "noise_multiplier": noise_multiplier,
-        "client_rate": client_rate,
-        "record_rate": record_rate,
-        "rounds": rounds,
-        "delta": delta,
-        "cohort": cohort,
-        "group_size": group_size,
-        "epsilon": epsilon,
-        "view": view,
-        "accountant": accountant,
-    }
-    wrong = mistakes(question)
-    if wrong:
-        raise BudgetMistakes(wrong)
+    question = _checked(
+        noise_multiplier=noise_multiplier,
+        client_rate=client_rate,
+        record_rate=record_rate,
+        rounds=rounds,
+        delta=delta,
+        cohort=cohort,
+        group_size=group_size,
+        epsilon=epsilon,
+        view=view,
+        accountant=accountant,
+    )
     if noise_multiplier is None:
         question["noise_multiplier"] = _noise_for(question)
     answer = {**question, "views": _views(question)}
@@ -113,22 +110,31 @@ def calibrate(
 
     The arguments are those of `budget`, and so are the errors.
     """
-    question: Answer = {
-        "noise_multiplier": None,
-        "client_rate": client_rate,
-        "record_rate": record_rate,
-        "rounds": rounds,
-        "delta": delta,
-        "cohort": cohort,
-        "group_size": group_size,
-        "epsilon": epsilon,
-        "view": view,
-        "accountant": accountant,
-    }
+    question = _checked(
+        noise_multiplier=None,
+        client_rate=client_rate,
+        record_rate=record_rate,
+        rounds=rounds,
+        delta=delta,
+        cohort=cohort,
+        group_size=group_size,
+        epsilon=epsilon,
+        view=view,
+        accountant=accountant,
+    )
+    return _noise_for(question)
+
+
+def _checked(**question: Any) -> Answer:
+    """Returns the question, if nothing is wrong with it.
+
+    Raises:
+        BudgetMistakes: with everything that is.
+    """
     wrong = mistakes(question)
     if wrong:
         raise BudgetMistakes(wrong)
-    return _noise_for(question)
+    return question
 
 
 def mistakes(question: Answer) -> list[str]:

@@ -90,6 +90,17 @@ class Release:
     own_noise: bool = False
     poisson: bool = True
 
+    @property
+    def arrived(self) -> float:
+        """Noise multiplier that the shares of who answered add up to; as planned for no cohort."""
+        attempt = self.attempt
+        return self.share * math.sqrt(len(attempt.survivors)) if attempt.cohort else self.planned
+
+    @property
+    def short(self) -> bool:
+        """Whether shares of the noise are missing."""
+        return self.arrived < self.planned * (1 - 1e-9)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the release as one flat JSON object."""
         values = asdict(self)
@@ -250,11 +261,10 @@ def _sum(release: Release) -> ClientThenRecord:
     noise is not counted then, and less noise goes with the larger rate.
     """
     attempt, rate, noise = release.attempt, release.client_rate, release.noise_multiplier
-    arrived = release.share * math.sqrt(len(attempt.survivors))
-    if release.poisson and attempt.cohort and release.planned:
-        if arrived > release.planned * (1 + 1e-9):
-            noise *= release.planned / arrived
-        elif arrived < release.planned * (1 - 1e-9):
+    if release.poisson:
+        if release.arrived > release.planned * (1 + 1e-9):
+            noise *= release.planned / release.arrived
+        elif release.short:
             rate = max(rate, len(attempt.cohort) / attempt.clients)
     return ClientThenRecord(rate, release.record_rate, noise)
 

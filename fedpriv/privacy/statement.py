@@ -13,7 +13,7 @@ from typing import Any
 from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, merged
-from fedpriv.privacy.ledger import Ledger, Release
+from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 
 UNITS = {
@@ -42,10 +42,10 @@ def statement(ledger: Ledger) -> Json:
         "unit": mechanism.unit,
         "meaning": f"adding or removing {UNITS[mechanism.unit]}",
         "delta": mechanism.delta,
-        "views": {view: _view(ledger, view) for view in VIEWS},
-        "larger_units": {unit: _group(ledger, unit) for unit in ledger.groups},
-        "given_participation": _given_participation(ledger),
-        "by_round": _by_round(ledger),
+        "views": {view: _view(ledger, view, mechanism.delta) for view in VIEWS},
+        "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
+        "given_participation": _given_participation(ledger, mechanism.delta),
+        "by_round": _by_round(ledger, mechanism.delta),
         "by_round_accountant": "rdp",
         **ledger.to_json(),
     }
@@ -58,9 +58,8 @@ def account(folder: RunFolder) -> None:
         folder.write_json(LEDGER, statement(Ledger.from_json(content)))
 
 
-def _view(ledger: Ledger, view: str) -> Json:
+def _view(ledger: Ledger, view: str, delta: float) -> Json:
     """Returns ε of one view by every accountant, and whether it may be relied on."""
-    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
     estimates = accounting.estimates(ledger.history(view), delta)
     applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
     doubts = _doubts(ledger, view)
@@ -84,37 +83,29 @@ def _doubts(ledger: Ledger, view: str) -> list[str]:
         if any(release.client_rate < 1 for release in shared):
             alone = ledger.mechanism is not None and ledger.mechanism.unit == "client"
             doubts.append(ONLY_UNNOTICED if alone else NOT_A_GUARANTEE)
-        short = [r.attempt.round for r in shared if r.attempt.released and _short(r)]
+        short = [r.attempt.round for r in shared if r.attempt.released and r.short]
         if short:
             doubts.append(f"noise was missing in rounds {short[:10]}: not all clients answered")
     return doubts
 
 
-def _short(release: Release) -> bool:
-    """Whether the shares of who answered add up to less noise than was planned."""
-    attempt = release.attempt
-    arrived = release.share * math.sqrt(len(attempt.survivors))
-    return bool(attempt.cohort) and arrived < release.planned * (1 - 1e-9)
-
-
-def _group(ledger: Ledger, unit: str) -> Json:
+def _group(ledger: Ledger, unit: str, delta: float) -> Json:
     """Returns ε for something that consists of several units, in each view."""
     size = ledger.groups[unit]
     small = size <= LARGEST_GROUP
     return {
         "means": UNITS[unit],
         "records": size,
-        "epsilon": {view: _group_epsilon(ledger, ledger.history(view), size) for view in VIEWS},
+        "epsilon": {view: _group_epsilon(ledger.history(view), size, delta) for view in VIEWS},
         "how": "by PLD, exact for the mixture" if small else "by RDP, as if all were always drawn",
     }
 
 
-def _group_epsilon(ledger: Ledger, history: History, size: int) -> float | str | None:
+def _group_epsilon(history: History, size: int, delta: float) -> float | str | None:
     """Returns ε of a group; of a large one, an upper bound: one Gaussian of `size` times the norm.
 
     None where PLD reaches its limits.
     """
-    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
     if size > LARGEST_GROUP:
         whole = [(ClientThenRecord(1.0, 1.0, e.noise_multiplier / size), n) for e, n in history]
         return number(accounting.epsilon(whole, delta, "rdp"))
@@ -125,17 +116,16 @@ def _group_epsilon(ledger: Ledger, history: History, size: int) -> float | str |
         return None
 
 
-def _given_participation(ledger: Ledger) -> Json | None:
+def _given_participation(ledger: Ledger, delta: float) -> Json | None:
     """Returns ε for the units of the client that took part most often, by PLD.
 
     The views average over the drawing of clients, as a guarantee given beforehand does. This is
     what is left once it is known who was drawn.
     """
     rounds = ledger.participation()
-    if not rounds or ledger.mechanism is None:
+    if not rounds:
         return None
     client, often = max(rounds.items(), key=lambda item: item[1])
-    delta = ledger.mechanism.delta
     epsilons = {}
     for view in ("global", "server_masked", "server_plain"):
         estimate = accounting.estimates(ledger.history_of(client, view), delta)["pld"]
@@ -148,7 +138,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     views, mechanism = content["views"], content["mechanism"]
     if mechanism is None:
         return ["privacy: none; the strategy clips nothing and adds no noise"]
-    server = "server_masked" if content["masked"] else "server_plain"
+    server = _server(content)
     lines = [
         f"privacy of one {content['unit']}, ε at δ = {content['delta']:g} (pld): "
         f"against the server {_shown(views[server])} ({server}), "
@@ -165,8 +155,12 @@ def in_short(content: Mapping[str, Any] | None) -> dict[str, str]:
     """Returns ε of a private run against its server and from its models, for a table of runs."""
     if content is None or content["mechanism"] is None:
         return {}
-    server = "server_masked" if content["masked"] else "server_plain"
-    return {view: _shown(content["views"][view]) for view in (server, "global")}
+    return {view: _shown(content["views"][view]) for view in (_server(content), "global")}
+
+
+def _server(content: Mapping[str, Any]) -> str:
+    """Returns the view of the server that this run had."""
+    return "server_masked" if content["masked"] else "server_plain"
 
 
 def _kept(mechanism: Json, views: Json, server: str) -> str:
@@ -188,15 +182,14 @@ def _shown(view: Json) -> str:
     return str(epsilon or "unknown")
 
 
-def _by_round(ledger: Ledger) -> list[Json]:
+def _by_round(ledger: Ledger, delta: float) -> list[Json]:
     """Returns ε by RDP after some of the rounds: quick, and never below the table's PLD."""
     last = max((r.attempt.round for r in ledger.releases), default=0)
     rounds = sorted({math.ceil(last * k / POINTS) for k in range(1, POINTS + 1)} - {0})
-    return [{"round": at, **dict(_until(ledger, at))} for at in rounds]
+    return [{"round": at, **dict(_until(ledger, at, delta))} for at in rounds]
 
 
-def _until(ledger: Ledger, round: int) -> Iterable[tuple[str, float | str | None]]:
-    delta = ledger.mechanism.delta if ledger.mechanism else 0.5
+def _until(ledger: Ledger, round: int, delta: float) -> Iterable[tuple[str, float | str | None]]:
     for view in VIEWS:
         history = merged(ledger.history(view, until=round))
         yield view, number(accounting.epsilon(history, delta, "rdp"))
