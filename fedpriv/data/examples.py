@@ -22,7 +22,8 @@ class Examples:
     """Some rows of a table; the columns are shared, never copied before a batch is asked for.
 
     Attributes:
-        columns: name → array of shape (rows, …); all of the same length.
+        columns: name → array of shape (rows, …); all of the same length. A column of texts is for
+            scoring: it is in no batch.
         rows: the rows that these examples are, in order; all of them by default.
         shared: arrays that belong to no single row but that a column points into (page images,
             which several windows of one document share): name → (array, pointing column).
@@ -70,7 +71,7 @@ class Examples:
     def batch(self, positions: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """Returns the examples at these positions as tensors, each of shape (positions, …)."""
         rows = self.rows[positions]
-        arrays = {name: column[rows] for name, column in self.columns.items()}
+        arrays = {name: c[rows] for name, c in self.columns.items() if c.dtype.kind != "U"}
         for name, (array, pointer) in self.shared.items():
             arrays[name] = array[self.columns[pointer][rows]]
         return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}

@@ -1,14 +1,28 @@
-"""What the federation asks of a model."""
+"""What the federation, and whoever asks a model, expect of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model says to one question.
+
+    Attributes:
+        text: of the answer; empty where the model finds none.
+        confidence: the model's own probability of it, in [0, 1]; each model says how it counts.
+    """
+
+    text: str
+    confidence: float
 
 
 @runtime_checkable
@@ -34,6 +48,18 @@ class DocumentModel(Model, Protocol):
         A column `document` holds, for each row, the position in `documents` it comes from.
         """
         ...
+
+    def answer(self, documents: Sequence[Document]) -> list[tuple[Answer, ...]]:
+        """Returns, for each document, an answer to each of its questions, in their order.
+
+        Called in evaluation mode, without gradients.
+        """
+        ...
+
+
+@runtime_checkable
+class Tagger(DocumentModel, Protocol):
+    """A model that gives each word of a document a BIO tag."""
 
     def tag(self, document: Document) -> list[str]:
         """Returns the predicted BIO tag of every word."""

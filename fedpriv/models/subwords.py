@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.normalizers import Lowercase
 from transformers import AutoTokenizer
 
 SHIPPED = Path(__file__).with_name("tokenizer.json")
 """A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
+
+PARTS = r" ?[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\p{N}|\s+"
+"""What the trained tokenizer never joins: pairs of digits, runs of letters, runs of signs."""
 
 CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
@@ -66,6 +69,11 @@ class Subwords:
         encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids or [self.sep] for encoding in encoded]
 
+    def text(self, ids: Sequence[int]) -> str:
+        """Returns the text of token ids, special tokens left out, without outer white space."""
+        decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return " ".join(decoded.split())
+
 
 @dataclass(frozen=True)
 class Window:
@@ -98,13 +106,17 @@ def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Trains a byte-level BPE with numbers cut into single digits; the same texts give the same."""
+    """Trains a byte-level BPE with numbers cut into pairs of digits; the same texts give the same.
+
+    Pairs, because years, days, months and cents come in them, and a model of any size can have seen
+    all hundred.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(PARTS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()

@@ -90,9 +90,21 @@ def test_a_words_tokens_do_not_depend_on_its_neighbours(shipped):
     assert together == [shipped.pieces([w])[0] for w in ("Total", "1,234.50", "EUR", "straße")]
 
 
-def test_digits_are_single_tokens(shipped):
-    texts = [shipped.tokenizer.id_to_token(number) for number in shipped.pieces(["2024"])[0]]
-    assert [text.strip("Ġ") for text in texts if text != "Ġ"] == ["2", "0", "2", "4"]
+@pytest.mark.parametrize(
+    ("word", "tokens"),
+    [
+        ("2024-04-17", ["Ġ20", "24", "-", "04", "-", "17"]),
+        ("3,682.41", ["Ġ3", ",", "68", "2", ".", "41"]),
+    ],
+)
+def test_numbers_are_cut_into_pairs_of_digits(shipped, word, tokens):
+    assert [shipped.tokenizer.id_to_token(number) for number in shipped.pieces([word])[0]] == tokens
+
+
+@pytest.mark.parametrize("text", ["vega builders aps", "€3,682.41", "pay@vega-builders.test", ""])
+def test_tokens_turn_back_into_text(shipped, text):
+    tokens = [token for word in shipped.pieces(text.split()) for token in word]
+    assert shipped.text([shipped.cls, *tokens, shipped.sep, shipped.pad]) == text
 
 
 def test_common_words_of_invoices_are_one_token(shipped):
