@@ -24,8 +24,10 @@ from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification
 
 from fedpriv.data.examples import Examples
 from fedpriv.memory import keep_large_blocks
-from fedpriv.models.layoutlmv3 import IGNORED, LayoutLMv3Tagger, Reader, layoutlmv3_tiny, tags_of
+from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
+from fedpriv.models.reader import IGNORED, Reader
 from fedpriv.models.subwords import Subwords
+from fedpriv.models.tagging import tags_of
 from fedpriv.training.per_example import PerExample, VmapError
 
 LABELS = ("company", "date", "address", "total")

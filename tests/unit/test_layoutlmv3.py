@@ -15,14 +15,10 @@ from fedpriv.data.document import Document, DocumentSet, Entity, Word
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.models.base import DocumentModel
-from fedpriv.models.layoutlmv3 import (
-    IGNORED,
-    Reader,
-    from_pretrained,
-    layoutlmv3_tiny,
-    tags_of,
-)
+from fedpriv.models.layoutlmv3 import from_pretrained, layoutlmv3_tiny
+from fedpriv.models.reader import IGNORED, Reader
 from fedpriv.models.subwords import CLS, PAD, SEP, Subwords
+from fedpriv.models.tagging import tags_of
 
 LABELS = ["date", "total"]
 TAGS = ["O", "B-date", "I-date", "B-total", "I-total"]
@@ -286,7 +282,7 @@ def test_every_word_of_a_document_is_tagged_once(tiny, words):
 def test_scores_are_of_whole_documents_in_the_order_of_their_words(tiny, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "fedpriv.models.layoutlmv3.entity_scores",
+        "fedpriv.models.tagging.entity_scores",
         lambda true, predicted: seen.append((true, predicted)) or {"f1": 0.5},
     )
     docs = [long_document(150, "one"), INVOICE, document(), long_document(70, "two")]
@@ -301,7 +297,7 @@ def test_scores_are_of_whole_documents_in_the_order_of_their_words(tiny, monkeyp
 
 
 def test_the_loss_of_an_evaluation_weighs_labelled_tokens_not_batches(tiny, monkeypatch):
-    monkeypatch.setattr("fedpriv.models.layoutlmv3.EVALUATION_BATCH", 1)
+    monkeypatch.setattr("fedpriv.models.tagging.EVALUATION_BATCH", 1)
     tiny.eval()
     examples = tiny.encode([INVOICE, long_document(40)])
     assert len(examples) == 2

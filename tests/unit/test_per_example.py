@@ -9,7 +9,8 @@ from torch import nn
 from transformers import RobertaConfig, RobertaForTokenClassification, masking_utils
 
 from fedpriv.data.examples import Examples
-from fedpriv.models.layoutlmv3 import IGNORED, layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.reader import IGNORED
 from fedpriv.parameters import Exchange
 from fedpriv.training import per_example
 from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk, measure
