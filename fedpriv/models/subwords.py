@@ -6,6 +6,7 @@ carries a label (002 §4.2).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.normalizers import Lowercase
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SHIPPED = Path(__file__).with_name("tokenizer.json")
 """A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
@@ -48,17 +49,38 @@ class Subwords:
         return _shipped()
 
     @classmethod
-    def from_pretrained(cls, folder: Path | str) -> Subwords:
+    def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
-        loaded = AutoTokenizer.from_pretrained(str(folder))
-        cls_id, sep_id, pad_id = loaded.cls_token_id, loaded.sep_token_id, loaded.pad_token_id
-        return cls(loaded.backend_tokenizer, cls_id, sep_id, pad_id)
+        loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
+        # T5 has an end of text only, which closes a sequence and opens none.
+        end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
+        begin = end if loaded.cls_token_id is None else loaded.cls_token_id
+        return cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Writes the tokenizer's files, as transformers' `AutoTokenizer` reads them."""
+        tokens = {
+            "cls_token": self.cls,
+            "bos_token": self.cls,
+            "sep_token": self.sep,
+            "eos_token": self.sep,
+            "pad_token": self.pad,
+        }
+        special = {name: self.tokenizer.id_to_token(number) for name, number in tokens.items()}
+        PreTrainedTokenizerFast(tokenizer_object=self.tokenizer, **special).save_pretrained(
+            str(folder)
+        )
 
     @property
     def size(self) -> int:
         """Number of tokens."""
         size: int = self.tokenizer.get_vocab_size()
         return size
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the vocabulary and all rules."""
+        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each word, at least one for each."""

@@ -1,0 +1,392 @@
+"""VT5: a T5 that reads words, their places and the page, and writes the answer (004 App. B).
+
+The encoder's input is the question, the OCR words (each a T5 word embedding plus the sum of four
+learned embeddings of its box) and the outputs of a visual encoder (DiT, a BEiT) for the page's
+patches. Module names are those of the authors' code, so that its checkpoints keep their keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import BeitConfig, BeitModel, T5Config, T5ForConditionalGeneration
+from transformers.utils import cached_file
+
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Batch, Examples
+from fedpriv.models.base import Answer
+from fedpriv.models.generation import IGNORED, read_answers, token_losses
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.subwords import Subwords
+from fedpriv.models.vt5_reader import Coordinates, VT5Reader
+
+Attention = Literal["sdpa", "eager"]
+
+LANGUAGE, VISUAL = "language", "visual"
+BETWEEN, READING = "between.safetensors", "fedpriv.json"
+"""What a saved model consists of: two of transformers' folders, two files of ours."""
+
+PLACES = 1024
+"""Rows of the tables of coordinates, as published."""
+
+
+def vt5_tiny(
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 256,
+    answer_length: int = 24,
+    width: int = 64,
+    layers: int = 2,
+    dropout: float = 0.0,
+    coordinates: Coordinates = "thousandths",
+    train_visual: bool = False,
+    attention: Attention = "sdpa",
+) -> VT5:
+    """Builds a VT5 of half a million parameters that reads the generated invoices.
+
+    Coordinates are rounded down to multiples of 40 of 1000, as in `layoutlmv3_tiny`.
+
+    Args:
+        labels: not used; taken because every document model is built with the data set's.
+        max_length: L, tokens of question and words.
+        answer_length: A, tokens of an answer.
+        width: of T5 and of the visual encoder, a multiple of 16.
+        layers: of T5's encoder, of its decoder, and of the visual encoder, each.
+        dropout: everywhere.
+        coordinates: see `VT5Reader`.
+        train_visual: see `VT5`.
+        attention: "eager" where gradients of gradients are needed, as by gradient inversion.
+    """
+    subwords = Subwords.shipped()
+    language = _t5_config(
+        subwords, attention, d_model=width, d_kv=16, d_ff=2 * width, num_layers=layers,
+        num_heads=width // 16, dropout_rate=dropout,
+    )  # fmt: skip
+    visual = _beit_config(
+        attention, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 16,
+        intermediate_size=2 * width, image_size=64, patch_size=16, hidden_dropout_prob=dropout,
+    )  # fmt: skip
+    reader = VT5Reader(subwords, max_length, answer_length, 64, coordinates, box_step=40)
+    return _drawn(language, visual, reader, train_visual, dropout)
+
+
+def vt5_base(
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 512,
+    answer_length: int = 32,
+    dropout: float = 0.1,
+    coordinates: Coordinates = "thousandths",
+    train_visual: bool = False,
+    attention: Attention = "sdpa",
+) -> VT5:
+    """Builds VT5 in its published size, T5-base and DiT-base, with random weights.
+
+    Args: see `vt5_tiny`. The shipped tokenizer's tokens are the first of T5's 32 128.
+    """
+    subwords = Subwords.shipped()
+    language = _t5_config(
+        subwords, attention, vocab_size=32_128, d_model=768, d_kv=64, d_ff=3072, num_layers=12,
+        num_heads=12, dropout_rate=dropout,
+    )  # fmt: skip
+    visual = _beit_config(attention, hidden_dropout_prob=dropout)
+    reader = VT5Reader(subwords, max_length, answer_length, 224, coordinates)
+    return _drawn(language, visual, reader, train_visual, dropout)
+
+
+def from_pretrained(
+    folder: str | Path,
+    labels: Sequence[str] = (),
+    *,
+    max_length: int | None = None,
+    answer_length: int | None = None,
+    dropout: float = 0.1,
+    coordinates: Coordinates | None = None,
+    train_visual: bool = False,
+    attention: Attention = "sdpa",
+) -> VT5:
+    """Loads what `VT5.save_pretrained` wrote, from a local folder or a hub id.
+
+    Args:
+        folder: where.
+        labels: not used; see `vt5_tiny`.
+        max_length: as it was saved if left out, like the two below.
+        answer_length: tokens of an answer.
+        coordinates: see `VT5Reader`.
+        dropout: everywhere; no part of what was saved.
+        train_visual: see `VT5`.
+        attention: see `vt5_tiny`.
+
+    Raises:
+        OSError: if there is no such folder and no such model on the hub, or a part is missing.
+        ValueError: if the weights are not those of a VT5.
+    """
+    name = str(folder)
+    settings = json.loads(_file(name, READING).read_text("utf-8"))
+    given = {"max_length": max_length, "answer_length": answer_length, "coordinates": coordinates}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    common = {"dtype": torch.float32, "attn_implementation": attention}
+    backbone = T5ForConditionalGeneration.from_pretrained(
+        name, subfolder=LANGUAGE, dropout_rate=dropout, **common
+    )
+    image_model = BeitModel.from_pretrained(
+        name, subfolder=VISUAL, add_pooling_layer=False, hidden_dropout_prob=dropout, **common
+    )
+    reader = VT5Reader(Subwords.from_pretrained(name, subfolder=LANGUAGE), **settings)
+    model = VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+    model.take_between(load_file(_file(name, BETWEEN)), name)
+    return model
+
+
+def from_parts(
+    language: str | Path,
+    visual: str | Path,
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 512,
+    answer_length: int = 32,
+    dropout: float = 0.1,
+    coordinates: Coordinates = "thousandths",
+    train_visual: bool = False,
+    attention: Attention = "sdpa",
+) -> VT5:
+    """Joins a pretrained T5 and a pretrained BEiT or DiT; what lies between is drawn.
+
+    Args: as of `from_pretrained`, and
+
+        language: a local folder or hub id, such as google-t5/t5-base.
+        visual: such as microsoft/dit-base-finetuned-rvlcdip.
+
+    Raises:
+        OSError: if there is no such folder and no such model on the hub.
+    """
+    common = {"dtype": torch.float32, "attn_implementation": attention}
+    backbone = T5ForConditionalGeneration.from_pretrained(
+        str(language), dropout_rate=dropout, **common
+    )
+    image_model = BeitModel.from_pretrained(
+        str(visual), add_pooling_layer=False, hidden_dropout_prob=dropout, **common
+    )
+    side = image_model.config.image_size
+    subwords = Subwords.from_pretrained(language)
+    reader = VT5Reader(subwords, max_length, answer_length, side, coordinates)
+    return VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+
+
+def _file(name: str, file: str) -> Path:
+    """Returns a file of a local folder or, downloaded, of a model on the hub."""
+    return Path(str(cached_file(name, file)))
+
+
+def _t5_config(subwords: Subwords, attention: Attention, **sizes: Any) -> T5Config:
+    return T5Config(
+        **{"vocab_size": subwords.size, **sizes},
+        pad_token_id=subwords.pad,
+        eos_token_id=subwords.sep,
+        decoder_start_token_id=subwords.pad,
+        attn_implementation=attention,
+    )
+
+
+def _beit_config(attention: Attention, **sizes: Any) -> BeitConfig:
+    """Returns the structure of DiT (microsoft/dit-base), in other sizes where they are given."""
+    return BeitConfig(
+        **sizes,
+        use_absolute_position_embeddings=True,
+        use_relative_position_bias=False,
+        use_mask_token=False,
+        layer_scale_init_value=0.1,
+        attn_implementation=attention,
+    )
+
+
+def _drawn(
+    language: T5Config, visual: BeitConfig, reader: VT5Reader, train_visual: bool, dropout: float
+) -> VT5:
+    backbone = T5ForConditionalGeneration(language)
+    image_model = BeitModel(visual, add_pooling_layer=False)
+    return VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+
+
+class SpatialEmbedding(nn.Module):
+    """Where a word stands: x0, y0, x1, y1 embedded, summed, normalised and projected."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.x_position_embeddings = nn.Embedding(PLACES, width)
+        self.y_position_embeddings = nn.Embedding(PLACES, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(dropout)
+        self.spatial_emb_matcher = _Projection(width, width)
+
+    def forward(self, boxes: Tensor) -> Tensor:
+        """Returns (…, width) for boxes (…, 4) of left, top, right, bottom."""
+        x, y = self.x_position_embeddings, self.y_position_embeddings
+        left, top, right, bottom = boxes.unbind(-1)
+        summed = x(left) + y(top) + x(right) + y(bottom)
+        projected: Tensor = self.spatial_emb_matcher(self.dropout(self.LayerNorm(summed)))
+        return projected
+
+
+class VisualEmbedding(nn.Module):
+    """What the page looks like: the visual encoder's outputs, projected; it has no positions."""
+
+    def __init__(self, image_model: BeitModel, width: int) -> None:
+        super().__init__()
+        self.image_model = image_model
+        self.visual_emb_matcher = _Projection(image_model.config.hidden_size, width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Returns (batch, patches + 1, width) for pixels (batch, 3, side, side) in 0…255."""
+        scaled = (pixels.float() / 255 - 0.5) / 0.5
+        dtype = next(self.visual_emb_matcher.parameters()).dtype
+        seen = self.image_model(pixel_values=scaled.to(dtype)).last_hidden_state
+        projected: Tensor = self.visual_emb_matcher(seen)
+        return projected
+
+
+class _Projection(nn.Module):
+    """One linear layer, under the name that the authors' MLP gives it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(inputs, outputs)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.layers[0](x)
+        return projected
+
+
+class VT5(QuestionAnswerer):
+    """Answers questions about pages.
+
+    Args:
+        language_backbone: T5.
+        image_model: BEiT, DiT.
+        reader: makes the arrays; its tokenizer is T5's.
+        train_visual: whether the visual encoder is trained; the authors' code freezes it.
+        dropout: in the spatial embedding.
+    """
+
+    def __init__(
+        self,
+        language_backbone: T5ForConditionalGeneration,
+        image_model: BeitModel,
+        reader: VT5Reader,
+        *,
+        train_visual: bool = False,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        width = language_backbone.config.d_model
+        self.language_backbone = language_backbone
+        self.spatial_embedding = SpatialEmbedding(width, dropout)
+        self.visual_embedding = VisualEmbedding(image_model, width)
+        self.reader = reader
+        image_model.requires_grad_(train_visual)
+        for name, parameter in image_model.named_parameters():
+            # Neither is used in what we compute: they could not learn, and must not be noised.
+            if "mask_token" in name or "pooler" in name:
+                parameter.requires_grad_(False)
+
+    def encode(self, documents: Sequence[Document]) -> Examples:
+        """Returns one row per question; see `VT5Reader.read`."""
+        return self.reader.read(documents)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the scores of the answer's tokens, of shape (batch, A, vocabulary)."""
+        embeddings, mask = self.read(batch)
+        output = self.language_backbone(
+            inputs_embeds=embeddings,
+            attention_mask=mask,
+            decoder_input_ids=self._before(batch["labels"]),
+            use_cache=False,
+        )
+        logits: Tensor = output.logits
+        return logits
+
+    def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns the encoder's input, (batch, L + patches + 1, width), and its attention mask."""
+        words = self.language_backbone.shared(batch["input_ids"].long())
+        text = words + self.spatial_embedding(batch["bbox"].long())
+        page = self.visual_embedding(batch["pixels"])
+        mask = batch["attention_mask"].long()
+        seen = torch.ones(page.shape[:2], dtype=mask.dtype, device=mask.device)
+        return torch.cat([text, page], 1), torch.cat([mask, seen], 1)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns -log p(answer | page, question), the mean over the answer's tokens, (batch,)."""
+        return token_losses(self(batch), batch["labels"])
+
+    def answer_batch(self, batch: Batch) -> list[Answer]:
+        """Returns the greedy answer of each row."""
+        embeddings, mask = self.read(batch)
+        generated = self.language_backbone.generate(
+            inputs_embeds=embeddings,
+            attention_mask=mask,
+            max_new_tokens=self.reader.answer_length,
+            do_sample=False,
+            num_beams=1,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        return read_answers(generated, self.reader.subwords, begin=1)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that `from_pretrained` reads; its parts load as transformers' own."""
+        folder = Path(folder)
+        self.language_backbone.save_pretrained(folder / LANGUAGE)
+        self.reader.subwords.save_pretrained(folder / LANGUAGE)
+        self.visual_embedding.image_model.save_pretrained(folder / VISUAL)
+        own = {n: p.detach().cpu().contiguous() for n, p in self._between().items()}
+        save_file(own, folder / BETWEEN)
+        (folder / READING).write_text(json.dumps(self.reader.settings(), indent=2) + "\n", "utf-8")
+
+    def take_between(self, saved: Mapping[str, Tensor], source: str) -> None:
+        """Takes the parameters that are neither T5's nor the visual encoder's.
+
+        Raises:
+            ValueError: if names or shapes are not this model's; names `source`.
+        """
+        own = self._between()
+        shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
+        found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+        if shapes != found:
+            raise ValueError(f"{source}: {BETWEEN} holds {found}, a VT5 of its size needs {shapes}")
+        with torch.no_grad():
+            for name, tensor in saved.items():
+                own[name].copy_(tensor)
+
+    def _between(self) -> dict[str, nn.Parameter]:
+        """Returns the parameters that are neither T5's nor the visual encoder's."""
+        parts = ("language_backbone.", "visual_embedding.image_model.")
+        return {n: p for n, p in self.named_parameters() if not n.startswith(parts)}
+
+    def blocks(self) -> list[nn.Module]:
+        """Returns the Transformer layers from input to output, the encoder's first."""
+        backbone = self.language_backbone
+        return [*backbone.encoder.block, *backbone.decoder.block]
+
+    def head(self) -> list[nn.Module]:
+        """Returns what comes after the last layer; the scores are tied to the words."""
+        return [self.language_backbone.decoder.final_layer_norm]
+
+    def visual(self) -> list[nn.Module]:
+        """Returns the visual encoder."""
+        return [self.visual_embedding.image_model]
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all that decides how documents become arrays."""
+        return {"model": "vt5", **self.reader.settings(), "vocabulary": self.reader.subwords.digest}
+
+    def _before(self, labels: Tensor) -> Tensor:
+        """Returns the labels moved one place to the right, as the decoder reads them."""
+        start = self.language_backbone.config.decoder_start_token_id
+        shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+        return shifted.masked_fill(shifted == IGNORED, self.reader.subwords.pad)
