@@ -6,12 +6,12 @@ ICDAR-OST 2019, https://guillaumejaume.github.io/FUNSD/ (non-commercial research
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedpriv.data.annotation import encodable, numbers, size_of_image
 from fedpriv.data.document import (
     Box,
     DataError,
@@ -22,9 +22,10 @@ from fedpriv.data.document import (
     Word,
     box_on_page,
     found_in,
-    image_size,
     read_all,
 )
+from fedpriv.data.paths import inside
+from fedpriv.data.reading import read_json, shown
 
 LABELS = ("header", "question", "answer")
 
@@ -70,7 +71,7 @@ class Funsd:
         skipped: tuple[DataError, ...] = ()
         for split, folder in folders.items():
             paths = (folder / "annotations" / f"{stem}.json" for stem in stems[split])
-            good, bad = read_all(_Reader(split, ambiguous), paths, self.on_error)
+            good, bad = read_all(_Reader(folder.parent, split, ambiguous), paths, self.on_error)
             documents += good
             skipped += bad
         return DocumentSet("FUNSD", tuple(documents), LABELS, skipped)
@@ -107,6 +108,7 @@ def _stems(folder: Path) -> list[str]:
 class _Reader:
     """Reads the form of one annotation file."""
 
+    root: Path
     split: str
     ambiguous: frozenset[str]
 
@@ -116,7 +118,8 @@ class _Reader:
             raise DataError(path, f"missing: the image {image.name} has no annotation")
         if not image.is_file():
             raise DataError(image, f"missing: the annotation {path.name} has no image")
-        size = image_size(image)
+        inside(self.root, str(path.relative_to(self.root)))
+        size = size_of_image(self.root, image)
         words: list[Word] = []
         entities: list[Entity] = []
         for number, item in enumerate(_items(path)):
@@ -140,12 +143,7 @@ class _Reader:
 
 
 def _items(path: Path) -> list[Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(path, f"cannot be read: {error}") from error
+    content = read_json(path)
     items = content.get("form") if isinstance(content, dict) else None
     if not isinstance(items, list):
         raise DataError(path, 'expected a JSON object with a list "form"')
@@ -155,12 +153,12 @@ def _items(path: Path) -> list[Any]:
 def _field(item: Any, number: int, size: tuple[int, int]) -> tuple[str, list[Word]]:
     """Returns the label and the words of one form item; raises `ValueError` on a malformed one."""
     if not isinstance(item, dict):
-        raise ValueError(f"expected an object, found {item!r}")
+        raise ValueError(f"expected an object, found {shown(item)}")
     label, words = item.get("label"), item.get("words")
     if label not in (*LABELS, "other"):
-        raise ValueError(f"expected a label of {', '.join(LABELS)}, other; found {label!r}")
+        raise ValueError(f"expected a label of {', '.join(LABELS)}, other; found {shown(label)}")
     if not isinstance(words, list):
-        raise ValueError(f"expected a list of words, found {words!r}")
+        raise ValueError(f"expected a list of words, found {shown(words)}")
     texts = [_text(word) for word in words]
     found = [(text, word) for text, word in zip(texts, words, strict=True) if text]
     return str(label), [Word(text, _box(word.get("box"), size), number) for text, word in found]
@@ -168,15 +166,12 @@ def _field(item: Any, number: int, size: tuple[int, int]) -> tuple[str, list[Wor
 
 def _text(word: Any) -> str:
     if not isinstance(word, dict) or not isinstance(word.get("text"), str):
-        raise ValueError(f"expected a word with text and box, found {word!r}")
-    return str(word["text"]).strip()
+        raise ValueError(f"expected a word with text and box, found {shown(word)}")
+    return encodable(word["text"]).strip()
 
 
 def _box(value: Any, size: tuple[int, int]) -> Box:
-    try:
-        x0, y0, x1, y1 = (float(side) for side in value)
-    except (TypeError, ValueError):
-        raise ValueError(f"expected a box [x0, y0, x1, y1], found {value!r}") from None
+    x0, y0, x1, y1 = numbers(value, 4)
     try:
         return box_on_page((x0, y0, x1, y1), size)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Twenty phrasings of the question on each key of an invoice.
+"""Phrasings of the question on each key of an invoice (twenty) and of a receipt (six).
 
 PFL-DocVQA asks about the same fields of a provider's invoices in many wordings (Tito et al.
-2024); these are ours, written for the generated invoices.
+2024); these are ours, written for the generated invoices and for SROIE's four keys.
 """
 
 from __future__ import annotations
@@ -228,5 +228,40 @@ QUESTION_TEMPLATES: Mapping[str, tuple[str, ...]] = {
         "What is the balance due?",
         "To what amount does everything add up?",
         "What is the full cost of this purchase?",
+    ),
+}
+
+RECEIPT_QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "company": (
+        "What is the name of the shop?",
+        "Which company printed this receipt?",
+        "Where were the goods bought?",
+        "Who is the seller on this receipt?",
+        "Name the business that was paid.",
+        "Which store does this receipt come from?",
+    ),
+    "date": (
+        "What is the date of the receipt?",
+        "When was the purchase made?",
+        "On which day did the customer pay?",
+        "Which date is printed on the receipt?",
+        "Give the day of the sale.",
+        "When was this receipt issued?",
+    ),
+    "address": (
+        "What is the address of the shop?",
+        "Where is the store located?",
+        "At which address was the purchase made?",
+        "Give the full address of the seller.",
+        "Which address is printed on the receipt?",
+        "Where can the company that sold the goods be found?",
+    ),
+    "total": (
+        "What is the total of the receipt?",
+        "How much was paid in all?",
+        "What did the whole purchase cost?",
+        "Give the total amount.",
+        "To what sum do the items add up?",
+        "How much did the customer have to pay?",
     ),
 }

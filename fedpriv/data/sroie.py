@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpriv.data.annotation import at, encodable
 from fedpriv.data.document import (
     Box,
     DataError,
     Document,
     DocumentSet,
     OnError,
+    Question,
     Word,
     box_on_page,
     found_in,
@@ -28,7 +30,11 @@ from fedpriv.data.document import (
     read_all,
     words_of_line,
 )
+from fedpriv.data.paths import inside
+from fedpriv.data.questions import RECEIPT_QUESTIONS
+from fedpriv.data.reading import shown
 from fedpriv.data.sroie_labels import LABELS, label_words
+from fedpriv.seeds import generator
 
 _LAYOUT = "train/ and test/ (or one of them), each with img/, box/ and entities/"
 
@@ -53,6 +59,9 @@ class Sroie:
     Provider: the manifest's `provider` where there is one (misspellings merged); otherwise
     `provider_name` of the company. All receipts without a company are one provider, "unknown".
 
+    Questions: one on every key that has a value, in the order of the keys, whose wording is drawn
+    from `RECEIPT_QUESTIONS` by the receipt's split and stem: the same in every run.
+
     Identifiers: the file's stem; ``split/stem`` where two splits hold the same stem.
 
     Attributes:
@@ -72,7 +81,7 @@ class Sroie:
     def load(self) -> DocumentSet:
         """Reads every receipt, ordered by split and identifier; decodes no image."""
         folders = self._folders()
-        manifest = read_manifest(Path(self.root) / "manifest.jsonl")
+        manifest = read_manifest(inside(Path(self.root), "manifest.jsonl"))
         count = Counter(stem for folder in folders for stem in folder.stems)
         ambiguous = frozenset(stem for stem in count if count[stem] > 1)
         documents: list[Document] = []
@@ -178,11 +187,15 @@ def read_entities(path: Path) -> dict[str, str]:
         values = json.loads(decode(_bytes(path)))
     except json.JSONDecodeError as error:
         raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
+    except (RecursionError, ValueError) as error:  # ValueError: a number too long
+        raise DataError(path, f"cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise DataError(path, f"expected a JSON object, found {type(values).__name__}")
     for label in LABELS:
         if not isinstance(values.get(label, ""), str | None):
-            raise DataError(path, f"expected a text for {label!r}, found {values[label]!r}")
+            raise DataError(path, f"expected a text for {label!r}, found {shown(values[label])}")
+        with at(path, label):
+            encodable(values.get(label) or "")
     return {label: (values.get(label) or "").strip() for label in LABELS}
 
 
@@ -197,11 +210,18 @@ def read_manifest(path: Path) -> dict[tuple[str, str], ManifestRow]:
         try:
             row = json.loads(line)
             rows[row["split"], row["id"]] = ManifestRow(
-                str(row.get("provider") or ""), *(_pair(row, key) for key in _PAIRS)
+                encodable(str(row.get("provider") or "")), *(_pair(row, key) for key in _PAIRS)
             )
         except json.JSONDecodeError as error:
             raise DataError(path, f"not JSON: {error.msg}", number) from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (
+            LookupError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             why = f"expected an object with id and split, numbers in pairs: {error!r}"
             raise DataError(path, why, number) from error
     return rows
@@ -227,6 +247,12 @@ def _bytes(path: Path) -> bytes:
 
 
 # ---------------------------------------------------------------------------------- one receipt
+
+
+def _questions(name: str, values: Mapping[str, str]) -> tuple[Question, ...]:
+    rng = generator(0, f"wording of the questions on receipt {name}")
+    wordings = {key: rng.choice(phrasings) for key, phrasings in RECEIPT_QUESTIONS.items()}
+    return tuple(Question(key, str(wordings[key]), (values[key],)) for key in LABELS if values[key])
 
 
 @dataclass(frozen=True)
@@ -298,11 +324,14 @@ class _Reader:
             size=size,
             words=tuple(words),
             entities=label_words(words, values),
+            questions=_questions(f"{split}/{stem}", values),
             split=split,
         )
 
     def _check_partners(self, stem: str) -> None:
         folder = self.folder
+        for name in (name for name in _SUFFIXES if folder.has(name, stem)):
+            inside(folder.path.parent, f"{folder.path.name}/{name}/{folder.file(name, stem).name}")
         if not (folder.has("box", stem) or folder.has("box_scaled", stem)):
             name = "box_scaled" if self.boxes == "scaled" else "box"
             raise DataError(folder.file(name, stem), f"missing: {stem} has no box file")

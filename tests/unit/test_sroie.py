@@ -201,7 +201,8 @@ def test_words_share_their_lines_box_in_proportion(tmp_path):
     assert document.size == SIZE
     assert document.page == tmp_path / "train" / "img" / "X1.jpg"
     assert document.split == "train"
-    assert document.questions == ()
+    (question,) = document.questions
+    assert (question.key, question.answers) == ("company", ("AB CD",))
     assert document.tags() == ["B-company", "I-company", "O"]
 
 

@@ -1,0 +1,180 @@
+"""Values out of annotation files, checked: what the readers of forms and receipts share.
+
+These functions raise `ValueError`; the reader adds the file and the place in it (`at`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpriv.data.document import Box, DataError, OnError, box_on_page, image_size
+from fedpriv.data.paths import inside
+from fedpriv.data.reading import shown
+
+MOST_PIXELS = 100_000_000
+"""Of a page that a reader makes itself: A4 at 1000 dpi has 97 million."""
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+_KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
+
+
+@contextmanager
+def at(path: Path, place: str, line: int | None = None) -> Iterator[None]:
+    """Turns a `ValueError` about a value into a `DataError` about a file and a place in it."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(path, f"{place}: {error}" if place else str(error), line) from error
+
+
+def read_each(
+    read: Callable[[Item], T], items: Iterable[Item], on_error: OnError
+) -> tuple[list[T], tuple[DataError, ...]]:
+    """Reads every item; under ``on_error="skip"`` collects the `DataError`s instead of raising.
+
+    Like `fedpriv.data.document.read_all`, for data sets where one file holds many documents.
+    """
+    good: list[T] = []
+    bad: list[DataError] = []
+    for item in items:
+        try:
+            good.append(read(item))
+        except DataError as error:
+            if on_error == "raise":
+                raise
+            bad.append(error)
+    return good, tuple(bad)
+
+
+def known_splits(given: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Returns the splits asked for, each once; raises `ValueError` on none or an unknown one."""
+    known = tuple(known)
+    if not given or any(split not in known for split in given):
+        expected = ", ".join(map(repr, known))
+        raise ValueError(f"splits={given!r}: expected one or more of {expected}")
+    return tuple(dict.fromkeys(given))
+
+
+def member(item: Any, key: str, kind: type[T]) -> T:
+    """Returns ``item[key]``, which must be of `kind`: str, list, dict or int."""
+    if not isinstance(item, dict):
+        raise ValueError(f"expected an object with {key!r}, found {shown(item)}")
+    found = item.get(key)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"expected {_KINDS[kind]} for {key!r}, found {shown(found)}")
+    return found
+
+
+def text_of(item: Any, key: str = "text") -> str:
+    """Returns ``item[key]`` without outer white space; it may be empty."""
+    return encodable(member(item, key, str)).strip()
+
+
+def encodable(text: str) -> str:
+    """Returns the text itself; refuses half a surrogate pair, which no output can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{shown(text)} is not text: it holds half a surrogate pair") from None
+    return text
+
+
+def numbers(values: Any, count: int) -> tuple[float, ...]:
+    """Returns `count` finite numbers."""
+    try:
+        found = tuple(_number(value) for value in values)
+    except (OverflowError, TypeError, ValueError):
+        found = ()
+    if len(found) != count or not all(map(math.isfinite, found)):
+        raise ValueError(f"expected {count} finite numbers, found {shown(values)}")
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bool):
+        raise TypeError
+    return float(value)
+
+
+def around(corners: Sequence[float]) -> Box:
+    """Returns the smallest upright box around x, y, x, y and so on, in the corners' unit.
+
+    Whatever the order of the corners: in CORD and WildReceipt some are mirrored or turned.
+    """
+    xs, ys = corners[0::2], corners[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def size_in(item: Any, width: str = "width", height: str = "height") -> tuple[int, int]:
+    """Returns the width and height, in pixels, that an annotation states."""
+    return page_size(member(item, width, int), member(item, height, int))
+
+
+def page_size(width: float, height: float) -> tuple[int, int]:
+    """Returns the size in whole pixels; refuses one that no page has."""
+    # Each side first: a product of two large numbers may be no number.
+    sides_fit = all(1 <= side <= MOST_PIXELS for side in (width, height))
+    if not sides_fit or width * height > MOST_PIXELS:
+        raise ValueError(
+            f"a page of {shown(width)} × {shown(height)} pixels: expected sides of at least 1 "
+            f"and at most {MOST_PIXELS:,} pixels in all"
+        )
+    return round(width), round(height)
+
+
+def scale_to(real: tuple[int, int], stated: tuple[int, int]) -> tuple[float, float]:
+    """Returns the factors from a stated size in pixels to that of the image, which may be shrunk.
+
+    Raises:
+        ValueError: if the two differ in shape by more than 2 %, which rounding to whole pixels
+            explains down to sides of 50: the annotation is then of another image.
+    """
+    across, down = real[0] / stated[0], real[1] / stated[1]
+    if abs(across / down - 1) > 0.02:
+        raise ValueError(
+            f"the image has {real[0]} × {real[1]} pixels, which is no scaled form of the stated "
+            f"{stated[0]} × {stated[1]}"
+        )
+    return across, down
+
+
+def fitted(box: Box, scale: tuple[float, float], size: tuple[int, int]) -> Box:
+    """Returns the box times `scale`, clipped to a page of `size` pixels as `box_on_page` does."""
+    x0, y0, x1, y1 = box
+    across, down = scale
+    try:
+        return box_on_page((x0 * across, y0 * down, x1 * across, y1 * down), size)
+    except ValueError as error:
+        given = ", ".join(f"{side:g}" for side in box)
+        raise ValueError(
+            f"the box {given} does not fit the page of {size[0]} × {size[1]} pixels: {error}"
+        ) from error
+
+
+def blank_page(size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Returns a white page of `size` (width, height) pixels, read-only; it takes one byte."""
+    return np.broadcast_to(np.uint8(255), (size[1], size[0]))
+
+
+def size_of_image(folder: Path, path: Path) -> tuple[int, int]:
+    """Returns the size in pixels of an image that must lie in `folder`, links followed."""
+    inside(folder, str(path.relative_to(folder)))
+    if not path.is_file():
+        raise DataError(path, "the image is missing")
+    return image_size(path)
+
+
+def plain_name(name: str) -> str:
+    """Returns a company's name in upper case, letters and digits only, to tell providers apart."""
+    return "".join(letter for letter in name.upper() if letter.isalnum())
