@@ -1,0 +1,144 @@
+"""Pages of a data set side by side, with the boxes of their words and entities drawn in."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from fedpriv.data.document import Box, Document, Entity
+
+COLUMNS = 4
+CELL = (460, 600)
+"""Width and height, in pixels, that a page is shrunk or enlarged to fit."""
+
+_MARGIN, _CAPTION, _LEGEND_ROW = 14, 22, 24
+_GREY, _INK = (176, 176, 176), (40, 40, 40)
+
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A contact sheet, and how many of its pages could not be decoded."""
+
+    image: Image.Image
+    undecodable: int
+
+
+def evenly(count: int, wanted: int) -> list[int]:
+    """Returns up to `wanted` positions spread evenly over `count`, the first and last included."""
+    return sorted({round(x) for x in np.linspace(0, count - 1, min(wanted, count))})
+
+
+def draw(documents: Sequence[Document], labels: Sequence[str], pages: int) -> Sheet:
+    """Draws up to `pages` documents, evenly chosen, and a legend of the labels that they show."""
+    chosen = [documents[place] for place in evenly(len(documents), pages)]
+    shown = {entity.label for document in chosen for entity in document.entities}
+    order = [label for label in dict.fromkeys((*labels, *sorted(shown))) if label in shown]
+    colours = _colours(order)
+    columns = max(1, min(COLUMNS, len(chosen)))
+    rows = -(-len(chosen) // columns)
+    pitch = CELL[0] + _MARGIN, CELL[1] + _CAPTION + _MARGIN
+    width = columns * pitch[0] + _MARGIN
+    legend = _legend(colours, width)
+    sheet = Image.new("RGB", (width, rows * pitch[1] + _MARGIN + legend.height), "white")
+    undecodable = 0
+    for place, document in enumerate(chosen):
+        left = _MARGIN + place % columns * pitch[0]
+        top = _MARGIN + place // columns * pitch[1]
+        cell, good = _cell(document, colours)
+        undecodable += not good
+        sheet.paste(cell, (left, top))
+    sheet.paste(legend, (0, sheet.height - legend.height))
+    return Sheet(sheet, undecodable)
+
+
+def _cell(document: Document, colours: Mapping[str, Colour]) -> tuple[Image.Image, bool]:
+    """Returns one page with its boxes and its caption, and whether the page could be decoded."""
+    cell = Image.new("RGB", (CELL[0], CELL[1] + _CAPTION), "white")
+    scale = min(CELL[0] / document.size[0], CELL[1] / document.size[1])
+    size = tuple(max(1, round(side * scale)) for side in document.size)
+    try:
+        page, good = document.image().resize((size[0], size[1]), Image.Resampling.LANCZOS), True
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        page, good = Image.new("RGB", (size[0], size[1]), (255, 225, 225)), False
+    pen = ImageDraw.Draw(page)
+    for word in document.words:
+        _outline(pen, word.box, scale, _GREY, 1)
+    for entity in document.entities:
+        for box in _lines(document, entity):
+            _outline(pen, box, scale, colours[entity.label], 2)
+    pen.rectangle((0, 0, page.width - 1, page.height - 1), outline=_INK)
+    left = (CELL[0] - page.width) // 2
+    cell.paste(page, (left, 0))
+    caption = document.id if good else f"{document.id} (cannot be decoded)"
+    text = _shortened(caption, CELL[0])
+    ImageDraw.Draw(cell).text((0, CELL[1] + 3), text, fill=_INK, font=_font())
+    return cell, good
+
+
+def _outline(pen: ImageDraw.ImageDraw, box: Box, scale: float, colour: Colour, width: int) -> None:
+    x0, y0, x1, y1 = (round(side * scale) for side in box)
+    pen.rectangle((x0, y0, max(x0, x1), max(y0, y1)), outline=colour, width=width)
+
+
+def _lines(document: Document, entity: Entity) -> Iterable[Box]:
+    """Returns a box around the words that an entity has in each segment."""
+    boxes: dict[int, Box] = {}
+    for word in (document.words[place] for place in entity.words):
+        x0, y0, x1, y1 = boxes.get(word.segment, word.box)
+        a0, b0, a1, b1 = word.box
+        boxes[word.segment] = (min(x0, a0), min(y0, b0), max(x1, a1), max(y1, b1))
+    return boxes.values()
+
+
+def _colours(labels: Sequence[str]) -> dict[str, Colour]:
+    """Returns a colour for every label: hues a golden section apart, in three depths."""
+    colours: dict[str, Colour] = {}
+    for place, label in enumerate(labels):
+        value = (0.85, 0.6, 0.95)[place % 3]
+        red, green, blue = colorsys.hsv_to_rgb(place * 0.618034 % 1, 0.95, value)
+        colours[label] = (round(255 * red), round(255 * green), round(255 * blue))
+    return colours
+
+
+def _legend(colours: Mapping[str, Colour], width: int) -> Image.Image:
+    """Returns the labels in their colours, in as many rows as they need."""
+    entries = [*colours.items(), ("a word", _GREY)]
+    font = _font()
+    places: list[tuple[int, int]] = []
+    x = y = _MARGIN
+    for label, _ in entries:
+        needed = 20 + round(font.getlength(label)) + 18
+        if x + needed > width - _MARGIN and x > _MARGIN:
+            x, y = _MARGIN, y + _LEGEND_ROW
+        places.append((x, y))
+        x += needed
+    legend = Image.new("RGB", (width, y + _LEGEND_ROW + _MARGIN), "white")
+    pen = ImageDraw.Draw(legend)
+    for (label, colour), (left, top) in zip(entries, places, strict=True):
+        pen.rectangle((left, top + 2, left + 13, top + 15), outline=colour, width=3)
+        pen.text((left + 20, top), label, fill=_INK, font=font)
+    return legend
+
+
+def _shortened(text: str, width: int) -> str:
+    """Returns the text, its front cut where it is wider than `width` pixels."""
+    font = _font()
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength("…" + text) > width:
+        text = text[1:]
+    return "…" + text
+
+
+def _font() -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(
+        str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), 13
+    )
