@@ -7,6 +7,7 @@ carries a label (002 §4.2).
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,8 +80,11 @@ class Subwords:
 
     @property
     def digest(self) -> str:
-        """Fingerprint of the vocabulary and all rules."""
-        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
+        """Fingerprint of the vocabulary and all rules that turn words into tokens."""
+        rules = json.loads(self.tokenizer.to_str())
+        del rules["post_processor"]  # it adds special tokens, which we do ourselves
+        text = json.dumps({**rules, "lowercase": self.lowercase}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each word, at least one for each."""

@@ -8,7 +8,7 @@ patches. Module names are those of the authors' code, so that its checkpoints ke
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,46 @@ BETWEEN, READING = "between.safetensors", "fedpriv.json"
 
 PLACES = 1024
 """Rows of the tables of coordinates, as published."""
+
+
+def vt5(
+    labels: Sequence[str] = (),
+    *,
+    size: Literal["tiny", "base"] = "tiny",
+    pretrained: str | None = None,
+    max_length: int | None = None,
+    answer_length: int | None = None,
+    dropout: float | None = None,
+    coordinates: Coordinates | None = None,
+    train_visual: bool = False,
+    attention: Attention = "sdpa",
+) -> VT5:
+    """Returns a VT5 as an experiment names it; what is None is left to the builder called.
+
+    Args:
+        labels: not used; see `vt5_tiny`.
+        size: of a VT5 with random weights, "tiny" or "base".
+        pretrained: weights instead, from a local folder or a hub id; their size is their own.
+        max_length: see `vt5_tiny`, like all that follow.
+        answer_length: tokens of an answer.
+        dropout: everywhere.
+        coordinates: see `VT5Reader`.
+        train_visual: see `VT5`.
+        attention: "sdpa" or "eager".
+    """
+    asked = {
+        "max_length": max_length,
+        "answer_length": answer_length,
+        "dropout": dropout,
+        "coordinates": coordinates,
+    }
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given |= {"train_visual": train_visual, "attention": attention}
+    if pretrained is not None:
+        return from_pretrained(pretrained, labels, **given)
+    if size not in SIZES:
+        raise ValueError(f"size={size!r}: expected {' or '.join(map(repr, SIZES))}")
+    return SIZES[size](labels, **given)
 
 
 def vt5_tiny(
@@ -65,13 +105,25 @@ def vt5_tiny(
     """
     subwords = Subwords.shipped()
     language = _t5_config(
-        subwords, attention, d_model=width, d_kv=16, d_ff=2 * width, num_layers=layers,
-        num_heads=width // 16, dropout_rate=dropout,
-    )  # fmt: skip
+        subwords,
+        attention,
+        d_model=width,
+        d_kv=16,
+        d_ff=2 * width,
+        num_layers=layers,
+        num_heads=width // 16,
+        dropout_rate=dropout,
+    )
     visual = _beit_config(
-        attention, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 16,
-        intermediate_size=2 * width, image_size=64, patch_size=16, hidden_dropout_prob=dropout,
-    )  # fmt: skip
+        attention,
+        dropout,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 16,
+        intermediate_size=2 * width,
+        image_size=64,
+        patch_size=16,
+    )
     reader = VT5Reader(subwords, max_length, answer_length, 64, coordinates, box_step=40)
     return _drawn(language, visual, reader, train_visual, dropout)
 
@@ -92,12 +144,22 @@ def vt5_base(
     """
     subwords = Subwords.shipped()
     language = _t5_config(
-        subwords, attention, vocab_size=32_128, d_model=768, d_kv=64, d_ff=3072, num_layers=12,
-        num_heads=12, dropout_rate=dropout,
-    )  # fmt: skip
-    visual = _beit_config(attention, hidden_dropout_prob=dropout)
+        subwords,
+        attention,
+        vocab_size=32_128,
+        d_model=768,
+        d_kv=64,
+        d_ff=3072,
+        num_layers=12,
+        num_heads=12,
+        dropout_rate=dropout,
+    )
+    visual = _beit_config(attention, dropout)
     reader = VT5Reader(subwords, max_length, answer_length, 224, coordinates)
     return _drawn(language, visual, reader, train_visual, dropout)
+
+
+SIZES: dict[str, Callable[..., VT5]] = {"tiny": vt5_tiny, "base": vt5_base}
 
 
 def from_pretrained(
@@ -136,7 +198,7 @@ def from_pretrained(
         name, subfolder=LANGUAGE, dropout_rate=dropout, **common
     )
     image_model = BeitModel.from_pretrained(
-        name, subfolder=VISUAL, add_pooling_layer=False, hidden_dropout_prob=dropout, **common
+        name, subfolder=VISUAL, add_pooling_layer=False, **_visual_dropout(dropout), **common
     )
     reader = VT5Reader(Subwords.from_pretrained(name, subfolder=LANGUAGE), **settings)
     model = VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
@@ -171,7 +233,7 @@ def from_parts(
         str(language), dropout_rate=dropout, **common
     )
     image_model = BeitModel.from_pretrained(
-        str(visual), add_pooling_layer=False, hidden_dropout_prob=dropout, **common
+        str(visual), add_pooling_layer=False, **_visual_dropout(dropout), **common
     )
     side = image_model.config.image_size
     subwords = Subwords.from_pretrained(language)
@@ -194,16 +256,21 @@ def _t5_config(subwords: Subwords, attention: Attention, **sizes: Any) -> T5Conf
     )
 
 
-def _beit_config(attention: Attention, **sizes: Any) -> BeitConfig:
+def _beit_config(attention: Attention, dropout: float, **sizes: Any) -> BeitConfig:
     """Returns the structure of DiT (microsoft/dit-base), in other sizes where they are given."""
     return BeitConfig(
         **sizes,
+        **_visual_dropout(dropout),
         use_absolute_position_embeddings=True,
         use_relative_position_bias=False,
         use_mask_token=False,
         layer_scale_init_value=0.1,
         attn_implementation=attention,
     )
+
+
+def _visual_dropout(dropout: float) -> dict[str, float]:
+    return {"hidden_dropout_prob": dropout, "drop_path_rate": dropout}
 
 
 def _drawn(
