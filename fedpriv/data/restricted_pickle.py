@@ -96,6 +96,11 @@ class Array:
         return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
 
     @property
+    def of_objects(self) -> bool:
+        """Whether `items` is what it has."""
+        return self._parts()[1].code == "O"
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The array's shape."""
         return self._parts()[0]

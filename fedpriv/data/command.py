@@ -1,0 +1,15 @@
+"""`fedpriv data` on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fedpriv.data import convert
+
+
+def register(commands: Any) -> None:
+    """Adds `data`, with its own subcommands, to the subcommands of a parser."""
+    parser: argparse.ArgumentParser = commands.add_parser("data", help="convert data sets")
+    below = parser.add_subparsers(required=True, metavar="COMMAND")
+    convert.register(below)
