@@ -8,21 +8,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
-from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification
+from transformers import LayoutLMv3ForTokenClassification
 
 from fedpriv.data.examples import Batch
+from fedpriv.models import layoutlmv3_answers, layoutlmv3_network
+from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
 from fedpriv.models.reader import Reader
+from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
 from fedpriv.models.subwords import Subwords
 from fedpriv.models.tagging import WordTagger, tags_of
 
 
+def layoutlmv3(
+    labels: Sequence[str] = (),
+    *,
+    size: Literal["tiny", "base"] = "tiny",
+    pretrained: str | None = None,
+    task: Literal["tags", "answers"] = "tags",
+    max_length: int | None = None,
+    image: bool | None = None,
+    dropout: float | None = None,
+) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
+    """Builds a LayoutLMv3, for settings files.
+
+    What is none is as the size, or the pretrained model, has it.
+
+    Args:
+        labels: entity types of the data set; for "tags".
+        size: "tiny", or as published, with random weights; without effect beside `pretrained`.
+        pretrained: a local folder or a hub id (microsoft/layoutlmv3-base).
+        task: "tags" for words, or spans of words as "answers" to questions.
+        max_length: L, tokens of a window.
+        image: whether the page image is read; 002 has a variant without.
+        dropout: everywhere.
+    """
+    given = {"max_length": max_length, "image": image, "dropout": dropout}
+    set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
+    if task == "answers":
+        if pretrained is not None:
+            return layoutlmv3_answers.from_pretrained(pretrained, labels, **set_ones)
+        answerers = {
+            "tiny": layoutlmv3_answers.layoutlmv3_answers_tiny,
+            "base": layoutlmv3_answers.layoutlmv3_answers_base,
+        }
+        return answerers[size](labels, **set_ones)
+    if pretrained is not None:
+        return from_pretrained(pretrained, labels, **set_ones)
+    return {"tiny": layoutlmv3_tiny, "base": layoutlmv3_base}[size](labels, **set_ones)
+
+
 def layoutlmv3_tiny(
-    labels: Sequence[str],
+    labels: Sequence[str] = (),
     *,
     max_length: int = 128,
+    image: bool = True,
     image_size: int = 32,
     hidden_size: int = 32,
     layers: int = 2,
@@ -37,6 +79,7 @@ def layoutlmv3_tiny(
     Args:
         labels: entity types of the data set.
         max_length: L, tokens of a window, the two special ones included.
+        image: whether the page image is read.
         image_size: side of the square page image in pixels, a multiple of 8.
         hidden_size: width, a multiple of 16; the feed-forward layer is twice as wide.
         layers: Transformer layers.
@@ -44,66 +87,86 @@ def layoutlmv3_tiny(
         initializer_range: standard deviation of the drawn weights. The usual 0.02 is made for
             768 dimensions; in 32 it costs the first two epochs.
     """
-    if hidden_size % 16 or image_size % 8:
-        raise ValueError(
-            f"{hidden_size=} must be a multiple of 16 and {image_size=} a multiple of 8"
-        )
     subwords = Subwords.shipped()
-    shape_size = hidden_size // 8
-    config = LayoutLMv3Config(
-        vocab_size=subwords.size,
+    config = layoutlmv3_network.tiny_config(
+        subwords,
+        len(tags_of(labels)),
+        max_length=max_length,
+        image=image,
+        image_size=image_size,
         hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=2 * hidden_size,
-        max_position_embeddings=max_length + 2,
-        coordinate_size=(hidden_size - 2 * shape_size) // 4,
-        shape_size=shape_size,
-        input_size=image_size,
-        patch_size=8,
+        layers=layers,
+        dropout=dropout,
         initializer_range=initializer_range,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        pad_token_id=subwords.pad,
-        bos_token_id=subwords.cls,
-        eos_token_id=subwords.sep,
-        num_labels=len(tags_of(labels)),
     )
     network = LayoutLMv3ForTokenClassification(config)
-    _draw_visual_positions(network)
-    reader = Reader(subwords, max_length, image_size, box_step=40)
+    layoutlmv3_network.draw_visual_positions(network)
+    reader = Reader(subwords, max_length, layoutlmv3_network.image_size(config), box_step=40)
+    return LayoutLMv3Tagger(network, reader, labels)
+
+
+def layoutlmv3_base(
+    labels: Sequence[str] = (), *, max_length: int = 512, image: bool = True, dropout: float = 0.1
+) -> LayoutLMv3Tagger:
+    """Builds a LayoutLMv3 in its published size, 125 million parameters, with random weights.
+
+    Args:
+        labels: entity types of the data set.
+        max_length: L, tokens of a window, at most 512.
+        image: whether the page image, 224 x 224, is read.
+        dropout: everywhere.
+    """
+    subwords = Subwords.shipped()
+    config = layoutlmv3_network.base_config(
+        subwords, len(tags_of(labels)), image=image, dropout=dropout
+    )
+    most = layoutlmv3_network.positions(config)
+    length = fits_positions(max_length, None, most, "layoutlmv3_base")
+    network = LayoutLMv3ForTokenClassification(config)
+    layoutlmv3_network.draw_visual_positions(network)
+    reader = Reader(subwords, length, layoutlmv3_network.image_size(config))
     return LayoutLMv3Tagger(network, reader, labels)
 
 
 def from_pretrained(
-    folder: str | Path, labels: Sequence[str], *, max_length: int = 512
+    folder: str | Path,
+    labels: Sequence[str] = (),
+    *,
+    max_length: int | None = None,
+    image: bool | None = None,
+    dropout: float | None = None,
 ) -> LayoutLMv3Tagger:
     """Loads weights and tokenizer from a folder or a hub id (microsoft/layoutlmv3-base).
 
-    A classification head for another number of labels is drawn anew.
+    A classification head for another number of labels, or for others, is drawn anew.
 
     Args:
-        folder: as `save_pretrained` of transformers writes it.
-        labels: entity types of the data set.
-        max_length: L, at most what the model's position embeddings allow.
+        folder: as `LayoutLMv3Tagger.save_pretrained` or that of transformers writes it.
+        labels: entity types of the data set; none: those that were saved.
+        max_length: L, at most what the model's position embeddings allow; none: as saved, or that.
+        image: whether the page image is read; none: if the saved network does.
+        dropout: none: as saved.
 
     Raises:
-        ValueError: if `max_length` is too long for the model.
+        ValueError: if `max_length` is too long for the model, or it cannot read images.
         OSError: if there is no such folder and no such model on the hub.
     """
-    network = LayoutLMv3ForTokenClassification.from_pretrained(
-        str(folder),
-        num_labels=len(tags_of(labels)),
-        ignore_mismatched_sizes=True,
-        dtype=torch.float32,
+    saved = settings_of(folder)
+    labels = labels or saved.get("labels", ())
+    network = layoutlmv3_network.load(
+        LayoutLMv3ForTokenClassification,
+        folder,
+        len(tags_of(labels)),
+        image=image,
+        dropout=dropout,
     )
-    # Positions count from the padding id + 1, as in RoBERTa.
-    most = network.config.max_position_embeddings - network.config.pad_token_id - 1
-    if max_length > most:
-        raise ValueError(f"max_length={max_length}: {folder} has positions for {most} tokens")
-    subwords = Subwords.from_pretrained(folder)
-    reader = Reader(subwords, max_length, network.config.input_size)
-    return LayoutLMv3Tagger(network, reader, labels)
+    if saved.get("labels", list(labels)) != list(labels):
+        draw_linear(network.classifier, network.config.initializer_range)
+    most = layoutlmv3_network.positions(network.config)
+    length = fits_positions(max_length, saved.get("max_length"), most, folder)
+    side = layoutlmv3_network.image_size(network.config)
+    reader = Reader(Subwords.from_pretrained(folder), length, side, saved.get("box_step", 1))
+    return LayoutLMv3Tagger(network, reader, labels).train()
 
 
 class LayoutLMv3Tagger(WordTagger):
@@ -117,32 +180,30 @@ class LayoutLMv3Tagger(WordTagger):
     ) -> None:
         super().__init__(reader, labels)
         self.network = network
-        # transformers looks these tables up without gradient: they can never learn, so they must
-        # not travel, be clipped or get noise.
-        for name, parameter in self.network.named_parameters():
-            if "rel_pos" in name:
-                parameter.requires_grad_(False)
+        layoutlmv3_network.freeze_unused(network)
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the scores of the tags, of shape (batch, L, tags)."""
-        pixels = (batch["pixels"].float() / 255 - 0.5) / 0.5
-        output = self.network(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            bbox=batch["bbox"],
-            pixel_values=pixels,
-        )
+        output = self.network(**layoutlmv3_network.inputs(self.network, batch))
         scores: Tensor = output.logits[:, : batch["input_ids"].shape[1]]
         return scores
 
+    def blocks(self) -> list[nn.Module]:
+        """Returns the Transformer layers from input to output."""
+        return layoutlmv3_network.blocks(self.network)
 
-def _draw_visual_positions(network: LayoutLMv3ForTokenClassification) -> None:
-    """Draws cls_token and pos_embed, which transformers leaves at zero.
+    def head(self) -> list[nn.Module]:
+        """Returns what comes after the last layer."""
+        return [self.network.classifier]
 
-    At zero they stand in front of a LayerNorm, where the gradient is about 500 times that of all
-    other parameters together: clipping and inversion would see nothing else.
-    """
-    base = network.layoutlmv3
-    std = network.config.initializer_range
-    nn.init.normal_(base.cls_token, std=std)
-    nn.init.normal_(base.pos_embed, std=std)
+    def visual(self) -> list[nn.Module]:
+        """Returns the embedding of the page's patches; nothing where no image is read."""
+        return layoutlmv3_network.visual(self.network)
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all that decides how documents become arrays."""
+        return {"model": "layoutlmv3", **super().reading()}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the model into a folder; `from_pretrained` reads it back."""
+        save(folder, self.network, self.reader.subwords, self.reading())

@@ -106,14 +106,15 @@ class QuestionAnswerer(nn.Module, ABC):
     def answers(self, examples: Examples) -> list[Answer]:
         """Returns one answer per question, in the order of their numbers.
 
-        Of several windows of one question, the most confident one speaks.
+        Of several windows of one question, the most confident one that says anything speaks: the
+        others are right to find no answer in their part of the page, and sure of it.
         """
         best: dict[int, Answer] = {}
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
             for number, answer in zip(
                 batch[QUESTION].tolist(), self.answer_batch(batch), strict=True
             ):
-                if number not in best or answer.confidence > best[number].confidence:
+                if number not in best or _weight(answer) > _weight(best[number]):
                     best[number] = answer
         return [best[number] for number in sorted(best)]
 
@@ -129,6 +130,10 @@ class QuestionAnswerer(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.parameters()).device
+
+
+def _weight(answer: Answer) -> tuple[bool, float]:
+    return answer.text != "", answer.confidence
 
 
 def answer_scores(examples: Examples, answers: Sequence[Answer]) -> dict[str, float]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
@@ -59,6 +63,12 @@ class Reader:
         columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         pages = square_pages(documents, self.image_size)
         return Examples.of(columns, {"pixels": (pages, "document")} if pages is not None else None)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns everything, the tokenizer by its fingerprint."""
+        fields = dataclasses.fields(self)
+        settings = {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
+        return {**settings, "vocabulary": self.subwords.digest}
 
     def _rows(
         self, document: Document, position: int, numbers: dict[str, int]
@@ -123,3 +133,8 @@ def square_pages(documents: Sequence[Document], side: int | None) -> NDArray[np.
 def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
     pixels = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
     return np.moveaxis(pixels, -1, 0)
+
+
+def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns pixels of 0…255 as numbers of -1…1, with mean and deviation 0.5."""
+    return (pixels.to(dtype) / 255 - 0.5) / 0.5

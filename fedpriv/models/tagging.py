@@ -75,6 +75,7 @@ class WordTagger(nn.Module, ABC):
     def __init__(self, reader: Reader, labels: Sequence[str]) -> None:
         super().__init__()
         self.reader = reader
+        self.labels = list(labels)
         self.tags = tags_of(labels)
 
     @abstractmethod
@@ -124,6 +125,10 @@ class WordTagger(nn.Module, ABC):
             self._answers(document, sorted(words[place]))
             for place, document in enumerate(documents)
         ]
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all that decides how documents become arrays."""
+        return {"labels": self.labels, **self.reader.settings()}
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,88 @@
+"""Models in folders: the network and tokenizer as transformers writes them, and how it reads.
+
+`config.json`, `model.safetensors`, `tokenizer.json` and `tokenizer_config.json` are those of
+transformers; `fedpriv.json` holds the reading settings, which transformers does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from fedpriv.data.document import DataError
+from fedpriv.models.subwords import Subwords
+
+SETTINGS = "fedpriv.json"
+
+
+def save(
+    folder: str | Path, network: PreTrainedModel, subwords: Subwords, settings: Mapping[str, Any]
+) -> None:
+    """Writes a model into a folder, which is made where it does not exist.
+
+    Args:
+        folder: files of the same names in it are replaced.
+        network: of transformers.
+        subwords: its tokenizer, as `Subwords.from_pretrained` reads it back.
+        settings: how documents are read, as JSON can hold it.
+    """
+    path = Path(folder)
+    network.save_pretrained(path)
+    save_tokenizer(path, subwords)
+    text = json.dumps(dict(settings), indent=2, ensure_ascii=False)
+    (path / SETTINGS).write_text(text + "\n", "utf-8")
+
+
+def save_tokenizer(folder: str | Path, subwords: Subwords) -> None:
+    """Writes `tokenizer.json` and `tokenizer_config.json`."""
+    name = subwords.tokenizer.id_to_token
+    PreTrainedTokenizerFast(
+        tokenizer_object=subwords.tokenizer,
+        cls_token=name(subwords.cls),
+        sep_token=name(subwords.sep),
+        pad_token=name(subwords.pad),
+    ).save_pretrained(Path(folder))
+
+
+def settings_of(folder: str | Path) -> dict[str, Any]:
+    """Returns what `save` was given; empty for a model that fedpriv did not save, as on a hub.
+
+    Raises:
+        DataError: if the settings cannot be read.
+    """
+    path = Path(folder) / SETTINGS
+    if not path.is_file():
+        return {}
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(path, f"not the settings of a model: {error}") from error
+    if not isinstance(settings, dict):
+        raise DataError(path, "not the settings of a model: expected an object")
+    return settings
+
+
+def fits_positions(max_length: int | None, saved: Any, most: int, folder: str | Path) -> int:
+    """Returns how long windows are: as asked for, else as saved, else as long as they can be.
+
+    Raises:
+        ValueError: if the model has not so many positions.
+    """
+    length = max_length or saved or most
+    if not isinstance(length, int) or length > most:
+        raise ValueError(f"max_length={length}: {folder} has positions for {most} tokens")
+    return length
+
+
+def draw_linear(modules: nn.Module, std: float) -> None:
+    """Draws the linear layers of a head anew, as transformers draws them."""
+    for module in modules.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
