@@ -249,11 +249,17 @@ def _cost(
     return {"chart": chart, "table": table}
 
 
+def _by_direction(row: Row) -> dict[str, Any]:
+    """Returns the bytes of a round; a round of nothing has none to draw."""
+    held = {way: row.get(f"bytes_{way}") for way in ("down", "up")}
+    return held if any(held.values()) else {}
+
+
 def _layers(rounds: Mapping[int, Row], key: str) -> dict[str, dict[int, float]]:
     """Returns the finite numbers under `key` by name and round."""
     layers: dict[str, dict[int, float]] = {}
     for at, row in rounds.items():
-        held = row.get(key)
+        held = _by_direction(row) if key == "bytes" else row.get(key)
         for name, value in held.items() if isinstance(held, dict) else ():
             if type(value) in (int, float) and 0 <= value < figures.OFF_SCALE:
                 layers.setdefault(name, {})[at] = float(value)
