@@ -27,6 +27,8 @@ from fedpriv.federation import Federation
 from fedpriv.secagg.masking import Masking
 from fedpriv.settings import Privacy, RaySettings, Settings
 from fedpriv.strategy import Strategy
+from fedpriv.training.adapters import FineTuning
+from fedpriv.training.pretraining import Pretraining
 
 EXPERIMENTS = "experiments"
 MADE_BY_THE_RUN = ("started", "versions")
@@ -53,13 +55,15 @@ class Experiment:
         strategy: the server's half.
         client: the client's half.
         name: the folder under `runs`.
-        rounds: how many.
+        rounds: how many; 0 evaluates the model that round 1 would start from.
         seed: of everything random.
         runs: the folder for run folders.
         federation: workers, faults, checkpoints.
         ray: where Ray runs.
         privacy: public constants that the strategies refer to.
         masking: secure aggregation around the strategy; none lets the server see every update.
+        finetuning: what of the model is trained; none trains all of it.
+        pretraining: on public documents, before round 1; none does without.
     """
 
     data: Data
@@ -74,10 +78,12 @@ class Experiment:
     ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
     privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
     masking: Masking | None = None
+    finetuning: FineTuning | None = None
+    pretraining: Pretraining | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds}: expected at least 1")
+        if self.rounds < 0:
+            raise ValueError(f"rounds={self.rounds}: expected 0 or more")
 
     def assemble(self, config: Mapping[str, Any]) -> Federation:
         """Reads the data and puts the federation together.
@@ -97,6 +103,8 @@ class Experiment:
             runs=self.runs,
             config=config,
             masking=self.masking,
+            finetuning=self.finetuning,
+            pretraining=self.pretraining,
         )
 
 

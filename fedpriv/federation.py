@@ -6,8 +6,8 @@ import functools
 import importlib.metadata
 import platform
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import nn
 
 from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
+from fedpriv.data.examples import Examples
 from fedpriv.data.federated import Bound, Data
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
@@ -35,6 +36,8 @@ from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
 from fedpriv.tally import OtherAnswers, Tally, TooFewClients
 from fedpriv.tensorboard import events
+from fedpriv.training.adapters import FineTuned, FineTuning, Full
+from fedpriv.training.pretraining import Pretraining
 
 
 class Unworkable(ValueError):
@@ -77,6 +80,9 @@ class Federation:
         runs: the folder for run folders.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
         masking: secure aggregation around the strategy; None lets the server see every update.
+        finetuning: what of the model is trained; None trains all that the model leaves trainable.
+        pretraining: trains the model on public documents first, here and now, unless the cache
+            holds the result; None does without.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -116,6 +122,8 @@ class Federation:
         runs: Path | str = "runs",
         config: Mapping[str, Any] | None = None,
         masking: Masking | None = None,
+        finetuning: FineTuning | None = None,
+        pretraining: Pretraining | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
@@ -131,7 +139,8 @@ class Federation:
         self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
-        self.bound = data.bind(model, seed)
+        start = data.bind(model, seed)
+        self.bound = _tuned(start, finetuning, seed)
         problems = masking.problems(inner) if masking else []
         problems += [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
         least = self.settings.min_clients
@@ -141,6 +150,14 @@ class Federation:
         problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)
+        if pretraining:
+            build = pretraining.start(
+                model,
+                start.build_model,
+                threads=self.settings.threads,
+                device=self.settings.device,
+            )
+            self.bound = _tuned(replace(start, build_model=build), finetuning, seed)
         self.recipe = Recipe(
             build_model=self.bound.build_model,
             client=client,
@@ -185,7 +202,8 @@ class Federation:
         """Runs the federation to its `rounds`-th round.
 
         Args:
-            rounds: in all, those of an interrupted run included.
+            rounds: in all, those of an interrupted run included; 0 only evaluates the model that
+                round 1 would start from.
             run_dir: the run's folder; None makes a new one under `runs`.
             resume: go on from the newest checkpoint in `run_dir`.
             grid: where the clients run; None starts what the settings name and ends it afterwards.
@@ -196,8 +214,8 @@ class Federation:
                 run can be resumed.
             ValueError: if `run_dir` holds another run already, or one of another seed or model.
         """
-        if rounds < 1:
-            raise ValueError(f"rounds={rounds}: expected at least 1")
+        if rounds < 0:
+            raise ValueError(f"rounds={rounds}: expected 0 or more")
         keep_large_blocks()
         folder = self._folder(run_dir, rounds, resume=resume)
         own = grid is None
@@ -256,8 +274,8 @@ class _Run:
             events(self.folder.path, start) as board,
             self.progress.following(self.folder.path, start, self.rounds, clients),
         ):
-            for round in range(start + 1, self.rounds + 1):
-                record = self._round(round)
+            for round in self._left(start):
+                record = self._round(round) if round else self._before_round_one()
                 self._finish_round(round, record)
                 self.progress.round(record)
                 board.round(record)
@@ -299,6 +317,27 @@ class _Run:
         self.folder.write_config({**self.folder.config(), **now})
         return checkpoint.round
 
+    def _left(self, start: int) -> Iterable[int]:
+        """Returns the rounds still to run; 0 for the evaluation that a run without any is."""
+        if self.rounds == 0 and not self.folder.records(METRICS):
+            return [0]
+        return range(start + 1, self.rounds + 1)
+
+    def _before_round_one(self) -> dict[str, Any]:
+        """Evaluates the model as it is; nobody is asked, nothing is sent or released."""
+        began = time.monotonic()
+        metrics = self._evaluate(0)
+        nobody = Tally(0, ())
+        return {
+            "round": 0,
+            **metrics,
+            "accepted": True,
+            "attempts": 0,
+            "clients": nobody.counts(),
+            **nobody.traffic(),
+            "seconds": {"train": 0.0, "evaluate": time.monotonic() - began},
+        }
+
     def _round(self, round: int) -> dict[str, Any]:
         began = time.monotonic()
         self.sent = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
@@ -333,7 +372,7 @@ class _Run:
             "accepted": accepted,
             "attempts": attempt + 1,
             "clients": tally.counts(),
-            "bytes": tally.traffic(),
+            **tally.traffic(),
             "seconds": {
                 "train": trained - began,
                 "evaluate": time.monotonic() - trained,
@@ -370,9 +409,17 @@ class _Run:
             return {}
         self.exchange.write(to_vectors(self.arrays))
         self.model.eval()
-        with torch.no_grad():
-            scores: dict[str, float] = self.model.evaluate(test)  # type: ignore[operator]
+        scores = self._scores(test)
+        for group, positions in self.federation.bound.test_groups.items():
+            for name, value in self._scores(test.take(positions)).items():
+                if "/" not in name:  # by type of field, groups would be too many curves
+                    scores[f"{name}_{group}"] = value
         return scores
+
+    def _scores(self, examples: Examples) -> dict[str, float]:
+        with torch.no_grad():
+            scores: dict[str, float] = self.model.evaluate(examples)  # type: ignore[operator]
+        return dict(scores)
 
     def _finish_round(self, round: int, record: dict[str, Any]) -> None:
         self.folder.append(METRICS, [record])
@@ -381,6 +428,23 @@ class _Run:
             named = self.exchange.named(to_vectors(self.arrays))
             checkpoint = Checkpoint(round, named, state, self.meta)
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+
+
+def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
+    """Returns the data bound to a model of which only the chosen part is trained.
+
+    Raises:
+        Unworkable: if the model has no such part.
+    """
+    if finetuning is None or finetuning == Full():
+        return bound
+    build = FineTuned(bound.build_model, finetuning)
+    model = seeded_model(bound.build_model, seed)
+    try:
+        finetuning.apply(model)
+    except ValueError as error:
+        raise Unworkable([f"finetuning: {error}"]) from error
+    return replace(bound, build_model=build)
 
 
 def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
@@ -400,6 +464,6 @@ def build_app(recipe: Recipe) -> ClientApp:
 
 def versions() -> dict[str, str]:
     """Returns the versions that a result depends on."""
-    packages = ("fedpriv", "torch", "transformers", "flwr", "ray", "numpy")
+    packages = ("fedpriv", "torch", "transformers", "peft", "flwr", "ray", "numpy")
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}

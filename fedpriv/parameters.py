@@ -56,6 +56,14 @@ class Exchange:
         wide = any(t.dtype == torch.float64 for t in self._tensors["float"].values())
         self._wire = {"float": torch.float64 if wide else torch.float32, "integer": torch.int64}
 
+    @property
+    def bytes(self) -> int:
+        """What the vectors take, in bytes; known without reading them, for a meta device too."""
+        return sum(
+            sum(t.numel() for t in tensors.values()) * self._wire[kind].itemsize
+            for kind, tensors in self._tensors.items()
+        )
+
     @torch.no_grad()
     def read(self) -> Vectors:
         """Returns a copy of the model's tensors, flattened in the order of their names."""

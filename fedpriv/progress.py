@@ -47,12 +47,14 @@ class Lines(Progress):
         """Says where the run is and how far it is."""
         self._rounds, self._done, self._began = rounds, done, time.monotonic()
         begin = f"round {done + 1} of {rounds}" if done < rounds else "nothing left to run"
+        begin = begin if rounds else "evaluation of the starting model"
         self._say(f"{run_dir}: {clients} clients, {begin}")
         yield self
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Prints the round's metrics and the time left."""
-        per_round = (time.monotonic() - self._began) / (record["round"] - self._done)
+        # A run of no rounds evaluates where it starts, and that is its only record.
+        per_round = (time.monotonic() - self._began) / max(record["round"] - self._done, 1)
         left = per_round * (self._rounds - record["round"])
         self._say(f"round {record['round']}/{self._rounds}  {describe(record)}  {left:.0f} s left")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from flwr.app import ArrayRecord, Message
 
@@ -29,6 +30,8 @@ class Tally:
         cohort: the clients that were asked, by number.
         survivors: those that answered.
         complete: the replies have come to their end.
+        down: bytes of tensors sent to each client, by number.
+        up: bytes of tensors that each client sent, by number.
     """
 
     def __init__(
@@ -39,13 +42,15 @@ class Tally:
         self.cohort: list[int] = []
         self.survivors: list[int] = []
         self.failed, self.complete = 0, False
-        self.down = self.up = 0
+        self.down: dict[int, int] = {}
+        self.up: dict[int, int] = {}
 
     def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Passes the messages on, counting them."""
         for message in messages:
-            self.cohort.append(self._number[message.metadata.dst_node_id])
-            self.down += _bytes(message)
+            client = self._number[message.metadata.dst_node_id]
+            self.cohort.append(client)
+            _add(self.down, client, _bytes(message))
             yield message
 
     def receiving(
@@ -56,13 +61,11 @@ class Tally:
         So a strategy that adds up the replies first and then moves has not moved.
         """
         for reply in replies:
-            answered = answered_by(reply)
             self.failed += reply.has_error()
-            self.survivors += [
-                self._number[reply.metadata.src_node_id] if client is None else client
-                for client in answered
-            ]
-            self.up += _bytes(reply) * len(answered)
+            for named in answered_by(reply):
+                client = self._number[reply.metadata.src_node_id] if named is None else named
+                self.survivors.append(client)
+                _add(self.up, client, _bytes(reply))
             tell(len(self.survivors), len(self.cohort))
             yield reply
         self.complete = True
@@ -89,12 +92,22 @@ class Tally:
             "missing": missing,
         }
 
-    def traffic(self) -> dict[str, int]:
+    def traffic(self) -> dict[str, Any]:
         """Returns the bytes of tensors sent down to the clients and up to the server.
 
         As a real network would carry them: one copy per client, sums in the worker or not.
+        `bytes_by_client` is number → [down, up].
         """
-        return {"down": self.down, "up": self.up}
+        each = {str(c): [self.down.get(c, 0), self.up.get(c, 0)] for c in sorted(self.cohort)}
+        return {
+            "bytes_down": sum(self.down.values()),
+            "bytes_up": sum(self.up.values()),
+            "bytes_by_client": each,
+        }
+
+
+def _add(counts: dict[int, int], client: int, size: int) -> None:
+    counts[client] = counts.get(client, 0) + size
 
 
 def _bytes(message: Message) -> int:

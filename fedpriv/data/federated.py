@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import nn
 
 from fedpriv.checkpoint import RunFolder
 from fedpriv.client import seeded_model
+from fedpriv.data.cache import cache_folder, encode_cached
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.data.partition import Deal, HoldOut, Partition, table
+from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
 from fedpriv.models.base import DocumentModel
 from fedpriv.report.showcase import write_showcase
 
@@ -31,6 +33,7 @@ class Bound:
         test: held-out examples; None where nothing is held out.
         partition: the table of who holds what, for the run folder; None where there is none.
         showcase: writes files about one held-out page into the run folder, given the final model.
+        test_groups: positions in `test` by the name of the group, each evaluated by itself too.
     """
 
     build_model: Callable[[], nn.Module]
@@ -39,6 +42,7 @@ class Bound:
     test: Examples | None = None
     partition: Mapping[str, Any] | None = None
     showcase: Callable[[nn.Module, RunFolder], None] | None = None
+    test_groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 class Data(Protocol):
@@ -57,11 +61,14 @@ class DocumentData:
         source: reads or makes the documents.
         partition: deals the training documents out.
         test: keeps documents back for evaluation.
+        cache: folder for encoded pages; None for the default (`fedpriv.data.cache`), "off" for
+            none.
     """
 
     source: DocumentSource
     partition: Partition
     test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
+    cache: str | Path | None = None
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
@@ -73,34 +80,63 @@ class DocumentData:
         model = seeded_model(build, seed)
         if not isinstance(model, DocumentModel):
             raise TypeError(f"{type(model).__name__} cannot encode documents")
-        rows, examples = _encode(model, loaded.documents, deal)
+        rows, examples = self._encode(model, loaded.documents, deal)
         test = [loaded.documents[i] for i in held]
+        encoded = encode_cached(model, test, self._folder()) if test else None
+        groups = self.test.groups(loaded.documents, train, held)
         return Bound(
             build_model=build,
             train=examples,
             rows=rows,
-            test=model.encode(test) if test else None,
-            partition=self._table(loaded, deal, held),
+            test=encoded,
+            partition=self._table(loaded, deal, held, groups),
             showcase=functools.partial(write_showcase, test[0]) if test else None,
+            test_groups=_rows_of(groups, held, encoded) if encoded else {},
         )
 
-    def _table(self, loaded: DocumentSet, deal: Deal, held: Iterable[int]) -> dict[str, Any]:
+    def _folder(self) -> Path | None:
+        if self.cache == "off":
+            return None
+        return Path(self.cache) if self.cache is not None else cache_folder() / "examples"
+
+    def _table(
+        self,
+        loaded: DocumentSet,
+        deal: Deal,
+        held: Iterable[int],
+        groups: Mapping[str, list[int]],
+    ) -> dict[str, Any]:
         skipped = [str(error) for error in loaded.skipped]
-        return table(self.partition, loaded.documents, deal, held) | {"skipped": skipped}
+        named = {name: list(by_provider(loaded.documents, group)) for name, group in groups.items()}
+        return table(self.partition, loaded.documents, deal, held) | {
+            "skipped": skipped,
+            "test_groups": named,
+        }
+
+    def _encode(
+        self, model: DocumentModel, documents: tuple[Document, ...], deal: Deal
+    ) -> tuple[tuple[NDArray[np.int64], ...], Examples]:
+        """Encodes all training documents once, client by client; returns each one's rows."""
+        order = [position for hand in deal for position in hand]
+        examples = encode_cached(model, [documents[i] for i in order], self._folder())
+        _, owner_of = np.unique([documents[i].provider for i in order], return_inverse=True)
+        examples = examples.with_column(PROVIDER, owner_of[examples.column("document")])
+        # A document may give several rows (windows); `document` counts the documents encoded.
+        ends = np.cumsum([len(hand) for hand in deal])
+        owner = np.searchsorted(ends, examples.column("document"), side="right")
+        return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
 
 
-def _encode(
-    model: DocumentModel, documents: tuple[Document, ...], deal: Deal
-) -> tuple[tuple[NDArray[np.int64], ...], Examples]:
-    """Encodes all training documents once, client by client; returns each one's rows."""
-    order = [position for hand in deal for position in hand]
-    examples = model.encode([documents[i] for i in order])
-    _, owner_of = np.unique([documents[i].provider for i in order], return_inverse=True)
-    examples = examples.with_column(PROVIDER, owner_of[examples.column("document")])
-    # A document may give several rows (windows); `document` counts the documents encoded.
-    ends = np.cumsum([len(hand) for hand in deal])
-    owner = np.searchsorted(ends, examples.column("document"), side="right")
-    return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+def _rows_of(
+    groups: Mapping[str, list[int]], held: list[int], test: Examples
+) -> dict[str, NDArray[np.int64]]:
+    """Returns the positions in `test` of each group's documents."""
+    places = {document: place for place, document in enumerate(held)}
+    of_document = test.column("document")
+    return {
+        name: np.flatnonzero(np.isin(of_document, [places[i] for i in group]))
+        for name, group in groups.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -116,38 +116,82 @@ class HoldOut:
             in training; "provider" keeps whole providers, which are then unseen; "split" keeps
             the documents of the official split "test".
         fraction: of the documents or providers; without meaning for "split".
+        unseen: fraction of the providers of whom all documents are kept back, beside what `by`
+            keeps of the others. Metrics then also tell seen and unseen providers apart: what a
+            model knows of the former only, it has memorised.
     """
 
     by: Literal["document", "provider", "split"] = "document"
     fraction: float = 0.2
+    unseen: float = 0.0
 
     def __post_init__(self) -> None:
         if self.by not in ("document", "provider", "split"):
             raise ValueError(f"by={self.by!r}: expected 'document', 'provider' or 'split'")
-        if not 0 <= self.fraction < 1:
-            raise ValueError(f"fraction={self.fraction}: expected a value in [0, 1)")
+        for name, value in {"fraction": self.fraction, "unseen": self.unseen}.items():
+            if not 0 <= value < 1:
+                raise ValueError(f"{name}={value}: expected a value in [0, 1)")
+        if self.unseen and self.by == "provider":
+            raise ValueError(
+                f"unseen={self.unseen}: with by='provider' all held-out providers are unseen; "
+                "take by='document' for some documents of the others, or unseen=0"
+            )
 
     def split(self, documents: Sequence[Document], seed: int) -> tuple[list[int], list[int]]:
         """Returns the positions of the training and of the held-out documents.
 
         Raises:
-            ValueError: if nothing is left to train on.
+            ValueError: if nothing is left to train on, or `unseen` is less than one provider.
         """
-        held = self._held(documents, generator(seed, "held-out documents"))
-        train = [i for i in range(len(documents)) if i not in held]
+        unseen = self._unseen(documents, generator(seed, "held-out providers"))
+        rest = [i for i in range(len(documents)) if i not in unseen]
+        held = unseen | self._held(documents, rest, generator(seed, "held-out documents"))
+        train = [i for i in rest if i not in held]
         if not train:
             raise ValueError(
                 f"holding out by {self.by!r} leaves none of {len(documents)} documents to train on"
             )
         return train, sorted(held)
 
-    def _held(self, documents: Sequence[Document], rng: np.random.Generator) -> set[int]:
-        if self.by == "split":
-            return {i for i, document in enumerate(documents) if document.split == "test"}
-        if self.by == "document":
-            size = round(self.fraction * len(documents))
-            return set(rng.choice(len(documents), size, replace=False).tolist())
+    def groups(
+        self, documents: Sequence[Document], train: Iterable[int], held: Iterable[int]
+    ) -> dict[str, list[int]]:
+        """Returns the held-out documents of "seen" and of "unseen" providers.
+
+        A provider is seen if a document of it is trained on, whatever the reason. Empty without
+        `unseen`; a group without documents is left out.
+        """
+        if not self.unseen:
+            return {}
+        known = {documents[i].provider for i in train}
+        groups: dict[str, list[int]] = {"seen": [], "unseen": []}
+        for i in held:
+            groups["seen" if documents[i].provider in known else "unseen"].append(i)
+        return {name: group for name, group in groups.items() if group}
+
+    def _unseen(self, documents: Sequence[Document], rng: np.random.Generator) -> set[int]:
+        if not self.unseen:
+            return set()
         groups = list(by_provider(documents, range(len(documents))).values())
+        count = round(self.unseen * len(groups))
+        if count == 0:
+            raise ValueError(
+                f"unseen={self.unseen} of {len(groups)} providers is none: take at least "
+                f"{1 / len(groups):.3g}"
+            )
+        chosen = rng.choice(len(groups), count, replace=False)
+        return {i for group in chosen for i in groups[group]}
+
+    def _held(
+        self, documents: Sequence[Document], rest: list[int], rng: np.random.Generator
+    ) -> set[int]:
+        """Returns what `by` keeps back of the documents at the positions `rest`."""
+        if self.by == "split":
+            return {i for i in rest if documents[i].split == "test"}
+        if self.by == "document":
+            size = round(self.fraction * len(rest))
+            return {rest[place] for place in rng.choice(len(rest), size, replace=False).tolist()}
+        groups = list(by_provider(documents, rest).values())
         chosen = rng.choice(len(groups), round(self.fraction * len(groups)), replace=False)
         return {i for group in chosen for i in groups[group]}
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from fedpriv.report.folder import Row
 
 Curve = Mapping[int, float]
-"""Round (from 1) -> value; not a finite number where the run recorded none."""
+"""Round (0 is the starting model) -> value; not a finite number where the run recorded none."""
 
-NOT_CURVES = frozenset({"round", "attempts", "accepted"})
+NOT_CURVES = frozenset({"round", "attempts", "accepted", "bytes_down", "bytes_up"})
+"""Bytes have a chart of their own."""
 NOT_SCORES = re.compile(
     r"(?:^|\W|_)(?:bytes|clip|clipped|count|delta|epsilon|examples|gradient|lr|norm|rate|scale|"
     r"seconds|sigma|std|steps?|temperature|time)(?:$|\W|_)"
@@ -75,7 +76,12 @@ def metric_label(name: str) -> str:
 
     >>> metric_label("train_loss"), metric_label("f1"), metric_label("loss")
     ('train loss', 'F1', 'held-out loss')
+    >>> metric_label("f1_unseen")
+    'F1 (unseen providers)'
     """
+    for group in ("seen", "unseen"):
+        if name.endswith(f"_{group}") and name != f"_{group}":
+            return f"{metric_label(name.removesuffix(f'_{group}'))} ({group} providers)"
     known = {"loss": "held-out loss", "f1": "F1", "anls": "ANLS", "auc": "AUC"}
     return known.get(name) or name.replace("_", " ").strip() or "unnamed"
 

@@ -17,7 +17,7 @@ from fedpriv.client import seeded_model
 from fedpriv.federation import Federation, Unworkable
 from fedpriv.grids.inline import InlineGrid
 from fedpriv.grids.serving import Failure
-from fedpriv.progress import Progress
+from fedpriv.progress import Lines, Progress
 from fedpriv.sampling import FixedSize, Poisson
 from fedpriv.settings import Settings
 from fedpriv.tally import TooFewClients
@@ -89,7 +89,7 @@ def test_metrics_hold_one_object_per_round():
         assert record["attempts"] == 1
         assert record["clients"] == {"sampled": 8, "answered": 8, "failed": 0, "missing": 0}
         # 58 float32 parameters to and from eight clients.
-        assert record["bytes"] == {"down": 8 * 58 * 4, "up": 8 * 58 * 4}
+        assert record["bytes_down"] == record["bytes_up"] == 8 * 58 * 4
         assert set(record["seconds"]) == {"train", "evaluate"}
     assert records[-1]["train_loss"] < records[0]["train_loss"]
 
@@ -195,7 +195,8 @@ def test_a_client_that_fails_costs_itself_the_round():
     counts = [record["clients"] for record in result.metrics]
     assert counts[1] == {"sampled": 8, "answered": 6, "failed": 2, "missing": 0}
     assert counts[0] == counts[2] == {"sampled": 8, "answered": 8, "failed": 0, "missing": 0}
-    assert result.metrics[1]["bytes"] == {"down": 8 * 232, "up": 6 * 232}
+    assert result.metrics[1]["bytes_down"] == 8 * 232
+    assert result.metrics[1]["bytes_up"] == 6 * 232
     failures = [(f["round"], f["client"], f["kind"], f["reason"]) for f in result.failures]
     assert failures == [(2, 3, "failed", "OutOfLuck"), (2, 5, "failed", "FloatingPointError")]
     assert "ACME" in result.failures[0]["traceback"]
@@ -490,11 +491,56 @@ def test_a_sampling_that_cannot_work_is_refused_before_any_round():
     assert caught.value.problems == ["strategy.sampling: count=9, but the federation has 8 clients"]
 
 
-@pytest.mark.parametrize("rounds", [0, -3])
-def test_a_run_needs_a_round(rounds, tmp_path):
-    with pytest.raises(ValueError, match=f"^rounds={rounds}: expected at least 1$"):
-        federation().run(rounds, run_dir=tmp_path / "mine")
+def test_less_than_no_round_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^rounds=-1: expected 0 or more$"):
+        federation().run(-1, run_dir=tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
+
+
+# No rounds
+
+
+def test_a_run_of_no_rounds_evaluates_where_the_others_start(tmp_path):
+    diary = Diary()
+    done = federation(client=diary).run(0, run_dir=tmp_path / "mine")
+    assert diary.visits == []
+    assert weights(done) == initial()
+    (record,) = lines(done.run_dir / METRICS)
+    test = data().bind(Net, 0).test
+    with torch.no_grad():
+        want = done.model.eval().evaluate(test)
+    assert timeless([record]) == [
+        {
+            "round": 0,
+            **want,
+            "accepted": True,
+            "attempts": 0,
+            "clients": {"sampled": 0, "answered": 0, "failed": 0, "missing": 0},
+            "bytes_down": 0,
+            "bytes_up": 0,
+            "bytes_by_client": {},
+        }
+    ]
+    assert (done.run_dir / FINAL).is_file()
+
+
+def test_a_run_of_no_rounds_is_evaluated_once_and_can_be_gone_on_with(tmp_path):
+    done = federation().run(0, run_dir=tmp_path / "mine")
+    again = federation().run(0, run_dir=tmp_path / "mine", resume=True)
+    assert again.metrics == done.metrics
+    on = federation().run(2, run_dir=tmp_path / "mine", resume=True)
+    straight = federation().run(2)
+    assert [record["round"] for record in on.metrics] == [0, 1, 2]
+    assert on.metrics[0] == done.metrics[0]
+    assert timeless(on.metrics[1:]) == timeless(straight.metrics)
+    assert weights(on) == weights(straight)
+
+
+def test_no_rounds_are_shown_on_a_line_of_their_own(capsys):
+    federation().run(0, progress=Lines())
+    shown = capsys.readouterr().err
+    assert "evaluation of the starting model" in shown
+    assert "round 0/0  loss " in shown
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def a_round(number, **more):
         "attempts": 1,
         "clients": {"sampled": 3, "answered": 3, "failed": 0, "missing": 0},
         "seconds": {"train": 3.2, "evaluate": 0.5},
-        "bytes": {"down": 3_000_000, "up": 3_000_000},
+        "bytes_down": 3_000_000,
+        "bytes_up": 3_000_000,
+        "bytes_by_client": {"0": [1_000_000, 1_000_000]},
         **more,
     }
 
@@ -279,7 +281,7 @@ def test_draws_what_is_finite_of_odd_metrics(folder):
         a_round(1, loss=None, f1=math.nan, big=1e308),
         a_round(2, loss=math.inf, f1=0.5, big=-1e308, text="high", flag=True, nested={"a": 1}),
         a_round(
-            3, loss=math.nan, f1=None, big=10**400, clients=None, seconds=[], bytes={"up": "x"}
+            3, loss=math.nan, f1=None, big=10**400, clients=None, seconds=[], bytes_up="x", bytes_down=1
         ),
     ]
     write_lines(folder / "metrics.jsonl", odd)

@@ -1,0 +1,323 @@
+"""Task-specific pretraining on public documents before the first round (PrIeD-KIE, TSP).
+
+The pretraining documents are public: training on them is not private, spends no budget, and the
+guarantee of a run does not cover them. It helps where their labels overlap with the private ones.
+
+The weights are kept in a cache under a name that is a hash of all that determines them; with the
+same settings they are the same bits, trained again or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedpriv.client import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.data.cache import cache_folder, code_digest, documents_digest, json_digest, versions_of
+from fedpriv.data.document import DocumentSet, DocumentSource
+from fedpriv.models.base import DocumentModel
+from fedpriv.seeds import generator, torch_seed
+from fedpriv.training.loops import Optimizer, train_epoch
+
+Builder = Callable[..., nn.Module]
+
+FORMAT = 1
+_META = "fedpriv"
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Ordinary training on public documents; nothing is evaluated, the loss is told.
+
+    Args:
+        data: the public documents. That they are public is the user's word: whose documents they
+            are, no guarantee covers.
+        epochs: passes over them.
+        batch_size: examples in a step.
+        optimizer: of the steps.
+        seed: of the weights that it starts from and of the order of the examples; not the run's
+            seed, so that a sweep over seeds pretrains once.
+        cache: folder for the weights; None for the default (`fedpriv.data.cache`). Workers read
+            them from there: on a cluster, a folder that all machines share.
+    """
+
+    data: DocumentSource
+    epochs: int = 5
+    batch_size: int = 32
+    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
+    seed: int = 0
+    cache: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
+
+    def start(
+        self,
+        build_model: Builder,
+        build: Callable[[], nn.Module],
+        *,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> Pretrained:
+        """Pretrains, or finds the weights in the cache, and lets `build`'s model start from them.
+
+        Args:
+            build_model: builds the model to pretrain, given `labels=`.
+            build: builds the model of the federation.
+            threads: of torch; other numbers give other bits.
+            device: where to train.
+        """
+        path = self.weights(build_model, threads=threads, device=device)
+        started = Pretrained(build, path)
+        # The weights that are drawn do not matter: only which of them are replaced.
+        _, anew = started.model_and_anew()
+        told = f"; drawn anew: {', '.join(anew)}" if anew else ""
+        _say(f"{_metadata(path)['documents']} documents, final loss {_loss(path):.4f}{told}")
+        return started
+
+    def weights(self, build_model: Builder, *, threads: int = 1, device: str = "cpu") -> Path:
+        """Returns the file with the weights, made if it is not there.
+
+        Raises:
+            ValueError: if the documents cannot be used, or training diverges.
+        """
+        public = self.data.load()
+        if not public.documents:
+            raise ValueError("pretraining.data: there is no document to train on")
+        model = seeded_model(functools.partial(build_model, labels=public.labels), self.seed)
+        if not isinstance(model, DocumentModel):
+            raise ValueError(f"pretraining: {type(model).__name__} cannot read documents")
+        key = self._key(build_model, model, public, threads, device)
+        folder = Path(self.cache) if self.cache is not None else cache_folder() / "pretraining"
+        path = (folder / f"{key}.safetensors").resolve()
+        if not _is_whole(path):
+            with reproducible_torch(threads, device):
+                loss = self._train(model, public, torch.device(device))
+            _write(path, _content(model, len(public.documents), loss))
+        return path
+
+    def _train(self, model: nn.Module, public: DocumentSet, device: torch.device) -> float:
+        """Trains the model in place; returns the mean loss of the last epoch."""
+        examples = model.encode(public.documents)  # type: ignore[operator]
+        model.to(device).train()
+        optimizer, loss = self.optimizer.build(model), math.nan
+        with isolated_randomness(torch_seed(self.seed, "pretraining")):
+            for epoch in range(1, self.epochs + 1):
+                order = generator(self.seed, "pretraining", epoch)
+                batches = examples.batches(self.batch_size, shuffle=order, device=device)
+                loss = train_epoch(model, batches, optimizer)
+                _say(f"epoch {epoch}/{self.epochs}  loss {loss:.4f}")
+                if not math.isfinite(loss):
+                    raise ValueError(
+                        f"pretraining: the loss is {loss} in epoch {epoch}; take a smaller "
+                        f"pretraining.optimizer.lr than {self.optimizer.lr}"
+                    )
+        return loss
+
+    def _key(
+        self,
+        build_model: Builder,
+        model: nn.Module,
+        public: DocumentSet,
+        threads: int,
+        device: str,
+    ) -> str:
+        return json_digest(
+            {
+                "format": FORMAT,
+                "builder": _described(build_model),
+                "model": fingerprint(model),
+                "code": code_digest(type(model)),
+                "documents": documents_digest(public.documents),
+                "labels": public.labels,
+                "epochs": self.epochs,
+                "batch_size": self.batch_size,
+                "optimizer": dataclasses.asdict(self.optimizer),
+                "seed": self.seed,
+                "threads": threads,
+                "device": device,
+                "versions": versions_of("fedpriv", "torch", "transformers", "numpy", "pillow"),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Builds a model and lets it start from pretrained weights; picklable where `build` is.
+
+    Tensors of another shape, such as the head for other labels, stay as the model has drawn them;
+    of a tagger's head, the rows of tags that both know are taken over.
+
+    Args:
+        build: builds the model.
+        path: of the weights, a safetensors file, frozen weights and buffers included.
+    """
+
+    build: Callable[[], nn.Module]
+    path: Path
+
+    def __call__(self) -> nn.Module:
+        """Returns a fresh model."""
+        return self.model_and_anew()[0]
+
+    def model_and_anew(self) -> tuple[nn.Module, list[str]]:
+        """Returns a fresh model and the names of its tensors that are not, or not wholly, taken.
+
+        Raises:
+            ValueError: if the file cannot be read.
+        """
+        model = self.build()
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tags = _metadata(self.path)["tags"]
+        except (OSError, SafetensorError) as error:
+            raise ValueError(
+                f"{self.path}: the pretrained weights cannot be read ({error}); on a cluster, "
+                "pretraining.cache must be a folder that all machines share"
+            ) from error
+        return model, transfer(model, tensors, tags)
+
+
+def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str]) -> list[str]:
+    """Copies tensors into the model, by name where the shapes agree, a head's rows by tag.
+
+    Args:
+        model: may offer `tags`, the names of its head's outputs in order.
+        tensors: by the names of a state dict.
+        tags: of the model that they are from; empty if it had none.
+
+    Returns:
+        The names of the model's tensors that are not, or not wholly, overwritten.
+    """
+    own_tags = _tags(model)
+    by_tag = _tag_tensors(model, own_tags) if own_tags != list(tags) else set()
+    anew = []
+    for name, own in model.state_dict().items():
+        other = tensors.get(name)
+        if other is None:
+            anew.append(name)
+        elif name in by_tag:
+            _copy_rows(own, other, own_tags, list(tags))
+            anew.append(name)
+        elif own.shape == other.shape:
+            own.copy_(other)
+        else:
+            anew.append(name)
+    return anew
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Returns a hash of a model: its kinds of modules, their plain settings, all its numbers."""
+    digest = hashlib.sha256()
+    plain = (bool, int, float, str, types.NoneType)
+    for name, module in model.named_modules():
+        settings = {k: v for k, v in vars(module).items() if isinstance(v, plain)}
+        config: Any = getattr(module, "config", None)
+        told = config.to_dict() if hasattr(config, "to_dict") else None
+        what = [name, f"{type(module).__module__}.{type(module).__qualname__}", settings, told]
+        digest.update(json.dumps(what, sort_keys=True, default=str).encode())
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+    digest.update(json.dumps(trainable).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _copy_rows(own: Tensor, other: Tensor, own_tags: list[str], tags: list[str]) -> None:
+    """Copies the rows of the tags that both have, if these are tensors with a row for each tag."""
+    if other.shape[:1] != (len(tags),) or other.shape[1:] != own.shape[1:]:
+        return
+    for row, tag in enumerate(own_tags):
+        if tag in tags:
+            own[row].copy_(other[tags.index(tag)])
+
+
+def _tag_tensors(model: nn.Module, tags: list[str]) -> set[str]:
+    """Returns the names of the tensors with a row for each tag: the last such layer of the head."""
+    head = getattr(model, "head", None)
+    layers = [
+        layer
+        for part in (head() if head else [model])
+        for layer in part.modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == len(tags)
+    ]
+    found = {id(parameter) for layer in layers[-1:] for parameter in layer.parameters()}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in found}
+
+
+def _tags(model: nn.Module) -> list[str]:
+    return [str(tag) for tag in getattr(model, "tags", ())]
+
+
+def _described(build: Any) -> Any:
+    """Returns a builder's name and arguments. What has no lasting name is never found again."""
+    if isinstance(build, functools.partial):
+        arguments = {name: repr(value) for name, value in build.keywords.items()}
+        return [_described(build.func), [repr(value) for value in build.args], arguments]
+    name = getattr(build, "__qualname__", None)
+    return f"{build.__module__}.{name}" if name else repr(build)
+
+
+def _content(model: nn.Module, documents: int, loss: float) -> bytes:
+    tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
+    # One entry, because safetensors writes several in an order that changes by the run.
+    meta = {"tags": _tags(model), "documents": documents, "loss": loss}
+    content: bytes = save(tensors, {_META: json.dumps(meta)})
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes the file so that it is there whole or not at all, whoever else writes it too."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _metadata(path)
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+        return False
+    return True
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        meta: dict[str, Any] = json.loads(file.metadata()[_META])
+    return meta
+
+
+def _loss(path: Path) -> float:
+    return float(_metadata(path)["loss"])
+
+
+def _say(line: str) -> None:
+    print(f"pretraining: {line}", file=sys.stderr, flush=True)
