@@ -258,6 +258,47 @@ def _box_column(boxes: Sequence[NDArray[np.float32]]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), quads)
 
 
+def length_of(path: Path) -> int:
+    """Returns how many items the array of a converted file had, its header included.
+
+    Raises:
+        DataError: if it is no file of `write_records`.
+    """
+    with _opened(path) as file:
+        return int(file.schema_arrow.metadata[LENGTH])
+
+
+def read_records(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the records of a converted file, with the columns of `SCHEMA` or some of them.
+
+    Raises:
+        DataError: if it is no file of `write_records`, or damaged.
+    """
+    with _opened(path) as file:
+        try:
+            for batch in file.iter_batches(_BATCH, columns=columns):
+                batch.validate(full=True)
+                yield from batch.to_pylist()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(path, f"damaged: {error}; {_AGAIN}") from error
+
+
+_AGAIN = "`fedpriv data convert` writes it again"
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(path, f"not Parquet: {error}; {_AGAIN}") from error
+    found = file.schema_arrow
+    length = (found.metadata or {}).get(LENGTH, b"")
+    if not found.equals(SCHEMA) or not length.isdigit() or len(length) > 10:
+        file.close()
+        raise DataError(path, f"not a file of `fedpriv data convert`: {_AGAIN}")
+    return file
+
+
 class _Shut:
     """While entered, every event that Python audits is refused: no file, process or import."""
 
