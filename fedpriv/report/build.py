@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
-from fedpriv.report.folder import Partition, Prediction, Row, Run, read_run
+from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
 from fedpriv.report.privacy import privacy_view
 from fedpriv.report.rounds import (
     Curve,
@@ -173,14 +173,26 @@ def partition_view(partition: Partition | None) -> dict[str, Any] | None:
 
 
 def prediction_view(prediction: Prediction | None) -> dict[str, Any] | None:
-    """Returns the page picture's rectangles and the table of entities."""
+    """Returns the page picture's rectangles and the table of entities or answers."""
     if prediction is None:
         return None
+    if prediction.answers is not None:
+        return _answers_view(prediction, prediction.answers)
     rows, row_of = figures.entity_rows(prediction.words)
     marks = figures.page_marks(prediction.words, row_of)
     counts = {
         status: sum(row.status == status for row in rows)
         for status in ("correct", "wrong", "missed", "spurious")
+    }
+    return {"page": prediction, "rows": rows, "marks": marks, "counts": counts}
+
+
+def _answers_view(prediction: Prediction, answers: Sequence[Answered]) -> dict[str, Any]:
+    rows = figures.answer_rows(answers)
+    marks = figures.answer_marks(prediction.words, rows)
+    counts = {
+        status: sum(row.status == status for row in rows)
+        for status in ("correct", "close", "wrong", "missed")
     }
     return {"page": prediction, "rows": rows, "marks": marks, "counts": counts}
 

@@ -48,11 +48,26 @@ class TaggedWord:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """A question about a page, what is accepted as its answer, and what the model answered."""
+
+    key: str
+    question: str
+    accepted: tuple[str, ...]
+    answer: str
+    confidence: float
+
+
+@dataclass(frozen=True)
 class Prediction:
-    """One held-out page with its tags; `image` is a data URI, "" where there is no picture."""
+    """One held-out page with its tags, or answers where the model gives those.
+
+    `answers` is None for a model that tags; `image` is a data URI, "" where there is no picture.
+    """
 
     document: str
     words: tuple[TaggedWord, ...]
+    answers: tuple[Answered, ...] | None
     image: str
     size: tuple[int, int]
 
@@ -195,13 +210,14 @@ def _read_prediction(path: Path, problems: list[str]) -> Prediction | None:
         return None
     try:
         words = tuple(_read_word(word) for word in content["words"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        answers = _read_answers(content.get("answers"))
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         problems.append(
-            f"prediction.json holds no list of words with boxes and tags: {error!r:.200}"
+            f"prediction.json holds no list of words with boxes and tags or answers: {error!r:.200}"
         )
         return None
     image, size = _read_picture(path.with_suffix(".png"), problems)
-    return Prediction(str(content.get("document", "")), words, image, size)
+    return Prediction(str(content.get("document", "")), words, answers, image, size)
 
 
 def _read_word(word: Mapping[str, Any]) -> TaggedWord:
@@ -209,7 +225,23 @@ def _read_word(word: Mapping[str, Any]) -> TaggedWord:
     if not all(map(math.isfinite, (x0, y0, x1, y1))):
         raise ValueError(f"box {word['box']}: expected four finite numbers")
     box = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
-    return TaggedWord(str(word["text"]), box, str(word["true"]), str(word["predicted"]))
+    tags = str(word.get("true", "O")), str(word.get("predicted", "O"))
+    return TaggedWord(str(word["text"]), box, *tags)
+
+
+def _read_answers(answers: Sequence[Mapping[str, Any]] | None) -> tuple[Answered, ...] | None:
+    if answers is None:
+        return None
+    return tuple(
+        Answered(
+            key=str(said.get("key", "")),
+            question=str(said["question"]),
+            accepted=tuple(str(text) for text in said["accepted"]),
+            answer=str(said["answer"]),
+            confidence=float(said["confidence"]),
+        )
+        for said in answers
+    )
 
 
 def _read_picture(path: Path, problems: list[str]) -> tuple[str, tuple[int, int]]:

@@ -1,26 +1,54 @@
-"""One held-out page with predicted against true entities, for the report."""
+"""One held-out page with what the model makes of it against the truth, for the report."""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import torch
 from torch import nn
 
 from fedpriv.checkpoint import RunFolder
 from fedpriv.data.document import Document
+from fedpriv.models.base import DocumentModel, Tagger
 
 
 def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> None:
-    """Writes `prediction.json` and `prediction.png`: the page, its words, their tags."""
+    """Writes `prediction.json` and `prediction.png`: the page, its words, their tags or answers."""
     model.eval()
     with torch.no_grad():
-        predicted: list[str] = model.tag(document)  # type: ignore[operator]
-    words = [
-        {"text": word.text, "box": list(word.box), "true": true, "predicted": guess}
-        for word, true, guess in zip(document.words, document.tags(), predicted, strict=True)
-    ]
-    folder.write_json("prediction.json", {"document": document.id, "words": words})
+        shown = _tags(document, model) if isinstance(model, Tagger) else _answers(document, model)
+    folder.write_json("prediction.json", {"document": document.id, **shown})
     png = io.BytesIO()
     document.image().save(png, "PNG")
     folder.write("prediction.png", png.getvalue())
+
+
+def _tags(document: Document, model: Tagger) -> dict[str, Any]:
+    tags = zip(document.tags(), model.tag(document), strict=True)
+    return {"words": _words(document, [{"true": t, "predicted": p} for t, p in tags])}
+
+
+def _answers(document: Document, model: nn.Module) -> dict[str, Any]:
+    if not isinstance(model, DocumentModel):
+        return {"words": _words(document, None)}
+    (given,) = model.answer([document])
+    answers = [
+        {
+            "key": question.key,
+            "question": question.text,
+            "accepted": list(question.answers),
+            "answer": answer.text,
+            "confidence": answer.confidence,
+        }
+        for question, answer in zip(document.questions, given, strict=True)
+    ]
+    return {"words": _words(document, None), "answers": answers}
+
+
+def _words(document: Document, more: list[dict[str, str]] | None) -> list[dict[str, Any]]:
+    more = more or [{}] * len(document.words)
+    return [
+        {"text": word.text, "box": list(word.box), **extra}
+        for word, extra in zip(document.words, more, strict=True)
+    ]

@@ -5,6 +5,7 @@ HTML around it, where Jinja2 escapes it. The partition and the page's rectangles
 which the template draws.
 """
 
+from fedpriv.report.figures.answers import answer_marks, answer_rows
 from fedpriv.report.figures.charts import (
     OFF_SCALE,
     Chart,
@@ -18,6 +19,8 @@ from fedpriv.report.figures.partition import client_order, partition_bars
 __all__ = [
     "OFF_SCALE",
     "Chart",
+    "answer_marks",
+    "answer_rows",
     "client_order",
     "entity_rows",
     "line_chart",
