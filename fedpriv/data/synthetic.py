@@ -138,12 +138,14 @@ class Invoices:
         documents_per_provider: how many invoices each has.
         page_size: width and height in pixels.
         seed: of everything random.
+        questions: the keys that are asked for, one question each; all that there are by default.
     """
 
     providers: int = 24
     documents_per_provider: int = 20
     page_size: tuple[int, int] = (400, 560)
     seed: int = 0
+    questions: tuple[str, ...] = tuple(QUESTION_TEMPLATES)
 
     def __post_init__(self) -> None:
         if not 1 <= self.providers <= NAME_SPACE:
@@ -158,6 +160,12 @@ class Invoices:
             raise ValueError(
                 f"Expected page_size={self.page_size} to be (width, height), at least "
                 f"{SMALLEST_PAGE}: on smaller pages the text cannot be read."
+            )
+
+        unknown = sorted(set(self.questions) - set(QUESTION_TEMPLATES))
+        if unknown:
+            raise ValueError(
+                f"questions names {unknown}: there are questions on {', '.join(QUESTION_TEMPLATES)}"
             )
 
     def load(self) -> DocumentSet:
@@ -201,9 +209,12 @@ class Invoices:
         printed = _printed(company, draw_bill(self.seed, company.habits, provider, number))
         page = draw_page(company.style, self.page_size, printed)
         random = generator(self.seed, "invoice questions", round=number, client=provider)
+        # All are drawn, so that which are asked changes none of the others.
+        drawn = {key: pick(random, phrasings) for key, phrasings in QUESTION_TEMPLATES.items()}
         questions = tuple(
-            Question(key, pick(random, phrasings), (" ".join(printed.fields[key]),))
-            for key, phrasings in QUESTION_TEMPLATES.items()
+            Question(key, text, (" ".join(printed.fields[key]),))
+            for key, text in drawn.items()
+            if key in self.questions
         )
         name = f"invoice-p{provider:03}-d{number:03}"
         return Document(

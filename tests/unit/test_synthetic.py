@@ -339,6 +339,16 @@ def test_questions_are_drawn_from_the_phrasings(many):
         assert len(asked) >= 15
 
 
+def test_fewer_questions_are_the_same_questions():
+    whole = Invoices(providers=2, documents_per_provider=1).document(1, 0)
+    few = Invoices(providers=2, documents_per_provider=1, questions=("date", "total")).document(
+        1, 0
+    )
+    all_of_them = {question.key: question for question in whole.questions}
+    assert few.questions == (all_of_them["date"], all_of_them["total"])
+    assert few.words == whole.words
+
+
 # --- Templates ----------------------------------------------------------------------------------
 
 
@@ -383,6 +393,10 @@ def test_a_template_holds_no_private_value(many):
             {"page_size": (400,)},
             "Expected page_size=(400,) to be (width, height), at least (360, 504): "
             "on smaller pages the text cannot be read.",
+        ),
+        (
+            {"questions": ("date", "fax")},
+            "questions names ['fax']: there are questions on provider, address, email",
         ),
     ],
 )
