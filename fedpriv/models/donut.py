@@ -32,6 +32,7 @@ from transformers import (
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
+from fedpriv.models.choices import choose
 from fedpriv.models.generation import IGNORED, read_answers, target, token_losses
 from fedpriv.models.question_answering import Asked, QuestionAnswerer, asked, table
 from fedpriv.models.reader import normalised
@@ -79,8 +80,8 @@ def donut(
         image_size: height and width of the page image in pixels.
         max_length: tokens of prompt and answer.
         answer_length: tokens of an answer.
-        dropout: in the encoder's layers and in the decoder.
-        drop_path: share of the encoder's residual branches that are left out, at its last layer.
+        dropout: in the decoder.
+        drop_path: the encoder's share of residual branches that are left out, at its last layer.
         attention: of the decoder; "eager" where gradients of gradients are needed, as by gradient
             inversion. The encoder knows no other than eager.
     """
@@ -95,7 +96,8 @@ def donut(
     set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
     if pretrained is not None:
         return from_pretrained(pretrained, labels, **set_ones)
-    return {"tiny": donut_tiny, "base": donut_base}[size](labels, **set_ones)
+    builders = {"tiny": donut_tiny, "base": donut_base}
+    return choose("size", size, builders)(labels, **set_ones)
 
 
 def donut_tiny(
@@ -116,7 +118,7 @@ def donut_tiny(
     """
     subwords = with_prompt(Subwords.shipped())
     encoder = _encoder_config(
-        image_size, dropout, drop_path, embed_dim=24, depths=(1, 1, 2), num_heads=(2, 2, 4),
+        image_size, drop_path, embed_dim=24, depths=(1, 1, 2), num_heads=(2, 2, 4),
         window_size=4,
     )  # fmt: skip
     decoder = _decoder_config(
@@ -142,9 +144,8 @@ def donut_base(
     Args: see `donut`; the page image is (2560, 1920) as published, and a quarter of that here.
     """
     subwords = with_prompt(Subwords.shipped())
-    # In the published encoder only paths are dropped.
     encoder = _encoder_config(
-        image_size, 0.0, drop_path, embed_dim=128, depths=(2, 2, 14, 2), num_heads=(4, 8, 16, 32),
+        image_size, drop_path, embed_dim=128, depths=(2, 2, 14, 2), num_heads=(4, 8, 16, 32),
         window_size=10,
     )  # fmt: skip
     decoder = _decoder_config(
@@ -179,7 +180,7 @@ def from_pretrained(
     saved = settings_of(folder)
     config = VisionEncoderDecoderConfig.from_pretrained(str(folder))
     if dropout is not None:
-        config.encoder.hidden_dropout_prob = config.decoder.dropout = dropout
+        config.decoder.dropout = dropout
     if drop_path is not None:
         config.encoder.drop_path_rate = drop_path
     network = VisionEncoderDecoderModel.from_pretrained(
@@ -214,7 +215,6 @@ def with_prompt(subwords: Subwords) -> Subwords:
 
 def _encoder_config(
     image_size: tuple[int, int],
-    dropout: float,
     drop_path: float,
     *,
     window_size: int,
@@ -234,7 +234,8 @@ def _encoder_config(
         window_size=window_size,
         image_size=list(image_size),
         patch_size=PATCH,
-        hidden_dropout_prob=dropout,
+        # As published: in the encoder only paths are dropped.
+        hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         drop_path_rate=drop_path,
         attn_implementation="eager",

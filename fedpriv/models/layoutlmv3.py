@@ -6,7 +6,7 @@ BIO tags, a label on the first sub-token of a word only, documents cut into wind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,14 @@ from transformers import LayoutLMv3ForTokenClassification
 
 from fedpriv.data.examples import Batch
 from fedpriv.models import layoutlmv3_answers, layoutlmv3_network
+from fedpriv.models.choices import choose
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
 from fedpriv.models.reader import Reader
 from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
 from fedpriv.models.subwords import Subwords
 from fedpriv.models.tagging import WordTagger, tags_of
+
+Builder = Callable[..., "LayoutLMv3Tagger | LayoutLMv3Answerer"]
 
 
 def layoutlmv3(
@@ -47,17 +50,23 @@ def layoutlmv3(
     """
     given = {"max_length": max_length, "image": image, "dropout": dropout}
     set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
-    if task == "answers":
-        if pretrained is not None:
-            return layoutlmv3_answers.from_pretrained(pretrained, labels, **set_ones)
-        answerers = {
-            "tiny": layoutlmv3_answers.layoutlmv3_answers_tiny,
-            "base": layoutlmv3_answers.layoutlmv3_answers_base,
-        }
-        return answerers[size](labels, **set_ones)
+    loaders: dict[str, Builder] = {
+        "tags": from_pretrained,
+        "answers": layoutlmv3_answers.from_pretrained,
+    }
+    load = choose("task", task, loaders)
     if pretrained is not None:
-        return from_pretrained(pretrained, labels, **set_ones)
-    return {"tiny": layoutlmv3_tiny, "base": layoutlmv3_base}[size](labels, **set_ones)
+        return load(pretrained, labels, **set_ones)
+    return choose("size", size, _builders(task))(labels, **set_ones)
+
+
+def _builders(task: str) -> dict[str, Builder]:
+    if task == "tags":
+        return {"tiny": layoutlmv3_tiny, "base": layoutlmv3_base}
+    return {
+        "tiny": layoutlmv3_answers.layoutlmv3_answers_tiny,
+        "base": layoutlmv3_answers.layoutlmv3_answers_base,
+    }
 
 
 def layoutlmv3_tiny(

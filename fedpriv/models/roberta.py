@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import RobertaConfig, RobertaForTokenClassification
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.choices import choose
 from fedpriv.models.reader import Reader
 from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
 from fedpriv.models.subwords import Subwords
@@ -47,7 +48,8 @@ def roberta(
     set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
     if pretrained is not None:
         return from_pretrained(pretrained, labels, **set_ones)
-    return {"tiny": roberta_tiny, "base": roberta_base}[size](labels, **set_ones)
+    builders = {"tiny": roberta_tiny, "base": roberta_base}
+    return choose("size", size, builders)(labels, **set_ones)
 
 
 def roberta_tiny(

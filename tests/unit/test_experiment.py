@@ -71,7 +71,7 @@ def test_an_experiment_is_objects():
 def test_a_file_by_path_finds_the_groups_of_fedpriv(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(
-        "defaults: [base, data: invoices, model: layoutlmv3_tiny, strategy: fedavg, _self_]\n"
+        "defaults: [base, data: invoices, model: layoutlmv3, strategy: fedavg, _self_]\n"
         "name: mine\nrounds: 1\n"
     )
     assert experiment.build(experiment.load("mine.yaml", ["seed=7"])).seed == 7
@@ -87,7 +87,7 @@ def test_own_experiments_and_groups_are_found_by_name(tmp_path, monkeypatch):
         "client: {_target_: clients.local_training.LocalTraining}\n"
     )
     (own / "mine.yaml").write_text(
-        "defaults: [base, data: invoices, model: layoutlmv3_tiny, strategy: mine, _self_]\n"
+        "defaults: [base, data: invoices, model: layoutlmv3, strategy: mine, _self_]\n"
         "name: mine\nrounds: 1\n"
     )
     assert not experiment.build(experiment.load("mine")).strategy.weighted
