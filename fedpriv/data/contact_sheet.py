@@ -20,6 +20,9 @@ CELL = (460, 600)
 _MARGIN, _CAPTION, _LEGEND_ROW = 14, 22, 24
 _GREY, _INK = (176, 176, 176), (40, 40, 40)
 
+_PALETTE = [tab for place, tab in enumerate(matplotlib.color_sequences["tab10"]) if place != 7]
+"""Red, green and blue from 0 to 1; without the eighth, a grey like that of the words."""
+
 Colour = tuple[int, int, int]
 
 
@@ -75,17 +78,18 @@ def _cell(document: Document, colours: Mapping[str, Colour]) -> tuple[Image.Imag
         for box in _lines(document, entity):
             _outline(pen, box, scale, colours[entity.label], 2)
     pen.rectangle((0, 0, page.width - 1, page.height - 1), outline=_INK)
-    left = (CELL[0] - page.width) // 2
-    cell.paste(page, (left, 0))
+    cell.paste(page, (0, 0))
     caption = document.id if good else f"{document.id} (cannot be decoded)"
     text = _shortened(caption, CELL[0])
-    ImageDraw.Draw(cell).text((0, CELL[1] + 3), text, fill=_INK, font=_font())
+    ImageDraw.Draw(cell).text((0, page.height + 3), text, fill=_INK, font=_font())
     return cell, good
 
 
 def _outline(pen: ImageDraw.ImageDraw, box: Box, scale: float, colour: Colour, width: int) -> None:
     x0, y0, x1, y1 = (round(side * scale) for side in box)
-    pen.rectangle((x0, y0, max(x0, x1), max(y0, y1)), outline=colour, width=width)
+    out = width - 1  # the second pixel goes outwards, off the text
+    corners = (x0 - out, y0 - out, max(x0, x1) + out, max(y0, y1) + out)
+    pen.rectangle(corners, outline=colour, width=width)
 
 
 def _lines(document: Document, entity: Entity) -> Iterable[Box]:
@@ -99,13 +103,17 @@ def _lines(document: Document, entity: Entity) -> Iterable[Box]:
 
 
 def _colours(labels: Sequence[str]) -> dict[str, Colour]:
-    """Returns a colour for every label: hues a golden section apart, in three depths."""
+    """Returns a colour for every label: nine that are told apart well, then hues in between."""
     colours: dict[str, Colour] = {}
     for place, label in enumerate(labels):
-        value = (0.85, 0.6, 0.95)[place % 3]
-        red, green, blue = colorsys.hsv_to_rgb(place * 0.618034 % 1, 0.95, value)
-        colours[label] = (round(255 * red), round(255 * green), round(255 * blue))
+        part = _PALETTE[place] if place < len(_PALETTE) else _hue(place)
+        colours[label] = (round(255 * part[0]), round(255 * part[1]), round(255 * part[2]))
     return colours
+
+
+def _hue(place: int) -> tuple[float, float, float]:
+    """Returns red, green and blue from 0 to 1: hues a golden section apart, in three depths."""
+    return colorsys.hsv_to_rgb(place * 0.618034 % 1, 0.95, (0.85, 0.55, 0.95)[place % 3])
 
 
 def _legend(colours: Mapping[str, Colour], width: int) -> Image.Image:

@@ -85,7 +85,7 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
     from fedpriv import experiment
 
     if given in experiment.groups().get(GROUP, []):
-        return given, _built(experiment.load("quickstart", [f"{GROUP}={given}"])[GROUP], given)
+        return given, _built(_section_of_choice(given), given)
     if not path.is_dir():
         from fedpriv.construct import near
 
@@ -101,6 +101,16 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
         return path.resolve().name or "root", recognise(path)
     except (ValueError, OSError) as error:
         raise _mistakes(given, str(error)) from error
+
+
+def _section_of_choice(name: str) -> Any:
+    """Returns the data section of an experiment in which `name` is chosen for data=."""
+    from fedpriv import experiment
+
+    try:
+        return experiment.load("quickstart", [f"{GROUP}={name}"])[GROUP]
+    except experiment.Mistakes as error:
+        raise _mistakes(name, *error.problems) from error
 
 
 def _section_of_file(path: Path) -> Any:

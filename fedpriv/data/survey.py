@@ -151,18 +151,28 @@ def _page_line(pages: Mapping[str, Sequence[int]]) -> str:
     if not pages["width"]:
         return "none"
     (w0, w1, w2), (h0, h1, h2) = pages["width"], pages["height"]
-    return f"{w0:,} to {w2:,} × {h0:,} to {h2:,} pixels, median {w1:,} × {h1:,}"
+    return f"{_span(w0, w2)} × {_span(h0, h2)} pixels, median {w1:,} × {h1:,}"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _word_line(words: Mapping[str, Any]) -> str:
     if not words["per_document"]:
         return "none"
     low, middle, high = words["per_document"]
-    return f"{words['count']:,}, in a document {low:,} to {high:,}, median {middle:,}"
+    return f"{words['count']:,}, in a document {_span(low, high)}, median {middle:,}"
 
 
 def _provider_rows(providers: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("providers", f"{providers['count']:,}")]
+    if not any(those["providers"] for those in providers["of_at_least"].values()):
+        return (
+            [*rows, ("", "every document has a provider of its own")]
+            if providers["count"]
+            else rows
+        )
     for size, those in providers["of_at_least"].items():
         together = f"{those['documents']:,} documents in all"
         rows.append(("", f"{those['providers']:,} with {size} or more ({together})"))
