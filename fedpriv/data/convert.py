@@ -88,21 +88,24 @@ def arrays(folder: Path) -> list[Path]:
     from fedpriv.data.document import DataError, found_in
     from fedpriv.data.paths import inside
 
-    base = folder / "imdb" if (folder / "imdb").is_dir() else folder
+    base = inside(folder, "imdb") if (folder / "imdb").is_dir() else folder
     names = sorted(path.name for path in base.glob("[!.]*.npy"))
     if not names:
         raise DataError(base, f"no .npy files here: expected PFL-DocVQA's; {found_in(base)}")
     return [inside(base, name) for name in names]
 
 
-def convert(source: Path, out: Path, memory: float | None = None) -> Converted:
+def convert(
+    source: Path, out: Path, memory: float | None = None, seconds: int | None = None
+) -> Converted:
     """Writes ``out/<stem>.parquet``, whole or not at all.
 
     Args:
         source: a ``.npy`` array of PFL-DocVQA's records.
         out: the folder to write to; made if need be.
         memory: the most that reading may take, in GiB; by default 1 GiB and 24 times the file's
-            size. The time of the processor is limited too, to 2 minutes and 2 seconds per MB.
+            size.
+        seconds: the most time of the processor; by default 2 minutes and 2 seconds per MB.
 
     Raises:
         DataError: if the array cannot be read safely within the limits, or the file not written.
@@ -121,7 +124,7 @@ def convert(source: Path, out: Path, memory: float | None = None) -> Converted:
         # The reader and `arrays` overlook names with a dot; a killed conversion leaves only such.
         with tempfile.TemporaryDirectory(prefix=f".{source.stem}.", dir=out) as scratch:
             partial = Path(scratch) / target.name
-            said = _in_a_process(source, partial, limit, 120 + 2 * size // 10**6)
+            said = _in_a_process(source, partial, limit, seconds or 120 + 2 * size // 10**6)
             os.replace(partial, target)
     except OSError as error:
         raise DataError(target, f"cannot be written: {error}") from error

@@ -92,10 +92,10 @@ class DocVqa:
 
     def _list(self, split: str) -> Path | None:
         root = Path(self.root)
-        for base in (root / split, root):
+        for base in (f"{split}/", ""):
             for name in _NAMES:
-                if (base / name.format(split)).is_file():
-                    return inside(base, name.format(split))
+                if (root / base / name.format(split)).is_file():
+                    return inside(root, base + name.format(split))
         return None
 
 
@@ -133,9 +133,9 @@ def _add(item: Any, pages: dict[str, _Page], seen: set[int | str]) -> None:
     """Adds one question to its page; raises `ValueError` on a malformed one."""
     if not isinstance(item, dict):
         raise ValueError(f"expected an object, found {shown(item)}")
-    identifier = item.get("questionId")
-    if type(identifier) not in (int, str) or identifier in seen:
-        raise ValueError(f"expected a questionId of its own, found {shown(identifier)}")
+    identifier = _identifier(item.get("questionId"))
+    if identifier in seen:
+        raise ValueError(f"the questionId {shown(identifier)} occurs twice")
     number = item.get("ucsf_document_page_no")
     page = _Page(
         document=_text(item, "ucsf_document_id"),
@@ -148,6 +148,12 @@ def _add(item: Any, pages: dict[str, _Page], seen: set[int | str]) -> None:
         raise ValueError(f"{page.id} has the images {shown(first.image)} and {shown(page.image)}")
     first.questions.append(question)
     seen.add(identifier)
+
+
+def _identifier(value: Any) -> int | str:
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise ValueError(f"expected a questionId, found {shown(value)}")
+    return value
 
 
 def _text(item: Mapping[str, Any], name: str) -> str:
@@ -173,7 +179,7 @@ def _document(page: _Page, path: Path, split: str) -> Document:
         provider=page.document,
         page=image,
         size=size,
-        words=_words(inside(path.parent / "ocr_results", f"{page.id}.json"), size),
+        words=_words(inside(path.parent, f"ocr_results/{page.id}.json"), size),
         questions=tuple(page.questions),
         split=split,
     )

@@ -215,7 +215,7 @@ def _numbers(value: object) -> NDArray[np.float64]:
 def _plain(value: object) -> Any:
     """Returns an array's numbers, or its items if it is of objects; lists as they are."""
     if isinstance(value, Array):
-        return value.items() if value.of_objects else value.numbers()
+        return value.items() if value.of_objects and len(value.shape) == 1 else value.numbers()
     if not isinstance(value, list | tuple):
         raise ValueError(f"ocr_normalized_boxes: expected boxes, found {shown(value)}")
     return value

@@ -172,7 +172,7 @@ class _Release:
 
     def __init__(self, root: Path, converted: str | Path | None) -> None:
         self.root = root
-        self.home = root / "imdb" if (root / "imdb").is_dir() else root
+        self.home = inside(root, "imdb") if (root / "imdb").is_dir() else root
         self.converted = Path(converted) if converted is not None else self.home
 
     def files(self, sets: Sequence[str]) -> list[_File]:
@@ -375,7 +375,8 @@ class _Pages:
         self, row: Mapping[str, Any], file: _File, split: str, listed: Mapping[int, str]
     ) -> _Page:
         folder = self.release.root / "images"
-        path = inside(folder, f"{row['image_name']}.jpg")
+        name = inside(folder, f"{row['image_name']}.jpg").relative_to(folder)
+        path = inside(self.release.root, f"images/{name}")  # images/ is no link out either
         if not path.is_file():
             why = found_in(folder) if not folder.is_dir() else f"{folder} has no such image"
             raise DataError(path, f"missing: record {row['position']} of {file.path.name}; {why}")

@@ -86,8 +86,10 @@ class Array:
         """
         shape, dtype, fortran, data = self._parts()
         if dtype.code == "O":
-            flat = np.array([float(item) for item in self.items()])
-            return flat.reshape(shape)
+            items = self.items()
+            if not all(type(item) in (int, float) for item in items):
+                raise ValueError("expected an array of numbers, found one of objects")
+            return np.array(items, dtype=np.float64).reshape(shape)
         kind = dtype.numpy()
         if kind.kind not in "fiub" or not isinstance(data, bytes):
             raise ValueError(f"expected an array of numbers, found one of {kind}")
