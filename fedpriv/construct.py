@@ -85,6 +85,8 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         return _fitting(built, hint, place, problems)
     if hint is inspect.Parameter.empty or hint is Any:
         return value
+    if value is None and types.NoneType in _union(hint):
+        return None  # before pydantic, which has no schema for the other half of `Protocol | None`
     try:
         # As JSON, so that a list will do for a tuple and an integer for a float, but no more.
         return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)

@@ -1,9 +1,20 @@
-"""Hypothesis tries new examples in every run, except in CI, which must not be red by luck."""
+"""Hypothesis tries new examples in every run, except in CI, which must not be red by luck.
+
+Encoded pages and pretrained weights go to a folder of the test session, not to the user's.
+"""
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_session(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -236,10 +236,7 @@ def _open(entry: Path, file: Mapping[str, Any]) -> NDArray[Any]:
     path = entry / Path(file["file"]).name
     if path.stat().st_size != file["bytes"] or _file_hash(path) != file["sha256"]:
         raise ValueError(f"{path} is damaged")
-    try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:  # an array without elements cannot be mapped
-        mapped = np.load(path, allow_pickle=False)
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     # A plain array over the mapping: NumPy would copy a memmap where it is sent to a worker.
     return np.asarray(mapped)
 
