@@ -6,6 +6,7 @@ These functions raise `ValueError`; the reader adds the file and the place in it
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,9 +171,14 @@ def blank_page(size: tuple[int, int]) -> NDArray[np.uint8]:
 def size_of_image(folder: Path, path: Path) -> tuple[int, int]:
     """Returns the size in pixels of an image that must lie in `folder`, links followed."""
     inside(folder, str(path.relative_to(folder)))
-    if not path.is_file():
+    if not is_file(path):
         raise DataError(path, "the image is missing")
     return image_size(path)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file lies there; a path too long for the file system holds none."""
+    return os.path.isfile(path)  # Path.is_file raises on it
 
 
 def plain_name(name: str) -> str:

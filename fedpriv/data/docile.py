@@ -20,6 +20,7 @@ from fedpriv.data.annotation import (
     blank_page,
     encodable,
     fitted,
+    is_file,
     member,
     numbers,
     page_size,
@@ -169,7 +170,7 @@ def _rendered(path: Path, dpi: int) -> list[NDArray[np.uint8]]:
     """Returns a PDF's pages in grey, height × width."""
     import pypdfium2
 
-    if not path.is_file():
+    if not is_file(path):
         raise DataError(path, 'the PDF is missing (pages="blank" does without)')
     try:
         with pypdfium2.PdfDocument(path) as pdf, at(path, ""):

@@ -13,6 +13,7 @@ from typing import Any
 from fedpriv.data.annotation import (
     at,
     fitted,
+    is_file,
     known_splits,
     member,
     numbers,
@@ -123,7 +124,7 @@ class _Reader:
         name = text_of(img, "fname")
         folders = ("images", f"{self.language}.{_FILES[split]}")
         paths = [inside(self.root / folder, name) for folder in folders]
-        image = next((path for path in paths if path.is_file()), paths[0])
+        image = next((path for path in paths if is_file(path)), paths[0])
         size = size_of_image(self.root, image)
         return image, size, scale_to(size, size_in(img))
 
