@@ -429,11 +429,12 @@ def _question(row: Mapping[str, Any]) -> Question:
 def _words(row: Mapping[str, Any], size: tuple[int, int]) -> tuple[Word, ...]:
     words = []
     for number, (text, box) in enumerate(zip(row["words"], row["boxes"], strict=True)):
+        if not text.strip():
+            continue
         x0, y0, x1, y1 = (side * size[i % 2] for i, side in enumerate(box))
         try:
             on_page = box_on_page((x0, y0, x1, y1), size)
         except ValueError as error:
             raise ValueError(f"word {number}, {shown(text)}, at {box}: {error}") from error
-        if text.strip():
-            words.append(Word(text.strip(), on_page, number))
+        words.append(Word(text.strip(), on_page, number))
     return tuple(words)
