@@ -62,10 +62,14 @@ def tiny_config(
 def base_config(
     subwords: Subwords, num_labels: int, *, image: bool, dropout: float
 ) -> LayoutLMv3Config:
-    """Returns the structure of microsoft/layoutlmv3-base: 514 positions, 2 of them for padding."""
+    """Returns the structure of microsoft/layoutlmv3-base, as its `config.json` has it.
+
+    Of its 514 positions two are for padding.
+    """
     return LayoutLMv3Config(
         **_tokens(subwords),
         max_position_embeddings=514,
+        type_vocab_size=1,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         num_labels=num_labels,

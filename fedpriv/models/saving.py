@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from fedpriv.data.document import DataError
 from fedpriv.models.subwords import Subwords
@@ -33,20 +33,9 @@ def save(
     """
     path = Path(folder)
     network.save_pretrained(path)
-    save_tokenizer(path, subwords)
+    subwords.save_pretrained(path)
     text = json.dumps(dict(settings), indent=2, ensure_ascii=False)
     (path / SETTINGS).write_text(text + "\n", "utf-8")
-
-
-def save_tokenizer(folder: str | Path, subwords: Subwords) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`."""
-    name = subwords.tokenizer.id_to_token
-    PreTrainedTokenizerFast(
-        tokenizer_object=subwords.tokenizer,
-        cls_token=name(subwords.cls),
-        sep_token=name(subwords.sep),
-        pad_token=name(subwords.pad),
-    ).save_pretrained(Path(folder))
 
 
 def settings_of(folder: str | Path) -> dict[str, Any]:

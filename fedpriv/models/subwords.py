@@ -53,6 +53,9 @@ class Subwords:
     def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
         loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
+        # Words are cut into tokens one by one: none is to be filled up to the longest.
+        loaded.backend_tokenizer.no_padding()
+        loaded.backend_tokenizer.no_truncation()
         # T5 has an end of text only, which closes a sequence and opens none.
         end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
         begin = end if loaded.cls_token_id is None else loaded.cls_token_id
