@@ -196,7 +196,8 @@ def _boxes(value: object, count: int, budget: _Budget) -> NDArray[np.float32]:
             f"ocr_normalized_boxes: expected 4 numbers for each of {count} ocr_tokens, "
             f"found an array of shape {found.shape}"
         )
-    return found.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # the reader refuses what is off the page
+        return found.astype(np.float32)
 
 
 def _numbers(value: object) -> NDArray[np.float64]:
@@ -208,8 +209,7 @@ def _numbers(value: object) -> NDArray[np.float64]:
             numbers = isinstance(row, list | tuple) and all(type(x) in (int, float) for x in row)
             if not (isinstance(row, np.ndarray) or numbers) or len(row) != 4:
                 raise ValueError(f"ocr_normalized_boxes: expected 4 numbers, found {shown(row)}")
-    with np.errstate(over="ignore"):
-        return np.array(rows, dtype=np.float64)
+    return np.array(rows, dtype=np.float64)
 
 
 def _plain(value: object) -> Any:
