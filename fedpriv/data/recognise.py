@@ -9,7 +9,9 @@ from pathlib import Path
 from fedpriv.data.cord import Cord
 from fedpriv.data.docile import Docile
 from fedpriv.data.document import DocumentSource, found_in
+from fedpriv.data.docvqa import DocVqa
 from fedpriv.data.funsd import Funsd
+from fedpriv.data.pfl_docvqa import PflDocvqa
 from fedpriv.data.sroie import Sroie
 from fedpriv.data.wildreceipt import Wildreceipt
 from fedpriv.data.xfund import Xfund
@@ -41,14 +43,14 @@ def recognise(folder: Path) -> DocumentSource:
 def _sroie(folder: Path) -> DocumentSource | None:
     halves = [folder / "train", folder / "test"]
     fits = any((half / "img").is_dir() and (half / "entities").is_dir() for half in halves)
-    return Sroie(folder, on_error="skip") if fits else None
+    return Sroie(str(folder), on_error="skip") if fits else None
 
 
 def _funsd(folder: Path) -> DocumentSource | None:
     bases = (folder / "dataset", folder)
     names = ("training_data", "testing_data")
     fits = any((base / name / "annotations").is_dir() for base in bases for name in names)
-    return Funsd(folder, on_error="skip") if fits else None
+    return Funsd(str(folder), on_error="skip") if fits else None
 
 
 def _cord(folder: Path) -> DocumentSource | None:
@@ -57,19 +59,19 @@ def _cord(folder: Path) -> DocumentSource | None:
     if not any((split / "json").is_dir() for split in splits):
         return None
     images = any((split / "image").is_dir() for split in splits)
-    return Cord(folder, images="required" if images else "blank", on_error="skip")
+    return Cord(str(folder), images="required" if images else "blank", on_error="skip")
 
 
 def _xfund(folder: Path) -> DocumentSource | None:
     files = [*folder.glob("??.train.json"), *folder.glob("??.val.json")]
     languages = sorted({file.name[:2] for file in files})
-    return Xfund(folder, language=languages[0], on_error="skip") if languages else None
+    return Xfund(str(folder), language=languages[0], on_error="skip") if languages else None
 
 
 def _wildreceipt(folder: Path) -> DocumentSource | None:
     texts = [(folder / name).is_file() for name in ("train.txt", "test.txt")]
     fits = (folder / "class_list.txt").is_file() and any(texts)
-    return Wildreceipt(folder, on_error="skip") if fits else None
+    return Wildreceipt(str(folder), on_error="skip") if fits else None
 
 
 def _docile(folder: Path) -> DocumentSource | None:
@@ -78,11 +80,25 @@ def _docile(folder: Path) -> DocumentSource | None:
         return None
     official = [name for name in ("train", "val") if name in lists]
     return Docile(
-        folder,
+        str(folder),
         pages="render" if (folder / "pdfs").is_dir() else "blank",
         splits=tuple(official or lists[:1]),
         on_error="skip",
     )
+
+
+def _docvqa(folder: Path) -> DocumentSource | None:
+    names = ("train", "val", "test")
+    splits = [
+        n for n in names if [*folder.glob(f"{n}_v1.0*.json"), *folder.glob(f"{n}/{n}_v1.0*.json")]
+    ]
+    return DocVqa(str(folder), splits=tuple(splits), on_error="skip") if splits else None
+
+
+def _pfl_docvqa(folder: Path) -> DocumentSource | None:
+    converted = [*folder.glob("imdb/*.parquet"), *folder.glob("*.parquet")]
+    source = PflDocvqa(str(folder), without_provider="document", on_error="skip")
+    return source if converted else None
 
 
 LAYOUTS = (
@@ -92,5 +108,7 @@ LAYOUTS = (
     Layout("XFUND", "LANGUAGE.train.json or LANGUAGE.val.json", _xfund),
     Layout("WildReceipt", "class_list.txt with train.txt or test.txt", _wildreceipt),
     Layout("DocILE", "annotations/ and ocr/ beside a list such as train.json", _docile),
+    Layout("DocVQA", "train_v1.0.json, val_v1.0.json or test_v1.0.json", _docvqa),
+    Layout("PFL-DocVQA", ".parquet files, in imdb/ or here (`fedpriv data convert`)", _pfl_docvqa),
 )
 """In this order the first that fits is taken."""

@@ -35,7 +35,7 @@ def survey(found: DocumentSet) -> dict[str, Any]:
         "providers": _providers(documents),
         "words": _words(documents),
         "entities": _entities(found),
-        "questions": dict(Counter(q.key for document in documents for q in document.questions)),
+        "questions": dict(Counter(_key(q) for document in documents for q in document.questions)),
         "problems": _problems(found),
     }
 
@@ -84,7 +84,7 @@ def _entities(found: DocumentSet) -> dict[str, int]:
 def _problems(found: DocumentSet) -> dict[str, Any]:
     documents = found.documents
     with_labels = documents if found.labels else ()
-    missing = Counter(q.key for document in documents for q in _unanswerable(document))
+    missing = Counter(_key(q) for document in documents for q in _unanswerable(document))
     return {
         "skipped": len(found.skipped),
         "reasons": [str(error) for error in found.skipped[:REASONS]],
@@ -95,6 +95,10 @@ def _problems(found: DocumentSet) -> dict[str, Any]:
         ),
         "answers_not_on_the_page": dict(missing),
     }
+
+
+def _key(question: Question) -> str:
+    return question.key or "without a key"
 
 
 def _at_edge(word: Word, size: tuple[int, int]) -> bool:
