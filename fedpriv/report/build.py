@@ -140,7 +140,10 @@ def _small_charts(curves: Mapping[str, Curve], overall: Curve) -> list[tuple[Cha
 
 def client_chart(rounds: Mapping[int, Row]) -> Chart | None:
     """Returns the bars of answered, failed and missing clients; None where none were counted."""
-    counted_rounds = {at: row for at, row in rounds.items() if isinstance(row.get("clients"), dict)}
+    # Round 0 is an evaluation: nobody is asked.
+    counted_rounds = {
+        at: row for at, row in rounds.items() if at and isinstance(row.get("clients"), dict)
+    }
     if not counted_rounds:
         return None
     layers = {

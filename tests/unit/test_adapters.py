@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from toy import data
 from transformers import ViTConfig, ViTModel
@@ -13,6 +14,7 @@ from transformers import ViTConfig, ViTModel
 from clients.example_gradients import ExampleGradients
 from clients.local_training import LocalTraining
 from clients.provider_updates import ProviderUpdates
+from fedpriv.checkpoint import FINAL
 from fedpriv.client import seeded_model
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.federated import ArrayData
@@ -25,6 +27,12 @@ from fedpriv.training.per_example import PerExample
 from strategies.feam_dp import FeAmDP
 from strategies.fedavg import FedAvg
 from strategies.fl_provider_dp import FLProviderDP
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
 
 
 class Block(nn.Module):
@@ -369,6 +377,46 @@ def test_private_algorithms_train_adapters_only(name, tmp_path):
     }
     assert moved == {n for n, p in start.named_parameters() if p.requires_grad}
     assert Exchange(start).read()["float"].size == 106
+
+
+def test_adapters_are_resumed_bit_by_bit(tmp_path):
+    toy = Federation(
+        model=Layered,
+        data=data(),
+        strategy=FedAvg(),
+        client=LocalTraining(optimizer=Optimizer(lr=0.02)),
+        finetuning=LoRA(rank=2, dropout=0.5),
+    )
+    straight = toy.run(4, run_dir=tmp_path / "straight")
+    toy.run(2, run_dir=tmp_path / "mine")
+    resumed = toy.run(4, run_dir=tmp_path / "mine", resume=True)
+    for name in ("final", "round-000004"):
+        one, two = (
+            (run.run_dir / "checkpoints" / f"{name}.safetensors").read_bytes()
+            for run in (straight, resumed)
+        )
+        assert one == two
+    # A checkpoint holds what travels; the final file is the whole model.
+    assert load_file(tmp_path / "mine" / FINAL).keys() == straight.model.state_dict().keys()
+    travelled = load_file(tmp_path / "mine" / "checkpoints" / "round-000004.safetensors")
+    assert {name.removeprefix("model/") for name in travelled} == trained(LoRA(rank=2))
+    assert straight.metrics[0]["bytes_up"] == 8 * 4 * (6 * 2 * 4 + 6 * 4 * 2 + 10)
+
+
+def test_clients_are_served_by_one_model_with_adapters():
+    """A site that took the adapters for a client's doing would build the model anew each time."""
+    built = []
+
+    def build():
+        built.append(1)
+        return FineTuned(Layered, LoRA(rank=2, dropout=0.5))()
+
+    federation = Federation(
+        model=build, data=data(), strategy=FedAvg(), client=LocalTraining(optimizer=Optimizer())
+    )
+    before = len(built)
+    federation.run(2)
+    assert len(built) == before + 2  # the server's and the site's
 
 
 def test_a_worker_can_build_it():

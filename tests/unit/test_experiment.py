@@ -11,6 +11,8 @@ from fedpriv import experiment
 from fedpriv.data.federated import DocumentData
 from fedpriv.experiment import Mistakes
 from fedpriv.settings import RaySettings, Settings
+from fedpriv.training.adapters import Full, LoRA, TopLayers
+from fedpriv.training.pretraining import Pretraining
 from strategies.fedavg import FedAvg
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +68,32 @@ def test_an_experiment_is_objects():
     assert built.strategy.weighted is False
     assert isinstance(built.data, DocumentData)
     assert built.data.source.page_size == (400, 560)
+
+
+def test_what_is_trained_and_on_what_before_are_sections():
+    plain = experiment.build(experiment.load("quickstart"))
+    assert plain.finetuning == Full()
+    assert plain.pretraining is None
+    swapped = ["finetuning=lora", "finetuning.rank=2", "pretraining=invoices", "seed=3"]
+    built = experiment.build(experiment.load("quickstart", swapped))
+    assert built.finetuning == LoRA(rank=2)
+    assert isinstance(built.pretraining, Pretraining)
+    # Public documents that were the private ones would void the guarantee.
+    assert built.pretraining.data.seed != built.data.source.seed == 3
+    assert experiment.build(experiment.load("quickstart", ["finetuning=top4"])).finetuning == (
+        TopLayers(4)
+    )
+
+
+def test_a_part_of_a_model_that_cannot_be_is_named_with_its_place():
+    assert mistakes("quickstart", "finetuning=lora", "finetuning.rank=0") == [
+        "finetuning: rank=0: expected 1 or more"
+    ]
+    assert mistakes("quickstart", "pretraining=invoices", "pretraining.epochs=0") == [
+        "pretraining: epochs=0: expected at least 1"
+    ]
+    assert mistakes("quickstart", "rounds=-1") == ["rounds=-1: expected 0 or more"]
+    assert experiment.build(experiment.load("quickstart", ["rounds=0"])).rounds == 0
 
 
 def test_a_file_by_path_finds_the_groups_of_fedpriv(tmp_path, monkeypatch):

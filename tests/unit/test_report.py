@@ -281,7 +281,14 @@ def test_draws_what_is_finite_of_odd_metrics(folder):
         a_round(1, loss=None, f1=math.nan, big=1e308),
         a_round(2, loss=math.inf, f1=0.5, big=-1e308, text="high", flag=True, nested={"a": 1}),
         a_round(
-            3, loss=math.nan, f1=None, big=10**400, clients=None, seconds=[], bytes_up="x", bytes_down=1
+            3,
+            loss=math.nan,
+            f1=None,
+            big=10**400,
+            clients=None,
+            seconds=[],
+            bytes_up="x",
+            bytes_down=1,
         ),
     ]
     write_lines(folder / "metrics.jsonl", odd)
@@ -292,6 +299,27 @@ def test_draws_what_is_finite_of_odd_metrics(folder):
     assert "× marks a round whose value is not a finite number" in text
     assert "F1 from 0.5 in round 2 to 0.5 in round 2" in page
     assert "nested" not in text.split("Settings")[0]
+
+
+def test_a_run_of_no_rounds_has_scores_and_neither_clients_nor_bytes(folder):
+    nobody = {"sampled": 0, "answered": 0, "failed": 0, "missing": 0}
+    nothing = {"bytes_down": 0, "bytes_up": 0, "bytes_by_client": {}}
+    row = a_round(7, round=0, attempts=0, clients=nobody, **nothing)
+    write_lines(folder / "metrics.jsonl", [row])
+    (folder / "config.yaml").write_text(CONFIG.replace("rounds: 3", "rounds: 0"))
+    text = text_of(folder)
+    assert "0 of 0 rounds" in text
+    assert "held-out loss" in text
+    assert "No bytes are recorded" in text
+    assert "Clients by round" not in text
+
+
+def test_unseen_providers_have_curves_of_their_own(folder):
+    write_lines(folder / "metrics.jsonl", [a_round(1, f1_seen=0.5, f1_unseen=0.25, loss_unseen=3)])
+    text = text_of(folder)
+    assert "F1 (unseen providers)" in text
+    assert "F1 (seen providers)" in text
+    assert "held-out loss (unseen providers)" in text
 
 
 def test_texts_that_utf8_cannot_hold(folder):
