@@ -25,12 +25,15 @@ from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
 from fedpriv.federation import Federation
 from fedpriv.secagg.masking import Masking
-from fedpriv.settings import Privacy, RaySettings, Settings
+from fedpriv.settings import Privacy, RaySettings, Settings, Training
 from fedpriv.strategy import Strategy
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
 
 EXPERIMENTS = "experiments"
+BY_SIZE = "by_size"
+"""``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
+differ between a tiny model and a published one, such as the learning rate."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
 
@@ -61,6 +64,7 @@ class Experiment:
         federation: workers, faults, checkpoints.
         ray: where Ray runs.
         privacy: public constants that the strategies refer to.
+        training: settings that the strategies refer to.
         masking: secure aggregation around the strategy; none lets the server see every update.
         finetuning: what of the model is trained; none trains all of it.
         pretraining: on public documents, before round 1; none does without.
@@ -77,6 +81,7 @@ class Experiment:
     federation: Settings = Settings()  # noqa: RUF009 - frozen
     ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
     privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
+    training: Training = Training()  # noqa: RUF009 - frozen
     masking: Masking | None = None
     finetuning: FineTuning | None = None
     pretraining: Pretraining | None = None
@@ -149,6 +154,13 @@ def find(name: str) -> Path:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     raise Mistakes(name, [f"no experiment of that name{near(name, names())}; see `fedpriv list`"])
+
+
+def _by_size(tiny: Any, base: Any, *, _root_: DictConfig) -> Any:
+    return base if OmegaConf.select(_root_, "model.size") == "base" else tiny
+
+
+OmegaConf.register_new_resolver(BY_SIZE, _by_size, replace=True)
 
 
 def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:

@@ -101,3 +101,18 @@ class Privacy:
     cohort: int | None = None
     examples: float | None = None
     providers: float | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """What an experiment sets once for whatever strategy is chosen, as ``${training.lr}``.
+
+    Args:
+        lr: learning rate of the clients' optimisers.
+        server_lr: of Adam, where gradients and not models are exchanged.
+        batch_size: examples in a client's step.
+    """
+
+    lr: float = 2e-4
+    server_lr: float = 5e-4
+    batch_size: int = 8

@@ -63,18 +63,23 @@ class DocumentData:
         test: keeps documents back for evaluation.
         cache: folder for encoded pages; None for the default (`fedpriv.data.cache`), "off" for
             none.
+        pooled: one client holds what the partition would deal out: centralised training, the upper
+            bound that federated training is compared with.
     """
 
     source: DocumentSource
     partition: Partition
     test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
     cache: str | Path | None = None
+    pooled: bool = False
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
         loaded = self.source.load()
         train, held = self.test.split(loaded.documents, seed)
-        hands = self.partition.deal([loaded.documents[i] for i in train], seed)
+        hands: Deal = (tuple(range(len(train))),)
+        if not self.pooled:
+            hands = self.partition.deal([loaded.documents[i] for i in train], seed)
         deal = tuple(tuple(train[i] for i in hand) for hand in hands)
         build = functools.partial(build_model, labels=loaded.labels)
         model = seeded_model(build, seed)

@@ -32,6 +32,9 @@ LANGUAGE, VISUAL = "language", "visual"
 BETWEEN, READING = "between.safetensors", "fedpriv.json"
 """What a saved model consists of: two of transformers' folders, two files of ours."""
 
+SHIPPED = Path(__file__).with_name("vt5_tiny")
+"""A `vt5_tiny` that can read generated invoices; experiments/pretrain_vt5_tiny.py makes it."""
+
 PLACES = 1024
 """Rows of the tables of coordinates, as published."""
 
@@ -54,6 +57,7 @@ def vt5(
         labels: not used; see `vt5_tiny`.
         size: of a VT5 with random weights, "tiny" or "base".
         pretrained: weights instead, from a local folder or a hub id; their size is their own.
+            "shipped" names a tiny VT5 that has learnt to read other generated invoices.
         max_length: see `vt5_tiny`, like all that follow.
         answer_length: tokens of an answer.
         dropout: everywhere.
@@ -70,7 +74,8 @@ def vt5(
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     given |= {"train_visual": train_visual, "attention": attention}
     if pretrained is not None:
-        return from_pretrained(pretrained, labels, **given)
+        folder = str(SHIPPED) if pretrained == "shipped" else pretrained
+        return from_pretrained(folder, labels, **given)
     if size not in SIZES:
         raise ValueError(f"size={size!r}: expected {' or '.join(map(repr, SIZES))}")
     return SIZES[size](labels, **given)
@@ -125,7 +130,7 @@ def vt5_tiny(
         patch_size=16,
     )
     reader = VT5Reader(subwords, max_length, answer_length, 64, coordinates, box_step=40)
-    return _drawn(language, visual, reader, train_visual, dropout)
+    return _drawn(language, visual, reader, train_visual)
 
 
 def vt5_base(
@@ -156,7 +161,7 @@ def vt5_base(
     )
     visual = _beit_config(attention, dropout)
     reader = VT5Reader(subwords, max_length, answer_length, 224, coordinates)
-    return _drawn(language, visual, reader, train_visual, dropout)
+    return _drawn(language, visual, reader, train_visual)
 
 
 SIZES: dict[str, Callable[..., VT5]] = {"tiny": vt5_tiny, "base": vt5_base}
@@ -168,7 +173,7 @@ def from_pretrained(
     *,
     max_length: int | None = None,
     answer_length: int | None = None,
-    dropout: float = 0.1,
+    dropout: float | None = None,
     coordinates: Coordinates | None = None,
     train_visual: bool = False,
     attention: Attention = "sdpa",
@@ -178,10 +183,10 @@ def from_pretrained(
     Args:
         folder: where.
         labels: not used; see `vt5_tiny`.
-        max_length: as it was saved if left out, like the two below.
+        max_length: as it was saved if left out, like the three below.
         answer_length: tokens of an answer.
+        dropout: everywhere; 0.1 in published weights.
         coordinates: see `VT5Reader`.
-        dropout: everywhere; no part of what was saved.
         train_visual: see `VT5`.
         attention: see `vt5_tiny`.
 
@@ -193,15 +198,11 @@ def from_pretrained(
     settings = json.loads(_file(name, READING).read_text("utf-8"))
     given = {"max_length": max_length, "answer_length": answer_length, "coordinates": coordinates}
     settings |= {key: value for key, value in given.items() if value is not None}
-    common = {"dtype": torch.float32, "attn_implementation": attention}
-    backbone = T5ForConditionalGeneration.from_pretrained(
-        name, subfolder=LANGUAGE, dropout_rate=dropout, **common
-    )
-    image_model = BeitModel.from_pretrained(
-        name, subfolder=VISUAL, add_pooling_layer=False, **_visual_dropout(dropout), **common
+    backbone, image_model = _loaded(
+        (name, {"subfolder": LANGUAGE}), (name, {"subfolder": VISUAL}), dropout, attention
     )
     reader = VT5Reader(Subwords.from_pretrained(name, subfolder=LANGUAGE), **settings)
-    model = VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+    model = VT5(backbone, image_model, reader, train_visual=train_visual)
     model.take_between(load_file(_file(name, BETWEEN)), name)
     return model
 
@@ -213,7 +214,7 @@ def from_parts(
     *,
     max_length: int = 512,
     answer_length: int = 32,
-    dropout: float = 0.1,
+    dropout: float | None = None,
     coordinates: Coordinates = "thousandths",
     train_visual: bool = False,
     attention: Attention = "sdpa",
@@ -228,17 +229,28 @@ def from_parts(
     Raises:
         OSError: if there is no such folder and no such model on the hub.
     """
-    common = {"dtype": torch.float32, "attn_implementation": attention}
-    backbone = T5ForConditionalGeneration.from_pretrained(
-        str(language), dropout_rate=dropout, **common
-    )
-    image_model = BeitModel.from_pretrained(
-        str(visual), add_pooling_layer=False, **_visual_dropout(dropout), **common
-    )
+    backbone, image_model = _loaded((str(language), {}), (str(visual), {}), dropout, attention)
     side = image_model.config.image_size
     subwords = Subwords.from_pretrained(language)
     reader = VT5Reader(subwords, max_length, answer_length, side, coordinates)
-    return VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+    return VT5(backbone, image_model, reader, train_visual=train_visual)
+
+
+def _loaded(
+    language: tuple[str, dict[str, str]],
+    visual: tuple[str, dict[str, str]],
+    dropout: float | None,
+    attention: Attention,
+) -> tuple[T5ForConditionalGeneration, BeitModel]:
+    """Loads both parts, each given as a name and where in it to look."""
+    common = {"dtype": torch.float32, "attn_implementation": attention}
+    of_text = {} if dropout is None else {"dropout_rate": dropout}
+    of_page = {} if dropout is None else _visual_dropout(dropout)
+    (name, place), (page, page_place) = language, visual
+    return (
+        T5ForConditionalGeneration.from_pretrained(name, **place, **of_text, **common),
+        BeitModel.from_pretrained(page, add_pooling_layer=False, **page_place, **of_page, **common),
+    )
 
 
 def _file(name: str, file: str) -> Path:
@@ -273,12 +285,10 @@ def _visual_dropout(dropout: float) -> dict[str, float]:
     return {"hidden_dropout_prob": dropout, "drop_path_rate": dropout}
 
 
-def _drawn(
-    language: T5Config, visual: BeitConfig, reader: VT5Reader, train_visual: bool, dropout: float
-) -> VT5:
+def _drawn(language: T5Config, visual: BeitConfig, reader: VT5Reader, train_visual: bool) -> VT5:
     backbone = T5ForConditionalGeneration(language)
     image_model = BeitModel(visual, add_pooling_layer=False)
-    return VT5(backbone, image_model, reader, train_visual=train_visual, dropout=dropout)
+    return VT5(backbone, image_model, reader, train_visual=train_visual)
 
 
 class SpatialEmbedding(nn.Module):
@@ -338,7 +348,6 @@ class VT5(QuestionAnswerer):
         image_model: BEiT, DiT.
         reader: makes the arrays; its tokenizer is T5's.
         train_visual: whether the visual encoder is trained; the authors' code freezes it.
-        dropout: in the spatial embedding.
     """
 
     def __init__(
@@ -348,12 +357,12 @@ class VT5(QuestionAnswerer):
         reader: VT5Reader,
         *,
         train_visual: bool = False,
-        dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        width = language_backbone.config.d_model
+        config = language_backbone.config
+        width = config.d_model
         self.language_backbone = language_backbone
-        self.spatial_embedding = SpatialEmbedding(width, dropout)
+        self.spatial_embedding = SpatialEmbedding(width, config.dropout_rate)
         self.visual_embedding = VisualEmbedding(image_model, width)
         self.reader = reader
         image_model.requires_grad_(train_visual)

@@ -305,7 +305,7 @@ def test_a_page_without_questions_gets_no_answers(tiny):
 
 def test_what_is_saved_and_loaded_gives_the_same_bits(tiny, tmp_path):
     tiny.eval().save_pretrained(tmp_path)
-    loaded = from_pretrained(tmp_path, dropout=0.0).eval()
+    loaded = from_pretrained(tmp_path).eval()
     batch = tiny.encode([PAGE]).batch(np.arange(2))
     again = loaded.encode([PAGE]).batch(np.arange(2))
     assert all(torch.equal(batch[name], again[name]) for name in batch)
