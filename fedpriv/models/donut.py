@@ -413,6 +413,8 @@ class Donut(QuestionAnswerer):
         super().__init__()
         self.network = network
         self.reader = reader
+        # Its mean over the page is not used, and vmap would take it example by example.
+        network.encoder.pooler = None
         ids, config = reader.subwords, network.config
         config.decoder_start_token_id = ids.tokenizer.token_to_id(START)
         config.pad_token_id, config.eos_token_id = ids.pad, ids.sep
