@@ -172,7 +172,7 @@ def test_an_environment_variable_that_is_not_set(monkeypatch):
 
 
 def test_an_unknown_choice_names_those_there_are():
-    with pytest.raises(Mistakes, match=r"strategy=fedavgg: there is dp_fedavg, feam_dp, fedavg, "):
+    with pytest.raises(Mistakes, match=r"strategy=fedavgg: there is centralised, centralised_dp, "):
         experiment.load("quickstart", ["strategy=fedavgg"])
 
 

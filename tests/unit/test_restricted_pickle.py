@@ -183,7 +183,9 @@ def dtype_of(code, names=b"N", fields=b"N", flags=b"K\x3f"):
         array_of(b"K\x01\x85", dtype_of("O8"), b"C\x08AAAAAAAA"),  # addresses as bytes
         array_of(b"K\x01\x85", dtype_of("O8", flags=b"K\x00"), b"C\x08AAAAAAAA"),
         array_of(b"K\x01\x85", dtype_of("V8"), b"C\x08AAAAAAAA"),
-        array_of(b"K\x01\x85", dtype_of("O8", names=text("a") + b"\x85", fields=b"}"), b"]"),
+        array_of(b"K\x01\x85", dtype_of("O8", names=text("a") + b"\x85", fields=b"}"), b"]Na"),
+        array_of(b"K\x01\x85", dtype_of("O8"), b"]" + b"Px\na"),
+        array_of(b"K\x01\x85", dtype_of("O8"), b"]" + text("x") + b"Qa"),
         array_of(b"\x8a\x08" + b"\xff" * 7 + b"\x7f\x85", dtype_of("O8"), b"]"),  # 2**63 - 1
         array_of(b"K\x02\x85", dtype_of("O8"), b"]"),
         array_of(b"J\xff\xff\xff\xff\x85", dtype_of("O8"), b"]"),  # -1
@@ -197,6 +199,16 @@ def dtype_of(code, names=b"N", fields=b"N", flags=b"K\x3f"):
 def test_a_forged_array_is_refused(tmp_path, pickled):
     with pytest.raises(DataError, match="not a safe array of records"):
         load_objects(npy(tmp_path / "a.npy", pickled))
+
+
+def test_an_array_has_as_many_items_as_its_shape(tmp_path):
+    for items, refused in ((b"](Ne", True), (b"](NNe", False), (b"](NNNe", True)):
+        path = npy(tmp_path / "a.npy", array_of(b"K\x02\x85", dtype_of("O8"), items), (2,))
+        if refused:
+            with pytest.raises(DataError, match="as many items as its shape says"):
+                load_objects(path)
+        else:
+            assert load_objects(path) == [None, None]
 
 
 @pytest.mark.parametrize(
