@@ -257,18 +257,19 @@ def test_every_cut_of_a_file_is_a_data_error(tmp_path):
         load_objects(tmp_path / "none.npy")
 
 
-def bombs():
-    yield "bytes", b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."
-    yield "text", b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"."
-    yield "memo", b"\x80\x04Nr" + struct.pack("<I", 2**31 - 1) + b"."
-    yield "sets", b"\x80\x04](" + b"\x8f" * 4_000_000 + b"e."
-    yield "tuples", b"\x80\x04" + b")" + b"\x85" * 5_000_000 + b"."
+BOMBS = {
+    "bytes": b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b".",
+    "text": b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b".",
+    "memo": b"\x80\x04Nr" + struct.pack("<I", 2**31 - 1) + b".",
+    "sets": b"\x80\x04](" + b"\x8f" * 4_000_000 + b"e.",
+    "tuples": b"\x80\x04" + b")" + b"\x85" * 8_000_000 + b".",
+}
 
 
-@pytest.mark.parametrize("name", [name for name, _ in bombs()])
+@pytest.mark.parametrize("name", BOMBS)
 def test_a_memory_bomb_is_an_error_within_the_limit(tmp_path, name):
-    path = npy(tmp_path / "a.npy", dict(bombs())[name])
-    with pytest.raises(DataError, match=r"memory|ended with|not a safe array") as caught:
+    path = npy(tmp_path / "a.npy", BOMBS[name])
+    with pytest.raises(DataError, match=r"takes more memory|ended with SIG") as caught:
         convert(path, tmp_path / "out", memory=0.25)
     assert caught.value.path == path
     assert list((tmp_path / "out").iterdir()) == []
