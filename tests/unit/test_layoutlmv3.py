@@ -8,14 +8,29 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_checks import LABELS as SMALL_LABELS
+from model_checks import (
+    SMALL,
+    batch_of,
+    check_alone_or_together_the_answers_are_the_same,
+    check_dropout_is_the_seeds_and_each_examples_own,
+    check_every_parameter_learns,
+    check_gradients_of_gradients,
+    check_vmap_gives_what_the_loop_gives,
+)
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification, PreTrainedTokenizerFast
 
 from fedpriv.client import seeded_model
 from fedpriv.data.document import Document, DocumentSet, Entity, Word
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.models.base import DocumentModel
-from fedpriv.models.layoutlmv3 import from_pretrained, layoutlmv3_tiny
+from fedpriv.models.base import DocumentModel, Tagger
+from fedpriv.models.layoutlmv3 import (
+    from_pretrained,
+    layoutlmv3,
+    layoutlmv3_base,
+    layoutlmv3_tiny,
+)
 from fedpriv.models.reader import IGNORED, Reader
 from fedpriv.models.subwords import CLS, PAD, SEP, Subwords
 from fedpriv.models.tagging import tags_of
@@ -330,6 +345,77 @@ def test_sizes_that_do_not_divide_are_refused(sizes, message):
 def test_other_sizes_build_and_run(sizes):
     model = layoutlmv3_tiny(LABELS, max_length=16, **sizes)
     assert model.loss(model.encode([INVOICE]).batch(np.array([0]))).isfinite()
+
+
+# With and without image, and gradients
+
+
+def small(**more):
+    settings = {"max_length": 24, "image_size": 16, "hidden_size": 16, "layers": 1, **more}
+    return seeded_model(lambda: layoutlmv3_tiny(SMALL_LABELS, **settings), 0)
+
+
+IMAGES = pytest.mark.parametrize("image", [True, False])
+
+
+def test_the_parts_that_fine_tuning_names(tiny):
+    network = tiny.network
+    assert tiny.blocks() == list(network.layoutlmv3.encoder.layer)
+    assert tiny.head() == [network.classifier]
+    assert tiny.visual() == [network.layoutlmv3.patch_embed, network.layoutlmv3.norm]
+
+
+def test_without_image_nothing_of_it_travels_or_is_read():
+    model = small(image=False)
+    assert isinstance(model, Tagger)
+    names = " ".join(name for name, _ in model.named_parameters())
+    assert not [part for part in ("patch_embed", "cls_token", "pos_embed") if part in names]
+    assert not model.encode(SMALL).shared
+    assert model.visual() == []
+
+
+def test_without_image_the_scores_are_those_of_transformers_without_pixels():
+    blind = small(image=False).eval()
+    seeing = small().eval()
+    seeing.network.load_state_dict(blind.network.state_dict(), strict=False)
+    batch = batch_of(seeing, SMALL)
+    expected = seeing.network(
+        **{name: batch[name] for name in ("input_ids", "attention_mask", "bbox")}
+    ).logits
+    assert torch.equal(blind(batch_of(blind, SMALL)), expected)
+    assert not torch.equal(seeing(batch), expected)
+
+
+@IMAGES
+def test_every_trainable_parameter_gets_a_gradient(image):
+    check_every_parameter_learns(small(image=image))
+
+
+@IMAGES
+def test_per_example_gradients_by_vmap_are_those_of_the_loop(image):
+    check_vmap_gives_what_the_loop_gives(small(image=image), SMALL[:2])
+
+
+def test_dropout_is_each_examples_own():
+    check_dropout_is_the_seeds_and_each_examples_own(small(dropout=0.2), SMALL[:2])
+
+
+def test_gradients_have_gradients():
+    check_gradients_of_gradients(small())
+
+
+def test_answers_do_not_depend_on_the_neighbours():
+    check_alone_or_together_the_answers_are_the_same(small(initializer_range=0.5))
+
+
+def test_sizes_are_chosen_by_name():
+    assert layoutlmv3(LABELS, image=False, dropout=0.2).network.config.hidden_dropout_prob == 0.2
+    with torch.device("meta"):
+        assert layoutlmv3(LABELS, size="base").network.config.hidden_size == 768
+    with pytest.raises(ValueError, match=r"^size='large': expected 'tiny' or 'base'$"):
+        layoutlmv3(LABELS, size="large")
+    with pytest.raises(ValueError, match=r"^max_length=600: layoutlmv3_base has positions for 512"):
+        layoutlmv3_base(LABELS, max_length=600)
 
 
 # From a folder
