@@ -290,6 +290,8 @@ def test_dropout_is_of_the_decoder_and_paths_are_of_the_encoder():
     assert config.decoder._attn_implementation == "sdpa"
     with torch.device("meta"):
         published = donut_base().network.config
+    # Published MBart multiplies its embeddings by the root of its width; no weight shows it.
+    assert published.decoder.scale_embedding is config.decoder.scale_embedding is True
     assert (published.decoder.dropout, published.encoder.drop_path_rate) == (0.1, 0.1)
 
 

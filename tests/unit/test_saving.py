@@ -134,6 +134,12 @@ def test_shorter_windows_than_saved_can_be_asked_for(kind, saved):
 
 
 @EVERY
+def test_the_length_that_was_saved_counts_not_the_longest_possible(kind, saved, tmp_path):
+    KINDS[kind][1](saved[kind][1], max_length=20).save_pretrained(tmp_path)
+    assert KINDS[kind][1](tmp_path).reading()["max_length"] == 20
+
+
+@EVERY
 def test_dropout_can_be_changed_when_loading(kind, saved):
     model, folder = saved[kind]
     loaded = KINDS[kind][1](folder, dropout=0.5)
