@@ -106,9 +106,12 @@ def other_labels():
 
 
 def test_the_same_settings_give_the_same_bits_wherever_they_are_trained(tmp_path):
-    one = pretraining(tmp_path / "one").weights(Tagger)
+    torch.manual_seed(98)
+    one = pretraining(tmp_path / "one").weights(with_dropout)
     torch.manual_seed(99)
-    two = pretraining(tmp_path / "two").weights(Tagger)
+    before = torch.get_rng_state()
+    two = pretraining(tmp_path / "two").weights(with_dropout)
+    assert torch.equal(torch.get_rng_state(), before)
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()
 
@@ -182,6 +185,26 @@ def test_the_model_its_dropout_and_the_threads_are_in_their_name(tmp_path):
     names = [one.weights(build).name for build in (Tagger, wide, with_dropout)]
     names.append(one.weights(Tagger, threads=2).name)
     assert len(set(names)) == 4
+
+
+def test_the_seed_counts_where_it_draws_no_weights(tmp_path):
+    def fixed(labels):
+        return seeded_model(lambda: Tagger(labels), 5)
+
+    one, two = (pretraining(tmp_path, seed=seed, epochs=1).weights(fixed) for seed in (0, 1))
+    assert one != two
+    assert one.read_bytes() != two.read_bytes()  # another order
+
+
+def test_the_model_counts_where_its_builder_is_called_the_same(tmp_path):
+    rates = [0.0]
+
+    def build(labels):
+        return Tagger(labels, dropout=rates[-1])
+
+    one = pretraining(tmp_path).weights(build)
+    rates.append(0.5)
+    assert pretraining(tmp_path).weights(build) != one
 
 
 def test_a_fingerprint_is_that_of_numbers_and_settings():
