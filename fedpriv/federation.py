@@ -412,8 +412,8 @@ class _Run:
         scores = self._scores(test)
         for group, positions in self.federation.bound.test_groups.items():
             for name, value in self._scores(test.take(positions)).items():
-                if "/" not in name:  # by type of field, groups would be too many curves
-                    scores[f"{name}_{group}"] = value
+                measure, slash, kind = name.partition("/")
+                scores[f"{measure}_{group}{slash}{kind}"] = value
         return scores
 
     def _scores(self, examples: Examples) -> dict[str, float]:
