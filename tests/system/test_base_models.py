@@ -4,11 +4,16 @@ They are freed one after the other; Donut on pages of 1280 x 960 takes about 9 G
 """
 
 import gc
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from base_round import MODELS
 from model_checks import LABELS, SMALL
 
 from fedpriv.client import seeded_model
@@ -16,6 +21,8 @@ from fedpriv.models.donut import donut_base
 from fedpriv.models.layoutlmv3 import layoutlmv3_base
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
 from fedpriv.models.roberta import roberta_base
+from fedpriv.models.vt5 import vt5_base
+from fedpriv.parameters import Exchange
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +31,7 @@ KINDS = {
     "without image": (layoutlmv3_base, {"image": False}),
     "answers": (layoutlmv3_answers_base, {}),
     "roberta": (roberta_base, {}),
+    "vt5": (vt5_base, {"answer_length": 4}),
     "donut": (donut_base, {"image_size": (1280, 960), "answer_length": 4}),
 }
 
@@ -53,3 +61,19 @@ def test_a_base_model_takes_a_step_and_answers(kind):
         (answers,) = model.answer(SMALL[1:2])
     assert len(answers) == 1
     assert all(0 <= answer.confidence <= 1 for answer in answers)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_federated_round_of_a_base_model_takes_less_than_12_gib(kind, tmp_path):
+    script = Path(__file__).with_name("base_round.py")
+    done = subprocess.run(
+        [sys.executable, script, kind, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    with torch.device("meta"):
+        one_way = Exchange(MODELS[kind](LABELS)).bytes
+    assert told["clients"]["answered"] == 2
+    assert told["bytes_up"] == told["bytes_down"] == 2 * one_way
+    assert math.isfinite(told["train_loss"])
+    assert told["peak"] < 12 * 2**30

@@ -1,0 +1,51 @@
+"""One federated round of a model in its published size, in a process of its own; prints its peak.
+
+Run by test_base_models.py: `python base_round.py KIND FOLDER`.
+"""
+
+import json
+import resource
+import sys
+
+from clients.local_training import LocalTraining
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import ByProvider
+from fedpriv.data.synthetic import Invoices
+from fedpriv.federation import Federation
+from fedpriv.models.donut import donut_base
+from fedpriv.models.layoutlmv3 import layoutlmv3_base
+from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
+from fedpriv.models.roberta import roberta_base
+from fedpriv.models.vt5 import vt5_base
+from strategies.fedavg import FedAvg
+
+MODELS = {
+    "layoutlmv3": layoutlmv3_base,
+    "answers": layoutlmv3_answers_base,
+    "roberta": roberta_base,
+    "vt5": vt5_base,
+    "donut": donut_base,
+}
+
+
+def main(kind, folder):
+    """Runs the round and prints bytes sent, bytes of memory and the loss as JSON."""
+    federation = Federation(
+        model=MODELS[kind],
+        data=DocumentData(
+            Invoices(providers=2, documents_per_provider=1, questions=("provider",)),
+            ByProvider(clients=2),
+            cache="off",
+        ),
+        strategy=FedAvg(),
+        client=LocalTraining(batch_size=1),
+        runs=folder,
+    )
+    (record,) = federation.run(rounds=1).metrics
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {name: record[name] for name in ("bytes_up", "bytes_down", "train_loss", "clients")}
+    print(json.dumps({**told, "peak": peak}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
