@@ -155,7 +155,8 @@ class QuestionReader:
             ValueError: if no document has a question.
         """
         questions = asked(documents)
-        pieces = {q.document: self._pieces(documents[q.document]) for q in questions}
+        asked_about = dict.fromkeys(question.document for question in questions)
+        pieces = {place: self._pieces(documents[place]) for place in asked_about}
         boxes = {place: scaled_boxes(documents[place], self.box_step) for place in pieces}
         rows: list[dict[str, NDArray[Any]]] = []
         for question in questions:
