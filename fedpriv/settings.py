@@ -92,7 +92,9 @@ class Privacy:
         view: whom ε is to hold against; see `fedpriv.privacy.views`.
         cohort: clients in a round, needed for the view server_plain.
         examples: about how many training examples there are in all.
-        providers: the fewest providers that a client has, M of FL-PROVIDER-DP.
+        record_rate: with which each example is drawn for a step; q of PrIeD-KIE.
+        providers: M of FL-PROVIDER-DP, by which a client's sum over providers is divided: the
+            fewest that a client has or, where they are drawn too, about how many are drawn.
     """
 
     epsilon: float = 8.0
@@ -100,6 +102,7 @@ class Privacy:
     view: str = "global"
     cohort: int | None = None
     examples: float | None = None
+    record_rate: float = 0.2
     providers: float | None = None
 
 
@@ -111,8 +114,10 @@ class Training:
         lr: learning rate of the clients' optimisers.
         server_lr: of Adam, where gradients and not models are exchanged.
         batch_size: examples in a client's step.
+        steps: of a whole training that adds noise to every step: epochs / record rate.
     """
 
     lr: float = 2e-4
     server_lr: float = 5e-4
     batch_size: int = 8
+    steps: int = 100

@@ -113,7 +113,8 @@ class DocumentData:
     ) -> dict[str, Any]:
         skipped = [str(error) for error in loaded.skipped]
         named = {name: list(by_provider(loaded.documents, group)) for name, group in groups.items()}
-        return table(self.partition, loaded.documents, deal, held) | {
+        method = "pooled: one client holds all" if self.pooled else repr(self.partition)
+        return table(method, loaded.documents, deal, held) | {
             "skipped": skipped,
             "test_groups": named,
         }

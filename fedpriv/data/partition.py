@@ -205,7 +205,7 @@ def by_provider(documents: Sequence[Document], positions: Iterable[int]) -> dict
 
 
 def table(
-    method: object, documents: Sequence[Document], deal: Deal, held: Iterable[int]
+    method: str, documents: Sequence[Document], deal: Deal, held: Iterable[int]
 ) -> dict[str, Any]:
     """Returns who holds what, by client and provider, as it is written to partition.json."""
 
@@ -214,7 +214,7 @@ def table(
         return {provider: [documents[i].id for i in group] for provider, group in groups.items()}
 
     clients = {str(client): ids(hand) for client, hand in enumerate(deal)}
-    return {"method": repr(method), "clients": clients, "test": ids(held)}
+    return {"method": method, "clients": clients, "test": ids(held)}
 
 
 def _at_least_one(clients: int) -> None:

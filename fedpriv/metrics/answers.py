@@ -1,7 +1,7 @@
-"""How well answers match: ANLS (Biten et al. 2019, Eq. 1) and accuracy, as PFL-DocVQA counts them.
+"""How well answers match: ANLS (Biten et al. 2019, Eq. 1) and accuracy.
 
-Both compare lower-cased text without outer white space (004 §3), and take the best of the accepted
-answers.
+Both compare lower-cased text without outer white space, as the code of PFL-DocVQA does, and take
+the best of the accepted answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ THRESHOLD = 0.5
 def anls(answer: str, accepted: Sequence[str], threshold: float = THRESHOLD) -> float:
     """Returns 1 - NL(answer, a), in [0, 1], for the nearest accepted a; 0 below the threshold.
 
-    NL is the Levenshtein distance over the longer text's length. Two empty texts are equal.
+    NL is the Levenshtein distance over the longer text's length. Two empty texts are equal. A
+    similarity of exactly the threshold counts, as in the code of DocVQA's authors.
 
     Raises:
         ValueError: if no answer is accepted, or the threshold is not in [0, 1].

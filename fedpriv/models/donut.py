@@ -48,7 +48,9 @@ START, QUESTION, QUESTION_END, ANSWER = (
     "<s_answer>",
 )
 PROMPT = (START, QUESTION, QUESTION_END, ANSWER)
-"""The tokens around a question, of the published model for DocVQA."""
+ANSWER_END = "</s_answer>"
+MARKS = (*PROMPT, ANSWER_END)
+"""The tokens around a question and at the end of its answer, of the published model for DocVQA."""
 
 PUBLISHED_VOCABULARY = 57_525
 """Tokens of naver-clova-ix/donut-base, those of a prompt not among them."""
@@ -75,7 +77,8 @@ def donut(
 
     Args:
         labels: not used; taken because every document model is built with the data set's.
-        size: "tiny", or as published, with random weights; without effect beside `pretrained`.
+        size: "tiny", or as published, with random weights. Beside `pretrained` it
+            decides nothing here, but experiments take their learning rates from it.
         pretrained: a local folder or a hub id (naver-clova-ix/donut-base-finetuned-docvqa).
         image_size: height and width of the page image in pixels.
         max_length: tokens of prompt and answer.
@@ -152,7 +155,7 @@ def donut_base(
         window_size=10,
     )  # fmt: skip
     decoder = _decoder_config(
-        subwords, dropout, attention, vocab_size=PUBLISHED_VOCABULARY + len(PROMPT), d_model=1024,
+        subwords, dropout, attention, vocab_size=PUBLISHED_VOCABULARY + len(MARKS), d_model=1024,
         layers=4, heads=16, ffn_dim=4096, max_position_embeddings=1536,
     )  # fmt: skip
     reader = DonutReader(subwords, max_length, answer_length, image_size)
@@ -207,12 +210,12 @@ def from_pretrained(
 
 
 def with_prompt(subwords: Subwords) -> Subwords:
-    """Returns a copy that knows the tokens of `PROMPT`; new ones are the last of the vocabulary.
+    """Returns a copy that knows the tokens of `MARKS`; new ones are the last of the vocabulary.
 
-    Upper case stays: Donut was trained to write what stands on the page.
+    Words keep their case, as the published tokenizer has them; the shipped one knows none.
     """
     tokenizer = Tokenizer.from_str(subwords.tokenizer.to_str())
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in PROMPT])
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in MARKS])
     return dataclasses.replace(subwords, tokenizer=tokenizer, lowercase=False)
 
 
@@ -291,7 +294,7 @@ class DonutReader:
     """Turns questions about page images into arrays.
 
     Args:
-        subwords: tokenizer, with the tokens of `PROMPT`.
+        subwords: tokenizer, with the tokens of `MARKS`.
         max_length: L, tokens of prompt and answer; a question that is too long is cut.
         answer_length: A, tokens of an answer, the end token included.
         image_size: height and width of the page image in pixels.
@@ -304,7 +307,7 @@ class DonutReader:
 
     def __post_init__(self) -> None:
         if None in (ids := self._marks()):
-            raise ValueError(f"the tokenizer does not know all of {PROMPT}: {ids}; see with_prompt")
+            raise ValueError(f"the tokenizer does not know all of {MARKS}: {ids}; see with_prompt")
         if not 0 < self.answer_length < self.max_length - len(PROMPT):
             raise ValueError(
                 f"answer_length={self.answer_length}: expected 1 or more, and less than "
@@ -317,14 +320,19 @@ class DonutReader:
 
         Columns (N questions, L = max_length, D documents): input_ids (N, L), prompt and answer
         without its end token; prompt (N,), how many of them are the prompt's; labels (N, L), at
-        each place the token to follow, only where that is the first accepted answer's or its end;
-        those of `Asked`. Shared: pixels (D, 3, height, width), uint8.
+        each place the token to follow, only where that is the first accepted answer's, its mark
+        `</s_answer>` or the end; those of `Asked`. Shared: pixels (D, 3, height, width), uint8.
 
         Raises:
             ValueError: if no document has a question.
         """
         rows = [self._row(question) for question in asked(documents)]
         return table(rows, np.stack([self._pixels(page.image()) for page in documents]))
+
+    @property
+    def answer_end(self) -> int:
+        """The token that marks the end of an answer."""
+        return int(self.subwords.tokenizer.token_to_id(ANSWER_END))
 
     def settings(self) -> dict[str, Any]:
         """Returns everything, the tokenizer by its fingerprint."""
@@ -339,7 +347,7 @@ class DonutReader:
     def _row(self, question: Asked) -> dict[str, NDArray[Any]]:
         prompt = self._prompt(question.question.text)
         answer = self._tokens(next(iter(question.question.answers), ""))
-        wanted = target(answer, self.answer_length, self.subwords.sep)
+        wanted = target([*answer, self.answer_end], self.answer_length, self.subwords.sep)
         count = int((wanted != IGNORED).sum())
         input_ids = np.full(self.max_length, self.subwords.pad, dtype=np.int64)
         labels = np.full(self.max_length, IGNORED, dtype=np.int64)
@@ -356,10 +364,10 @@ class DonutReader:
     def _prompt(self, question: str) -> list[int]:
         marks = [mark for mark in self._marks() if mark is not None]
         room = self.max_length - len(PROMPT) - self.answer_length
-        return [*marks[:2], *self._tokens(question)[:room], *marks[2:]]
+        return [*marks[:2], *self._tokens(question)[:room], *marks[2 : len(PROMPT)]]
 
     def _marks(self) -> list[int | None]:
-        return [self.subwords.tokenizer.token_to_id(token) for token in PROMPT]
+        return [self.subwords.tokenizer.token_to_id(token) for token in MARKS]
 
     def _tokens(self, text: str) -> list[int]:
         return [token for tokens in self.subwords.pieces(text.split()) for token in tokens]
@@ -496,4 +504,6 @@ class Donut(QuestionAnswerer):
             decoder_input_ids=batch["input_ids"][:, :length],
             generation_config=self._writing,
         )
-        return read_answers(generated, self.reader.subwords, begin=length)
+        return read_answers(
+            generated, self.reader.subwords, begin=length, unsaid=(self.reader.answer_end,)
+        )

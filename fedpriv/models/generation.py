@@ -41,20 +41,26 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
 
-def read_answers(generated: Any, subwords: Subwords, begin: int) -> list[Answer]:
+def read_answers(
+    generated: Any, subwords: Subwords, begin: int, unsaid: Sequence[int] = ()
+) -> list[Answer]:
     """Returns what `generate` of transformers wrote, with its confidence.
 
     The confidence is the product of the highest probability at each place that was generated, end
-    and padding counted as 1 (004 App. B).
+    and padding counted as 1. The paper (004) gives no formula; its authors' code multiplies over
+    the whole batch's length but for the last place, so that an answer's confidence depends on the
+    others in its batch. This one does not.
 
     Args:
         generated: with `return_dict_in_generate` and `output_scores`.
         subwords: turns token ids into text.
         begin: how many places at the front were given, not generated.
+        unsaid: more tokens that count as 1, marks that are no part of the text.
     """
     written = generated.sequences[:, begin:]
     certain = torch.stack([scores.softmax(-1).amax(-1) for scores in generated.scores], 1)
-    certain = certain.masked_fill((written == subwords.sep) | (written == subwords.pad), 1.0)
+    marks = torch.tensor([subwords.sep, subwords.pad, *unsaid], device=written.device)
+    certain = certain.masked_fill(torch.isin(written, marks), 1.0)
     texts = [subwords.text(_until(row, subwords.sep)) for row in written.tolist()]
     return [Answer(*pair) for pair in zip(texts, certain.prod(1).tolist(), strict=True)]
 

@@ -41,7 +41,8 @@ def layoutlmv3(
 
     Args:
         labels: entity types of the data set; for "tags".
-        size: "tiny", or as published, with random weights; without effect beside `pretrained`.
+        size: "tiny", or as published, with random weights. Beside `pretrained` it
+            decides nothing here, but experiments take their learning rates from it.
         pretrained: a local folder or a hub id (microsoft/layoutlmv3-base).
         task: "tags" for words, or spans of words as "answers" to questions.
         max_length: L, tokens of a window.

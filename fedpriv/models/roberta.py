@@ -38,7 +38,8 @@ def roberta(
 
     Args:
         labels: entity types of the data set.
-        size: "tiny", or as published, with random weights; without effect beside `pretrained`.
+        size: "tiny", or as published, with random weights. Beside `pretrained` it
+            decides nothing here, but experiments take their learning rates from it.
         pretrained: a local folder or a hub id (FacebookAI/roberta-base).
         max_length: L, tokens of a window.
         dropout: everywhere.

@@ -2,7 +2,7 @@
 
 The encoder's input is the question, the OCR words (each a T5 word embedding plus the sum of four
 learned embeddings of its box) and the outputs of a visual encoder (DiT, a BEiT) for the page's
-patches. Module names are those of the authors' code, so that its checkpoints keep their keys.
+patches. Module names are those of the authors' framework (MP-DocVQA).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def vt5(
     *,
     size: Literal["tiny", "base"] = "tiny",
     pretrained: str | None = None,
+    visual: str | None = None,
     max_length: int | None = None,
     answer_length: int | None = None,
     dropout: float | None = None,
@@ -58,6 +59,7 @@ def vt5(
         size: of a VT5 with random weights, "tiny" or "base".
         pretrained: weights instead, from a local folder or a hub id; their size is their own.
             "shipped" names a tiny VT5 that has learnt to read other generated invoices.
+        visual: a pretrained BEiT or DiT; `pretrained` then names a T5. See `from_parts`.
         max_length: see `vt5_tiny`, like all that follow.
         answer_length: tokens of an answer.
         dropout: everywhere.
@@ -73,6 +75,10 @@ def vt5(
     }
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     given |= {"train_visual": train_visual, "attention": attention}
+    if visual is not None:
+        if pretrained is None:
+            raise ValueError(f"visual={visual!r} needs pretrained=, the T5 that it is joined to")
+        return from_parts(pretrained, visual, labels, **given)
     if pretrained is not None:
         folder = str(SHIPPED) if pretrained == "shipped" else pretrained
         return from_pretrained(folder, labels, **given)
@@ -282,7 +288,7 @@ def _beit_config(attention: Attention, dropout: float, **sizes: Any) -> BeitConf
 
 
 def _visual_dropout(dropout: float) -> dict[str, float]:
-    return {"hidden_dropout_prob": dropout, "drop_path_rate": dropout}
+    return {"drop_path_rate": dropout}  # all that DiT drops
 
 
 def _drawn(language: T5Config, visual: BeitConfig, reader: VT5Reader, train_visual: bool) -> VT5:

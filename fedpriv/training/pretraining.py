@@ -164,7 +164,8 @@ class Pretrained:
     """Builds a model and lets it start from pretrained weights; picklable where `build` is.
 
     Tensors of another shape, such as the head for other labels, stay as the model has drawn them;
-    of a tagger's head, the rows of tags that both know are taken over.
+    of a tagger's head, the rows of tags that both know are taken over, where both heads have the
+    same layers (transformers gives LayoutLMv3 another one from ten outputs on).
 
     Args:
         build: builds the model.

@@ -203,7 +203,7 @@ def test_the_held_out_documents_do_not_depend_on_the_partition():
 
 def test_the_table_says_who_holds_what():
     docs = documents("ABAB")
-    written = table(Iid(2), docs, ((0, 1), (2,)), [3])
+    written = table(repr(Iid(2)), docs, ((0, 1), (2,)), [3])
     assert written == {
         "method": "Iid(clients=2)",
         "clients": {"0": {"A": ["d0"], "B": ["d1"]}, "1": {"A": ["d2"]}},
