@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -332,7 +332,7 @@ class DonutReader:
     @property
     def answer_end(self) -> int:
         """The token that marks the end of an answer."""
-        return int(self.subwords.tokenizer.token_to_id(ANSWER_END))
+        return self._marks()[-1]
 
     def settings(self) -> dict[str, Any]:
         """Returns everything, the tokenizer by its fingerprint."""
@@ -362,12 +362,12 @@ class DonutReader:
         }
 
     def _prompt(self, question: str) -> list[int]:
-        marks = [mark for mark in self._marks() if mark is not None]
+        marks = self._marks()
         room = self.max_length - len(PROMPT) - self.answer_length
         return [*marks[:2], *self._tokens(question)[:room], *marks[2 : len(PROMPT)]]
 
-    def _marks(self) -> list[int | None]:
-        return [self.subwords.tokenizer.token_to_id(token) for token in MARKS]
+    def _marks(self) -> list[int]:
+        return [cast(int, self.subwords.tokenizer.token_to_id(token)) for token in MARKS]
 
     def _tokens(self, text: str) -> list[int]:
         return [token for tokens in self.subwords.pieces(text.split()) for token in tokens]
