@@ -263,7 +263,9 @@ def _child(node: Any, key: Any, place: str, problems: list[str]) -> Any:
     try:
         return _resolve(node[key], place, problems)
     except OmegaConfBaseException as error:
-        problems.append(f"{place}: {_first_line(error)}")
+        hint = "; set it, such as export FEDPRIV_DATA=/data, or give the value itself"
+        missing = "Environment variable" in str(error)
+        problems.append(f"{place}: {_first_line(error)}{hint if missing else ''}")
         return None
 
 

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
-SHOWN = ("loss", "f1", "accuracy", "train_loss")
+SHOWN = ("loss", "f1", "anls", "accuracy", "train_loss")
 """Metrics worth a place on the line, in this order."""
 
 

@@ -18,7 +18,7 @@ from fedpriv.data.cache import cache_folder, encode_cached
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
-from fedpriv.models.base import DocumentModel
+from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.report.showcase import write_showcase
 
 
@@ -85,6 +85,11 @@ class DocumentData:
         model = seeded_model(build, seed)
         if not isinstance(model, DocumentModel):
             raise TypeError(f"{type(model).__name__} cannot encode documents")
+        if isinstance(model, Tagger) and not loaded.labels:
+            raise ValueError(
+                f"{loaded.name} has no entities to tag, only questions: take a model that answers "
+                "(model=vt5, model=donut, model.task=answers)"
+            )
         rows, examples = self._encode(model, loaded.documents, deal)
         test = [loaded.documents[i] for i in held]
         encoded = encode_cached(model, test, self._folder()) if test else None

@@ -43,7 +43,9 @@ def settings_of(folder: str | Path) -> dict[str, Any]:
 
     Raises:
         DataError: if the settings cannot be read.
+        OSError: if the folder is plainly meant to be a local one and is not there.
     """
+    there(folder)
     path = Path(folder) / SETTINGS
     if not path.is_file():
         return {}
@@ -54,6 +56,19 @@ def settings_of(folder: str | Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise DataError(path, "not the settings of a model: expected an object")
     return settings
+
+
+def there(folder: str | Path) -> None:
+    """Checks a pretrained model's name before a hub is asked for it.
+
+    Raises:
+        OSError: if it is plainly a local folder's, and there is none.
+    """
+    if str(folder).startswith(("/", ".", "~")) and not Path(folder).is_dir():
+        raise OSError(
+            f"pretrained={str(folder)!r}: there is no such folder; expected one that "
+            "save_pretrained wrote, or a model's name on the hub, such as google-t5/t5-base"
+        )
 
 
 def fits_positions(max_length: int | None, saved: Any, most: int, folder: str | Path) -> int:

@@ -23,6 +23,7 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.generation import IGNORED, read_answers, token_losses
 from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.saving import there
 from fedpriv.models.subwords import Subwords
 from fedpriv.models.vt5_reader import Coordinates, VT5Reader
 
@@ -261,6 +262,7 @@ def _loaded(
 
 def _file(name: str, file: str) -> Path:
     """Returns a file of a local folder or, downloaded, of a model on the hub."""
+    there(name)
     return Path(str(cached_file(name, file)))
 
 

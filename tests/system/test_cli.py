@@ -59,7 +59,7 @@ def test_more_clients_than_providers_is_a_message_and_not_a_traceback(tmp_path):
     status, _, err = run("run", "quickstart", "data.partition.clients=25", cwd=tmp_path)
 
     assert status == 1
-    assert "clients=25, but the documents are of 24 providers" in err
+    assert "clients=25, but the documents are of 18 providers" in err
     assert "Traceback" not in err
 
 
@@ -96,7 +96,7 @@ def test_list_names_what_can_be_run_and_swapped(tmp_path):
     assert status == 0
     assert "quickstart" in out
     assert "sroie_kie" in out
-    assert "strategy= dp_fedavg, feam_dp, fedavg, fedavg_dp, fl_provider_dp" in out
+    assert "strategy= centralised, centralised_dp, " in out
 
 
 def test_the_report_can_be_written_again(tmp_path):

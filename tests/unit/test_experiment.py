@@ -80,9 +80,9 @@ def test_what_is_trained_and_on_what_before_are_sections():
     assert isinstance(built.pretraining, Pretraining)
     # Public documents that were the private ones would void the guarantee.
     assert built.pretraining.data.seed != built.data.source.seed == 3
-    assert experiment.build(experiment.load("quickstart", ["finetuning=top4"])).finetuning == (
-        TopLayers(4)
-    )
+    for size, layers in (("tiny", 0), ("base", 4)):
+        config = experiment.load("quickstart", ["finetuning=top4", f"model.size={size}"])
+        assert experiment.build(config).finetuning == TopLayers(layers)
 
 
 def test_a_part_of_a_model_that_cannot_be_is_named_with_its_place():

@@ -255,7 +255,7 @@ def test_prompt_tokens_are_added_to_a_decoder_that_lacks_them(tmp_path):
     words.save_pretrained(tmp_path)
     loaded = donut.from_pretrained(tmp_path, max_length=48, answer_length=12, image_size=(64, 64))
     rows = loaded.network.decoder.get_input_embeddings().weight
-    assert rows.shape[0] == words.size + len(donut.PROMPT)
+    assert rows.shape[0] == words.size + len(donut.MARKS)
     assert torch.equal(rows[: words.size], model.network.decoder.get_input_embeddings().weight)
     assert loaded.network.decoder.lm_head.weight is rows
     loss = loaded.loss(batch_of(loaded))
@@ -312,7 +312,7 @@ def published_donut():
         num_heads=[4, 8, 16, 32], window_size=10, mlp_ratio=4.0, qkv_bias=True,
     )  # fmt: skip
     decoder = MBartConfig(
-        vocab_size=57525 + 4, d_model=1024, decoder_layers=4, decoder_attention_heads=16,
+        vocab_size=57525 + 5, d_model=1024, decoder_layers=4, decoder_attention_heads=16,
         decoder_ffn_dim=4096, encoder_layers=12, max_position_embeddings=1536, is_decoder=True,
         add_cross_attention=True, is_encoder_decoder=False,
     )  # fmt: skip
@@ -345,7 +345,7 @@ PUBLISHED = {
     "donut": (
         lambda: donut.donut(size="base", image_size=(2560, 1920)),
         published_donut,
-        201_856_120,
+        201_857_144,
     ),
 }
 

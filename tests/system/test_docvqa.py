@@ -1,0 +1,70 @@
+"""VT5 on generated invoices: it learns, and knows the providers that it was trained on better."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedpriv import experiment
+from fedpriv.metrics.answers import is_exact
+from fedpriv.models.vt5 import vt5
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(name, tmp_path, *overrides):
+    config = experiment.load(name, ["federation.workers=0", f"runs={tmp_path}", *overrides])
+    parts = experiment.build(config)
+    federation = parts.assemble(config)
+    return federation, federation.run(parts.rounds)
+
+
+def right_by_provider(federation, model, group):
+    """Returns each provider's share of right answers to the question on its name."""
+    examples = federation.bound.test.take(federation.bound.test_groups[group])
+    with torch.no_grad():
+        answers = model.eval().answers(examples)
+    shares = {}
+    names = zip(answers, examples.column("answers"), examples.column("key"), strict=True)
+    for answer, accepted, key in names:
+        if key == "provider":
+            shares.setdefault(accepted, []).append(is_exact(answer.text, [accepted]))
+    return np.array([np.mean(marks) for marks in shares.values()])
+
+
+def gap(federation, model):
+    """Returns the central 95 % of seen minus unseen, over providers drawn anew."""
+    rng = np.random.default_rng(0)
+    seen, unseen = (right_by_provider(federation, model, group) for group in ("seen", "unseen"))
+    draws = [
+        rng.choice(seen, seen.size).mean() - rng.choice(unseen, unseen.size).mean()
+        for _ in range(2000)
+    ]
+    return np.quantile(draws, [0.025, 0.975])
+
+
+def test_vt5_learns_and_knows_its_providers_better_than_others(tmp_path):
+    federation, result = run("docvqa_vt5", tmp_path, "federation.evaluate_every=5")
+    last = result.metrics[-1]
+    assert last["accuracy_seen/provider"] >= 0.85
+    assert last["accuracy_seen/date"] >= 0.9
+    low, _ = gap(federation, result.model)
+    assert low > 0
+    before = vt5(pretrained="shipped")  # the model that round 1 started from
+    low, high = gap(federation, before)
+    assert low <= 0 <= high
+
+
+def test_zero_shot_is_the_shipped_model_without_a_round(tmp_path):
+    federation, result = run("pfl_docvqa_zero_shot", tmp_path)
+    (record,) = result.metrics
+    assert record["round"] == record["bytes_up"] == 0
+    assert record["accuracy"] > 0.5
+    with torch.no_grad():
+        scores = vt5(pretrained="shipped").eval().evaluate(federation.bound.test)
+    assert record["anls"] == pytest.approx(scores["anls"])
