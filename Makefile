@@ -2,14 +2,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: quickstart test test-fast check format benchmark clean
+.PHONY: quickstart test test-base test-fast check format benchmark clean
 
 quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
 	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
 	echo "open $$(pwd)/$$(echo "$$output" | tail -n 1)/report.html"
 
-test: $(VENV)/.installed         ## every test
-	$(BIN)/python -m pytest
+test: $(VENV)/.installed         ## every test but those of models in their published sizes
+	$(BIN)/python -m pytest -m "not base"
+
+test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 GiB, and minutes each
+	$(BIN)/python -m pytest -m base
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
 	$(BIN)/python -m pytest tests/unit tests/properties

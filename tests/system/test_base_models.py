@@ -24,7 +24,7 @@ from fedpriv.models.roberta import roberta_base
 from fedpriv.models.vt5 import vt5_base
 from fedpriv.parameters import Exchange
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.base]
 
 KINDS = {
     "layoutlmv3": (layoutlmv3_base, {"max_length": 512}),
