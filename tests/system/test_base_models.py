@@ -17,6 +17,7 @@ from base_round import MODELS
 from model_checks import LABELS, SMALL
 
 from fedpriv.client import seeded_model
+from fedpriv.data.synthetic import LABELS as INVOICE_LABELS
 from fedpriv.models.donut import donut_base
 from fedpriv.models.layoutlmv3 import layoutlmv3_base
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
@@ -72,7 +73,7 @@ def test_a_federated_round_of_a_base_model_takes_less_than_12_gib(kind, tmp_path
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout.splitlines()[-1])
     with torch.device("meta"):
-        one_way = Exchange(MODELS[kind](LABELS)).bytes
+        one_way = Exchange(MODELS[kind](INVOICE_LABELS)).bytes
     assert told["clients"]["answered"] == 2
     assert told["bytes_up"] == told["bytes_down"] == 2 * one_way
     assert math.isfinite(told["train_loss"])
