@@ -30,7 +30,7 @@ from fedpriv.client import seeded_model
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.data.synthetic import Invoices
-from fedpriv.models.generation import IGNORED
+from fedpriv.models.reader import IGNORED
 from fedpriv.models.vt5 import SHIPPED, VT5, vt5_tiny
 from fedpriv.seeds import generator
 

@@ -33,9 +33,9 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.choices import choose
-from fedpriv.models.generation import IGNORED, read_answers, target, token_losses
+from fedpriv.models.generation import read_answers, target, token_losses
 from fedpriv.models.question_answering import Asked, QuestionAnswerer, asked, table
-from fedpriv.models.reader import normalised
+from fedpriv.models.reader import IGNORED, normalised
 from fedpriv.models.saving import fits_positions, save, settings_of
 from fedpriv.models.subwords import Subwords
 

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.models.base import Answer
+from fedpriv.models.reader import IGNORED
 from fedpriv.models.subwords import Subwords
-
-IGNORED = -100
-"""The label of a place that carries none, which the loss leaves out."""
 
 
 def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:

@@ -21,8 +21,10 @@ from transformers.utils import cached_file
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
-from fedpriv.models.generation import IGNORED, read_answers, token_losses
+from fedpriv.models.choices import choose
+from fedpriv.models.generation import read_answers, token_losses
 from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.reader import IGNORED, normalised
 from fedpriv.models.saving import there
 from fedpriv.models.subwords import Subwords
 from fedpriv.models.vt5_reader import Coordinates, VT5Reader
@@ -83,9 +85,7 @@ def vt5(
     if pretrained is not None:
         folder = str(SHIPPED) if pretrained == "shipped" else pretrained
         return from_pretrained(folder, labels, **given)
-    if size not in SIZES:
-        raise ValueError(f"size={size!r}: expected {' or '.join(map(repr, SIZES))}")
-    return SIZES[size](labels, **given)
+    return choose("size", size, SIZES)(labels, **given)
 
 
 def vt5_tiny(
@@ -329,9 +329,8 @@ class VisualEmbedding(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Returns (batch, patches + 1, width) for pixels (batch, 3, side, side) in 0…255."""
-        scaled = (pixels.float() / 255 - 0.5) / 0.5
         dtype = next(self.visual_emb_matcher.parameters()).dtype
-        seen = self.image_model(pixel_values=scaled.to(dtype)).last_hidden_state
+        seen = self.image_model(pixel_values=normalised(pixels, dtype)).last_hidden_state
         projected: Tensor = self.visual_emb_matcher(seen)
         return projected
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.generation import target
 from fedpriv.models.question_answering import Asked, asked, table
+from fedpriv.models.reader import square_pages
 from fedpriv.models.subwords import Subwords
 
 Coordinates = Literal["thousandths", "published"]
@@ -57,8 +57,7 @@ class VT5Reader:
         questions = asked(documents)
         contexts = {place: self._context(documents[place]) for place in _places(questions)}
         rows = [self._row(question, *contexts[question.document]) for question in questions]
-        pixels = np.stack([self._pixels(document.image()) for document in documents])
-        return table(rows, pixels)
+        return table(rows, square_pages(documents, self.image_size))
 
     def settings(self) -> dict[str, Any]:
         """Returns everything but the tokenizer."""
@@ -100,11 +99,6 @@ class VT5Reader:
         as_it_is = dataclasses.replace(self.subwords, lowercase=False)
         words = ["question:", *question.split(), "context:"]
         return [token for tokens in as_it_is.pieces(words) for token in tokens]
-
-    def _pixels(self, image: Image.Image) -> NDArray[np.uint8]:
-        side = (self.image_size, self.image_size)
-        pixels = np.asarray(image.resize(side, Image.Resampling.BILINEAR), dtype=np.uint8)
-        return np.moveaxis(pixels, -1, 0)
 
 
 def _places(questions: Sequence[Asked]) -> list[int]:

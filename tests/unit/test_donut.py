@@ -35,7 +35,7 @@ from fedpriv.models.donut import (
     donut_tiny,
     with_prompt,
 )
-from fedpriv.models.generation import IGNORED
+from fedpriv.models.reader import IGNORED
 from fedpriv.models.subwords import Subwords
 
 # torch says so, once a process, where vmap takes an operation example by example.
