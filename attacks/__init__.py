@@ -1,0 +1,1 @@
+"""Attacks: one file or small folder each."""
