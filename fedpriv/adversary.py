@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,15 +22,12 @@ from fedpriv.transcript import Transcript
 MessageKey = tuple[int, int | None]
 """Round and client of a message; no client for the aggregate of a round."""
 
-Tell = Callable[[str], None]
-"""Shows one line to the person who waits."""
-
 
 class Capability(Enum):
     """What an attack can require of a federation; the value is what a report calls it."""
 
     CLIENT_UPDATE = "each client's update"
-    MASKED_UPDATE = "each client's masked update"
+    MASKED_UPDATE = "each client's update under a mask"
     AGGREGATE = "the sum of the updates"
     GLOBAL_MODEL = "a global model"
     MODEL_SERIES = "the global models of several rounds"
@@ -122,6 +120,21 @@ class Findings:
     notes: tuple[str, ...] = field(default=())
 
 
+@dataclass(frozen=True)
+class Workbench:
+    """What an attack works with.
+
+    Attributes:
+        rng: the only source of randomness.
+        tell: shows one line to the person who waits.
+        scratch: a folder for what a later run of the same attack can take up; away from the run.
+    """
+
+    rng: np.random.Generator
+    tell: Callable[[str], None]
+    scratch: Path
+
+
 class NotApplicable(ValueError):
     """The federation does not grant what the attack requires, or the model has no such weakness."""
 
@@ -136,7 +149,7 @@ class Attack(Protocol):
             class Blank:
                 requires: ClassVar[frozenset[Capability]] = frozenset()
 
-                def run(self, view, knowledge, *, rng, tell):
+                def run(self, view, knowledge, bench):
                     pages = {key: known.template for key, known in knowledge.of.items()}
                     return Findings(tuple(
                         Recovered(key, page.astype(np.float32)) for key, page in pages.items()
@@ -148,9 +161,7 @@ class Attack(Protocol):
         """What the federation must grant."""
         ...
 
-    def run(
-        self, view: Transcript, knowledge: Knowledge, *, rng: np.random.Generator, tell: Tell
-    ) -> Findings:
+    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
         """Attacks every message that the knowledge speaks of.
 
         Raises:
@@ -158,3 +169,16 @@ class Attack(Protocol):
             ValueError: if the transcript does not fit the model.
         """
         ...
+
+
+def granted(view: Transcript) -> frozenset[Capability]:
+    """Returns what a transcript grants."""
+    kinds = {upload.kind for seen in view.rounds for upload in seen.uploads}
+    has = {
+        Capability.MASKED_UPDATE: "masked" in kinds,
+        Capability.CLIENT_UPDATE: bool(kinds - {"masked"}),
+        Capability.AGGREGATE: any(seen.aggregate is not None for seen in view.rounds),
+        Capability.GLOBAL_MODEL: bool(view.rounds),
+        Capability.MODEL_SERIES: len({seen.round for seen in view.rounds}) > 1,
+    }
+    return frozenset(capability for capability, there in has.items() if there)

@@ -7,11 +7,18 @@ arguments are a `Transcript` and `Knowledge`, loaded into memory without a path 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from fedpriv.adversary import MessageKey
+from fedpriv.checkpoint import RunFolder
+from fedpriv.transcript import read_tensors, save_tensors
+
+TRUTH = "truth"
 
 
 @dataclass(frozen=True)
@@ -49,3 +56,67 @@ class Truth:
     fields: tuple[tuple[Field, ...], ...]
     questions: tuple[str, ...]
     answers: tuple[str, ...]
+
+
+def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
+    """Writes the truth behind one message."""
+    tensors = {f"columns/{name}": _tensor(array) for name, array in truth.columns.items()}
+    if truth.pixels is not None:
+        tensors["pixels"] = _tensor(truth.pixels)
+    notes = {
+        "documents": truth.documents,
+        "fields": [[asdict(field) for field in page] for page in truth.fields],
+        "questions": truth.questions,
+        "answers": truth.answers,
+    }
+    save_tensors(folder, _file(key), tensors, notes)
+
+
+class TruthStore:
+    """Opens the truth of a run; only the scoring of findings holds one.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def of(self, key: MessageKey) -> Truth | None:
+        """Returns the truth behind one message; none where the simulation kept none.
+
+        Raises:
+            ValueError: if the file cannot be read.
+        """
+        path = self._folder.path / f"{_file(key)}.safetensors"
+        if not path.is_file():
+            return None
+        tensors, notes = read_tensors(path)
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        columns = {n.removeprefix("columns/"): a for n, a in arrays.items() if n != "pixels"}
+        fields = tuple(
+            tuple(Field(f["key"], f["text"], _box(f["box"])) for f in page)
+            for page in notes["fields"]
+        )
+        return Truth(
+            tuple(notes["documents"]),
+            columns,
+            arrays.get("pixels"),
+            fields,
+            tuple(notes["questions"]),
+            tuple(notes["answers"]),
+        )
+
+
+def _box(sides: list[int]) -> tuple[int, int, int, int]:
+    left, top, right, bottom = sides
+    return left, top, right, bottom
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _file(key: MessageKey) -> str:
+    round, client = key
+    return f"{TRUTH}/round-{round:06d}/client-{client:04d}"

@@ -1,0 +1,113 @@
+"""What an adversary may be taken to know: written at the time, granted assumption by assumption.
+
+`knowledge/` in a run folder holds, for each message that was observed, what a server could know of
+the batch behind it: the template of each page, and the text under several assumptions. An attack
+gets of it what `Assumed` grants, and the report prints that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpriv.adversary import Known, MessageKey
+from fedpriv.checkpoint import RunFolder
+from fedpriv.transcript import read_tensors, save_tensors
+
+KNOWLEDGE = "knowledge"
+
+Texts = Mapping[str, Mapping[str, NDArray[Any]]]
+"""Columns by name, by assumption."""
+
+Text = Literal["none", "given", "question", "answer", "random"]
+
+TEXTS: Mapping[str, str] = {
+    "none": "no text is given: what is used was read out of the gradient",
+    "given": "the text of the page, the question and the answer are given (the paper's white box)",
+    "question": "the text of the page and the question are given, the answer is a random word",
+    "answer": "the text of the page and the answer are given, the question is random words",
+    "random": "the text of the page is given, question and answer are random words",
+}
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What the adversary is taken to know beside what it saw.
+
+    Args:
+        template: the pages with their private fields blank, and where these are (001 §3.2). The
+            matching template is given, as in the paper; without, pages are sought from white.
+        text: "none", or in words above; of 001 Table 3 the rows black box, gray box and white box.
+    """
+
+    template: bool = True
+    text: Text = "none"
+
+    def __post_init__(self) -> None:
+        if self.text not in TEXTS:
+            raise ValueError(f"text={self.text!r}: expected one of {', '.join(TEXTS)}")
+
+    def in_words(self) -> tuple[str, ...]:
+        """Returns the assumptions as a report says them."""
+        page = (
+            "the template of each page is known, and where its private fields are"
+            if self.template
+            else "no template is known"
+        )
+        return (
+            "the architecture, the tokenizer and the size of a batch are public",
+            page,
+            TEXTS[self.text],
+        )
+
+
+def save_known(folder: RunFolder, key: MessageKey, known: Known, texts: Texts) -> None:
+    """Writes what could be known of one message.
+
+    Args:
+        folder: of the run.
+        key: the message.
+        known: of it `text` is not used.
+        texts: the model's columns under each assumption of `TEXTS` but "none".
+    """
+    tensors = {f"{name}/{c}": _tensor(a) for name, text in texts.items() for c, a in text.items()}
+    if known.template is not None and known.private is not None:
+        tensors["template"] = _tensor(known.template)
+        tensors["private"] = _tensor(known.private)
+    save_tensors(folder, _file(key), tensors, {"size": known.size})
+
+
+def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known:
+    """Reads what the assumptions grant of one message.
+
+    Raises:
+        ValueError: if there is no such file.
+    """
+    tensors, notes = read_tensors(folder.path / f"{_file(key)}.safetensors")
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    text = {
+        name.removeprefix(f"{assumed.text}/"): array
+        for name, array in arrays.items()
+        if name.startswith(f"{assumed.text}/")
+    }
+    granted = assumed.template and "template" in arrays
+    return Known(
+        notes["size"],
+        arrays["template"] if granted else None,
+        arrays["private"].astype(np.bool_) if granted else None,
+        text or None,
+    )
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _file(key: MessageKey) -> str:
+    round, client = key
+    return f"{KNOWLEDGE}/round-{round:06d}/client-{client:04d}"
