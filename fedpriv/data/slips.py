@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.data import lexicon
 from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
-from fedpriv.data.invoice_style import pick
+from fedpriv.data.invoice_style import WHITE, pick
 from fedpriv.data.questions import QUESTION_TEMPLATES
 from fedpriv.data.synthetic import NAME_SPACE, Bill, Provider, draw_bill, draw_provider
 from fedpriv.seeds import generator
@@ -24,14 +23,14 @@ from fedpriv.seeds import generator
 _RULE = "rule"
 _GOODS = ("goods 0", "goods 1", "goods 2")
 
-_FACES = (("DejaVuSans", "DejaVuSans-Bold"), ("DejaVuSerif", "DejaVuSerif-Bold"))
-_INKS: tuple[Colour, ...] = ((16, 16, 16), (40, 40, 40), (20, 30, 70), (60, 20, 20))
-_PAPERS: tuple[Colour, ...] = ((255, 255, 255), (250, 250, 245), (244, 248, 252), (250, 244, 240))
+# Digits are in a face without serifs: those of the other one are misread, by eye and by program.
+_PLAIN = "DejaVuSans"
+_FACES = ("DejaVuSans", "DejaVuSerif")
+_NAMES = ("provider", "address", "customer", "note")
+_INKS: tuple[Colour, ...] = ((16, 16, 16), (48, 48, 48), (20, 30, 70), (60, 20, 20))
 _DATES = ("{day:02}/{month:02}/{year}", "{day:02}.{month:02}.{year}", "{year}-{month:02}-{day:02}")
 _NOTES = ("Thank you.", "Please pay soon.", "Keep this slip.", "No returns.")
 _CAPTIONS: Mapping[str, tuple[str, ...]] = {
-    "phone": ("Phone", "Tel.", "Call"),
-    "customer": ("To", "For"),
     "invoice_number": ("No.", "Ref.", "Inv."),
     "date": ("Date", "Day", "On"),
     "total": ("Total", "Sum", "Due"),
@@ -45,8 +44,8 @@ class _Arrangement:
     Attributes:
         size: width and height in pixels from which on it is used.
         type_size: of the type, in pixels.
-        wording: full; short: companies by two words, customers by an initial and a name; or brief:
-            companies and customers by one word, and no captions.
+        wording: full; short: companies by two words; or brief: companies and customers by one word,
+            and no captions.
         head: the rows at the top, the same for all providers.
         body: the rows whose order a provider chooses.
         foot: the rows at the bottom, the same for all providers.
@@ -71,7 +70,7 @@ _ARRANGEMENTS = (
         (224, 224),
         12,
         "full",
-        ("provider", "address", "phone", _RULE),
+        ("provider", "address", _RULE),
         ("customer", "invoice_number", "date"),
         (_RULE, *_GOODS, _RULE, "total", "note"),
     ),
@@ -93,13 +92,13 @@ class Slips:
     """A data set of small generated invoices; a page of 112 x 112 takes 38 kB of memory.
 
     Providers, customers, numbers, dates and amounts are those of `fedpriv.data.synthetic.Invoices`
-    of the same seed, written shorter. Each provider has wording, typeface, colours and order of
+    of the same seed, written shorter. Each provider has wording, typeface, colour and order of
     lines of its own, and where a line stands does not depend on what is written. Every line is a
     segment. What is there depends on the page's size:
 
     - from 64 x 64: provider and customer, each by one word, date and total, without captions;
     - from 112 x 112: provider, customer, invoice_number, date and total, with captions;
-    - from 224 x 224: address and phone as well, and what was bought.
+    - from 224 x 224: the address as well, and what was bought.
 
     Attributes:
         page_size: width and height in pixels; that of the model's input, for type to stay sharp.
@@ -162,9 +161,8 @@ class _Look:
 
     arrangement: _Arrangement
     rows: tuple[str, ...]
-    faces: tuple[str, str]
+    face: str
     ink: Colour
-    paper: Colour
     date_format: str
     captions: Mapping[str, str]
     note: str
@@ -188,9 +186,8 @@ def _draw_look(seed: int, provider: int, arrangement: _Arrangement) -> _Look:
     return _Look(
         arrangement=arrangement,
         rows=(*arrangement.head, *body, *arrangement.foot),
-        faces=pick(random, _FACES),
+        face=pick(random, _FACES),
         ink=pick(random, _INKS),
-        paper=pick(random, _PAPERS),
         date_format=pick(random, _DATES),
         captions={key: pick(random, wordings) for key, wordings in _CAPTIONS.items()},
         note=pick(random, _NOTES),
@@ -200,22 +197,19 @@ def _draw_look(seed: int, provider: int, arrangement: _Arrangement) -> _Look:
 
 def _printed(company: Provider, bill: Bill, look: _Look) -> dict[str, str]:
     """Writes what stands in each row but the rules."""
-    _, thousands, decimal = company.habits.currency
-    whole = f"{bill.total // 100:,}".replace(",", thousands)
-    given, family = bill.customer.split()
+    decimal = company.habits.currency[2]
     words = {"brief": 1, "short": 2, "full": 3}[look.arrangement.wording]
-    customer = {1: family, 2: f"{given[0]}. {family}", 3: bill.customer}[words]
     goods = [f"{item.quantity} x {item.description}" for item in bill.items]
     return {
         "provider": " ".join(company.name.split()[:words]),
         "address": company.address[0].rstrip(","),
         "phone": company.phone,
-        "customer": customer,
+        "customer": bill.customer.split()[-1] if words == 1 else bill.customer,
         "invoice_number": bill.number,
         "date": look.date_format.format(
             day=bill.issued.day, month=bill.issued.month, year=bill.issued.year
         ),
-        "total": f"{whole}{decimal}{bill.total % 100:02}",
+        "total": f"{bill.total // 100}{decimal}{bill.total % 100:02}",
         "note": look.note,
         **dict(zip(_GOODS, goods, strict=False)),
     }
@@ -229,8 +223,7 @@ class _Sheet:
         self.captioned = look.arrangement.wording != "brief"
         self.width, self.height = size
         self.left, self.right = self.width // 28, self.width - self.width // 28
-        self.pixels: Pixels = np.empty((self.height, self.width, 3), np.uint8)
-        self.pixels[:] = look.paper
+        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
         self.words: list[Word] = []
         self.entities: list[Entity] = []
         self.segments = 0
@@ -257,16 +250,17 @@ class _Sheet:
         return Document(name, provider, self.pixels, size, words, entities, questions)
 
     def _row(self, row: str, text: str, middle: float) -> None:
-        face = Face(self.look.faces[0], self.look.arrangement.type_size)
+        size, full = self.look.arrangement.type_size, self.look.arrangement.wording == "full"
+        face = Face(self.look.face if row in _NAMES else _PLAIN, size)
         # The middle of a line is that of its capital letters.
-        baseline = round(middle + 0.36 * face.size)
+        baseline = round(middle + 0.36 * size)
         left = self.left
         if row in _CAPTIONS and self.captioned:
             self._write(self.look.captions[row], (left, self.right), baseline, face)
             left += max(text_width(face, caption) for caption in self.look.captions.values())
-            left += round(0.6 * face.size)
-        if row == "provider" and self.look.arrangement.wording == "full":
-            face = Face(self.look.faces[1], face.size)
+            left += round(0.6 * size)
+        if row == "provider" and full:
+            face = Face(f"{face.name}-Bold", size)
         first = len(self.words)
         flush = self.look.flush_right and row == "total"
         self._write(text, (left, self.right), baseline, face, flush)
@@ -277,7 +271,7 @@ class _Sheet:
         self, text: str, span: tuple[int, int], baseline: int, face: Face, flush: bool = False
     ) -> None:
         """Sets one line, between the ends of `span`; flush right if asked for."""
-        setting = set_string(face, text, self.look.ink, self.look.paper, span[1] - span[0])
+        setting = set_string(face, text, self.look.ink, WHITE, span[1] - span[0])
         pen = span[1] - setting.width if flush else span[0]
         for word, patch in setting.words:
             self._place(word, patch, pen, baseline)
