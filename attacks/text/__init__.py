@@ -1,0 +1,1 @@
+"""Reading the text of a batch out of its gradient, without any optimisation."""

@@ -1,0 +1,73 @@
+"""Where the words of a page stand, from the gradients of LayoutLMv3's tables of coordinates.
+
+A token's gradient δ is cut into six parts, one for each of left, top, right, bottom, height and
+width; left and right add theirs to rows of one table, top and bottom to rows of another. Each row
+is a sum of few of those parts, found by non-negative least squares; a box counts as found where
+left, right and width, or top, bottom and height, agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from attacks.text.span import Array, used_rows
+
+AGREED = 2.5
+"""Of three shares, each 1 where the solution is clear."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Gradients of the tables: x and y (rows, coordinate width), h and w (rows, shape width)."""
+
+    x: Array
+    y: Array
+    h: Array
+    w: Array
+
+
+def boxes(parts: Array, tables: Coordinates, noise: float) -> NDArray[np.int64]:
+    """Returns left, top, right and bottom of each word, -1 where not found, (n, 4).
+
+    Args:
+        parts: gradient of each word's embedding, the sum over its tokens, (n, width).
+        tables: without what tokens of known places added to them.
+        noise: standard deviation of the entries.
+    """
+    long, short = tables.x.shape[1], tables.h.shape[1]
+    cuts = np.cumsum([long] * 4 + [short] * 2)
+    left, top, right, bottom, height, width, _ = np.split(parts, cuts, axis=1)
+    across = _edges(left, right, width, tables.x, tables.w, noise)
+    down = _edges(top, bottom, height, tables.y, tables.h, noise)
+    found = np.stack([across[:, 0], down[:, 0], across[:, 1], down[:, 1]], axis=1)
+    found[(found < 0).any(1)] = -1
+    return found
+
+
+def _edges(
+    first: Array, last: Array, length: Array, places: Array, lengths: Array, noise: float
+) -> NDArray[np.int64]:
+    """Returns both ends along one axis, -1 where their difference disagrees, (n, 2)."""
+    count = len(first)
+    ends, end_shares = _shares(np.concatenate([first, last]), places, noise)
+    sizes, size_shares = _shares(length, lengths, noise)
+    # Every pair of ends with the length between them, a length that is not there at share 0.
+    by_length = np.zeros((len(lengths) + 1, count))
+    by_length[sizes] = size_shares
+    between = np.clip(ends[None, :] - ends[:, None], -1, len(lengths) - 1)
+    votes = end_shares[:, None, :count] + end_shares[None, :, count:] + by_length[between]
+    best = votes.reshape(len(ends) ** 2, count).argmax(0)
+    found = np.stack([ends[best // len(ends)], ends[best % len(ends)]], axis=1)
+    found[votes.reshape(len(ends) ** 2, count).max(0) < AGREED] = -1
+    return found
+
+
+def _shares(parts: Array, table: Array, noise: float) -> tuple[NDArray[np.int64], Array]:
+    """Returns the used rows and how much of each part went into each, (rows,) and (rows, n)."""
+    # Row 0 may be left over with rounding only: what stood there was subtracted.
+    rows = np.flatnonzero(used_rows(table, noise))
+    return rows, np.array([nnls(parts.T, table[row])[0] for row in rows])

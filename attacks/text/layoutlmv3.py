@@ -1,0 +1,224 @@
+"""Tokens, places, boxes, question and answer of LayoutLMv3, exactly, from one gradient.
+
+Its input is a sum: word, place, type and box each add a row of their own table. So each table's
+gradient shows which rows were used, and of a single example the places' rows are the gradients of
+the tokens one by one (`attacks.text.sums`). Nothing else is known: no template, no question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.text.boxes import Coordinates, boxes
+from attacks.text.span import Array, noise_level, used_rows
+from attacks.text.sums import UNKNOWN, owners, partners
+from attacks.victim import Victim
+from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
+from fedpriv.models.layoutlmv3_answers import LONGEST, LayoutLMv3Answerer
+from fedpriv.models.subwords import Subwords
+
+EMBEDDINGS = "network.layoutlmv3.embeddings."
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Gradients of the embeddings of words, of places, and of coordinates, float64."""
+
+    words: Array
+    places: Array
+    coordinates: Coordinates
+    noise: float
+
+    @classmethod
+    def of(cls, gradient: Mapping[str, Tensor]) -> Tables:
+        """Reads them.
+
+        Raises:
+            NotApplicable: if the gradients of words or places are missing.
+        """
+        words, places = (_table(gradient, kind) for kind in ("word", "position"))
+        across, down, high, wide = (_table(gradient, f"{axis}_position") for axis in "xyhw")
+        return cls(words, places, Coordinates(across, down, high, wide), noise_level(words))
+
+
+def recover(model: LayoutLMv3Answerer | LayoutLMv3Tagger, victim: Victim) -> RecoveredText:
+    """Reads the text of a batch.
+
+    Of one example everything comes back, while its tokens are fewer than the network is wide or
+    their sums can be told apart; of B examples the set of tokens, and places of some.
+
+    Raises:
+        NotApplicable: if the embeddings' gradients are not in the message.
+    """
+    tables = Tables.of(victim.gradient)
+    tokens = np.flatnonzero(used_rows(tables.words, tables.noise))
+    places = np.flatnonzero(used_rows(tables.places, tables.noise))
+    subwords = model.reader.subwords
+    if len(victim.template) > 1:
+        return _of_several(tables, tokens, places, subwords, len(victim.template))
+    # Places count from the id of the padding + 1, and leave none out.
+    first = subwords.pad + 1
+    places = np.arange(first, max(places, default=first - 1) + 1)
+    parts = tables.places[places]
+    owner = owners(parts, tables.words[tokens], tables.noise)
+    ids = np.where(owner == UNKNOWN, UNKNOWN, tokens[owner])
+    found = _boxes(ids, parts, tables, subwords, isinstance(model, LayoutLMv3Answerer))
+    missed = np.setdiff1d(tokens, ids)
+    known = np.flatnonzero(ids != UNKNOWN)
+    pairs = np.concatenate(
+        [np.stack([known, ids[known]], 1), np.stack([np.full(len(missed), UNKNOWN), missed], 1)]
+    )
+    of_pairs = np.concatenate([found[known], np.full((len(missed), 4), -1)])
+    if not isinstance(model, LayoutLMv3Answerer) or (ids == UNKNOWN).any():
+        return RecoveredText(pairs, of_pairs)
+    return _with_answer(model, victim, ids, found, pairs, of_pairs)
+
+
+def _table(gradient: Mapping[str, Tensor], kind: str) -> Array:
+    name = f"{EMBEDDINGS}{kind}_embeddings.weight"
+    if name not in gradient:
+        raise NotApplicable(
+            f"the message has no gradient of {name}: the table is frozen or was not sent, and with "
+            "it go the tokens; this attack needs LayoutLMv3's embeddings trained"
+        )
+    return gradient[name].detach().cpu().double().numpy()
+
+
+def _of_several(
+    tables: Tables, tokens: Ids, places: Ids, subwords: Subwords, count: int
+) -> RecoveredText:
+    rows = tables.places[places], tables.words[tokens]
+    found = partners(*rows, most=count, noise=tables.noise)
+    first = subwords.pad + 1
+    pairs = [(int(places[place]) - first, int(tokens[token])) for place, token in found]
+    missed = np.setdiff1d(tokens, [token for _, token in pairs])
+    pairs += [(UNKNOWN, int(token)) for token in missed]
+    return RecoveredText(np.array(pairs, dtype=np.int64).reshape(-1, 2))
+
+
+def _page(ids: Ids, subwords: Subwords, asks: bool) -> NDArray[np.bool_]:
+    """Returns which places are the page's: behind the question, or between the special tokens."""
+    page = ids != subwords.sep
+    ends = np.flatnonzero(~page)
+    page[: ends[1] + 1 if asks and len(ends) > 1 else 1] = False
+    return page
+
+
+def _boxes(
+    ids: Ids, parts: Array, tables: Tables, subwords: Subwords, asks: bool
+) -> NDArray[np.int64]:
+    """Returns each place's box; 0 for those of question and marks, as the reader has it."""
+    page = _page(ids, subwords, asks)
+    found = np.zeros((len(ids), 4), dtype=np.int64)
+    if not page.any():
+        return found
+    begins = np.array([_begins_word(subwords, token) for token in ids[page]])
+    begins[0] = True
+    word = np.cumsum(begins) - 1
+    sums = np.zeros((word[-1] + 1, parts.shape[1]))
+    np.add.at(sums, word, parts[page])
+    rest = _without(tables.coordinates, parts[~page].sum(0))
+    found[page] = boxes(sums, rest, tables.noise)[word]
+    return found
+
+
+def _begins_word(subwords: Subwords, token: int) -> bool:
+    """Words are cut into tokens one by one, each behind a space; a space opens a word."""
+    text = subwords.tokenizer.id_to_token(int(token)) if token != UNKNOWN else None
+    return text is None or text.startswith(("Ġ", "▁"))
+
+
+def _without(tables: Coordinates, part: Array) -> Coordinates:
+    """Returns the tables less what the tokens at box 0 added, whose gradients sum to `part`."""
+    long, short = tables.x.shape[1], tables.h.shape[1]
+    left, top, right, bottom, height, width, _ = np.split(part, np.cumsum([long] * 4 + [short] * 2))
+    x, y, h, w = (table.copy() for table in (tables.x, tables.y, tables.h, tables.w))
+    for table, taken in ((x, left + right), (y, top + bottom), (h, height), (w, width)):
+        rounding = np.finfo(np.float32).eps * np.abs(table[0]).max()
+        table[0] -= taken
+        # What rounding leaves must not look like a row that was used.
+        if np.abs(table[0]).max() < 100 * rounding:
+            table[0] = 0
+    return Coordinates(x, y, h, w)
+
+
+def _with_answer(
+    model: LayoutLMv3Answerer,
+    victim: Victim,
+    ids: Ids,
+    found: NDArray[np.int64],
+    pairs: Ids,
+    of_pairs: Ids,
+) -> RecoveredText:
+    subwords = model.reader.subwords
+    columns = _columns(model, ids, found)
+    start, end = _span(model, victim, columns)
+    ends = np.flatnonzero(ids == subwords.sep)
+    question = subwords.text(ids[1 : ends[0]].tolist()) if len(ends) else None
+    answer = subwords.text(ids[start : end + 1].tolist()) if start else ""
+    given = {**columns, "start": np.array([start]), "end": np.array([end])}
+    return RecoveredText(pairs, of_pairs, question, answer, given)
+
+
+def _columns(
+    model: LayoutLMv3Answerer, ids: Ids, found: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Returns the columns that the model reads, but the answer; boxes that are not known at 0."""
+    length, subwords = model.reader.max_length, model.reader.subwords
+    input_ids = np.full((1, length), subwords.pad, dtype=np.int64)
+    input_ids[0, : len(ids)] = ids
+    bbox = np.zeros((1, length, 4), dtype=np.int64)
+    bbox[0, : len(ids)] = np.maximum(found, 0)
+    word = np.full((1, length), UNKNOWN, dtype=np.int64)
+    word[0, : len(ids)] = np.where(_page(ids, subwords, True), np.arange(len(ids)), UNKNOWN)
+    mask = (np.arange(length) < len(ids)).astype(np.int64)[None]
+    return {"input_ids": input_ids, "attention_mask": mask, "bbox": bbox, "word": word}
+
+
+@torch.no_grad()
+def _span(
+    model: LayoutLMv3Answerer, victim: Victim, columns: Mapping[str, NDArray[Any]]
+) -> tuple[int, int]:
+    """Returns the answer's first and last place, the span that explains the head's gradient best.
+
+    The last layer's row for the first place is ½ (Σ_i p_i u_i - u_first), with the probabilities p
+    and the layer's inputs u of the attacker's own forward pass on the template; for the last place
+    likewise.
+    """
+    name = "network.qa_outputs.out_proj.weight"
+    if name not in victim.gradient:
+        raise NotApplicable(f"the message has no gradient of {name}, which shows the answer")
+    seen = victim.gradient[name].detach().double().cpu()
+    device = model.device
+    batch = {key: torch.from_numpy(value).to(device) for key, value in columns.items()}
+    batch["pixels"] = victim.template.to(device)
+    inputs: list[Tensor] = []
+    last = model.network.qa_outputs.out_proj
+    hook = last.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    try:
+        scores = model(batch)
+    finally:
+        hook.remove()
+    word = columns["word"][0]
+    u = inputs[0][0, : len(word)].double().cpu()
+    misfits = []
+    for row, score in zip(seen, scores, strict=True):
+        mean = score[0].double().softmax(-1).cpu() @ u
+        misfits.append((0.5 * (mean - u) - row).norm(dim=1).square().numpy())
+    total = misfits[0][:, None] + misfits[1][None, :]
+    allowed = (word[:, None] >= 0) & (word[None, :] >= 0)
+    length = np.arange(len(word))[None, :] - np.arange(len(word))[:, None] + 1
+    allowed &= (length >= 1) & (length <= LONGEST)
+    allowed[0, 0] = True
+    first, final = np.unravel_index(np.where(allowed, total, np.inf).argmin(), total.shape)
+    return int(first), int(final)

@@ -1,0 +1,117 @@
+"""Whose sum is it? Rows of one table, each the sum of some rows of another.
+
+Where an embedding of words and one of places are added, both see the same gradient δ_j of place j:
+row j of the places' gradient is δ_j, row v of the words' is the sum of δ_j over the places j where
+the word v stands. So A δ = W with A of zeros and ones, and one 1 in each column.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from attacks.text.span import Array, below_gap
+
+UNKNOWN = -1
+
+ROUNDING = float(np.finfo(np.float32).eps)
+
+MOST_NUMBERS = 1 << 24
+"""In the table of all sums that are tried at once, 128 MiB of them."""
+
+
+def owners(parts: Array, sums: Array, noise: float = 0.0) -> NDArray[np.int64]:
+    """Returns for each part the row of `sums` that it went into, `UNKNOWN` where none fits, (n,).
+
+    By least squares as long as the parts are linearly independent; of more parts, first those whose
+    sums are found by trying.
+
+    Args:
+        parts: (n, width).
+        sums: (m, width); every part went into one of them.
+        noise: standard deviation of the entries of both.
+    """
+    found = np.full(len(parts), UNKNOWN)
+    if len(parts) >= parts.shape[1]:
+        _try_sums(parts, sums, noise, found)
+    rest = np.flatnonzero(found == UNKNOWN)
+    open_sums = np.setdiff1d(np.arange(len(sums)), found)
+    # The backward pass of a LayerNorm leaves nothing along the ones: one dimension less.
+    if 0 < len(rest) < parts.shape[1] and len(open_sums):
+        shares = np.linalg.lstsq(parts[rest].T, sums[open_sums].T, rcond=None)[0]
+        best = shares.argmax(1)
+        sure = shares[np.arange(len(rest)), best] > 0.5
+        found[rest[sure]] = open_sums[best[sure]]
+    return found
+
+
+def _try_sums(parts: Array, sums: Array, noise: float, found: NDArray[np.int64]) -> None:
+    """Fills in what sums of few parts explain, the shortest sums first."""
+    for count in range(1, len(parts) + 1):
+        rest = np.flatnonzero(found == UNKNOWN)
+        few = len(rest) < parts.shape[1]
+        if few or comb(len(rest), count) * parts.shape[1] > MOST_NUMBERS:
+            return
+        groups = np.array(list(combinations(rest, count)))
+        totals = parts[groups].sum(1)
+        squares = (totals**2).sum(1)
+        allowed = (count + 1) * parts.shape[1] * noise**2
+        for owner in np.setdiff1d(np.arange(len(sums)), found):
+            wanted = sums[owner]
+            errors = squares - 2 * totals @ wanted
+            best = int(errors.argmin())
+            left = ((totals[best] - wanted) ** 2).sum()
+            free = (found[groups[best]] == UNKNOWN).all()
+            # Float32 has seven digits; a chance fit of hundreds of thousands has three.
+            if free and left < max(1e-10 * (wanted**2).sum(), 2 * allowed):
+                found[groups[best]] = owner
+
+
+def partners(places: Array, words: Array, most: int, noise: float = 0.0) -> list[tuple[int, int]]:
+    """Returns pairs of a place and a word that stands there, of several examples at once.
+
+    Every edge (place, word) has a gradient of its own; a row of each table is the sum of its edges.
+    The linear relations among all rows are exactly the connected components of that graph, within
+    which both tables add up to the same: with one place or one word in it, a component is solved.
+    In a larger one a place is taken as a non-negative mixture of the words of its component, which
+    is right for words that occur once.
+
+    Args:
+        places: (n, width).
+        words: (m, width).
+        most: words at a place, the number of examples B.
+        noise: standard deviation of the entries of both.
+    """
+    together = _components(places, words, noise)
+    pairs: list[tuple[int, int]] = []
+    for place, row in enumerate(places):
+        near = np.flatnonzero(together[place])
+        if len(near) == 1:
+            pairs.append((place, int(near[0])))
+        elif len(near):
+            shares, _ = nnls(words[near].T, row)
+            top = np.argsort(-shares)[:most]
+            pairs += [(place, int(near[k])) for k in top if shares[k] > 0.5]
+    return pairs
+
+
+def _components(places: Array, words: Array, noise: float) -> NDArray[np.bool_]:
+    """Returns which place and which word are in one component, (n, m); all where none is seen."""
+    rows = np.concatenate([places, -words])
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    directions, values, _ = np.linalg.svd(rows / norms)
+    everything = np.ones((len(places), len(words)), dtype=bool)
+    if noise or len(values) < len(rows):
+        return everything
+    # Below the rounding of float32 there are no gaps to be seen.
+    values = np.maximum(values, ROUNDING * values[0])
+    relations = directions[:, below_gap(values, len(values) - 1)]
+    # A projection on indicator vectors that do not overlap: one block for each of them.
+    blocks = np.abs(relations @ relations.T)[: len(places), len(places) :]
+    blocks = np.maximum(blocks, ROUNDING)
+    joined = ~below_gap(blocks.flatten(), blocks.size - 1).reshape(blocks.shape)
+    return np.asarray(joined)
