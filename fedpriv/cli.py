@@ -1,4 +1,4 @@
-"""The command line: `fedpriv run | resume | report | list | budget | data`.
+"""The command line: `fedpriv run | resume | attack | report | list | budget | data`.
 
 Standard output carries results, the run folder on its last line; everything else goes to
 standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpriv import attack_command
 from fedpriv.data import command as data_command
 from fedpriv.privacy import budget_command
 
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(command=_report)
     listing = commands.add_parser("list", help="list experiments and what can be swapped in them")
     listing.set_defaults(command=_list)
+    attack_command.register(commands)
     budget_command.register(commands)
     data_command.register(commands)
     return parser

@@ -24,6 +24,7 @@ from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
 from fedpriv.federation import Federation
+from fedpriv.observer import Observer
 from fedpriv.secagg.masking import Masking
 from fedpriv.settings import Privacy, RaySettings, Settings, Training
 from fedpriv.strategy import Strategy
@@ -34,6 +35,8 @@ EXPERIMENTS = "experiments"
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
+SHARED = {"base", "attacks"}
+"""Files of defaults, which are no experiments."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
 
@@ -68,6 +71,7 @@ class Experiment:
         masking: secure aggregation around the strategy; none lets the server see every update.
         finetuning: what of the model is trained; none trains all of it.
         pretraining: on public documents, before round 1; none does without.
+        observer: an honest-but-curious server; none keeps nothing of what the server receives.
     """
 
     data: Data
@@ -85,6 +89,7 @@ class Experiment:
     masking: Masking | None = None
     finetuning: FineTuning | None = None
     pretraining: Pretraining | None = None
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 0:
@@ -110,7 +115,21 @@ class Experiment:
             masking=self.masking,
             finetuning=self.finetuning,
             pretraining=self.pretraining,
+            observer=self.observer,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSection:
+    """What of an experiment makes its model.
+
+    Attributes:
+        model: builds it, given `labels=`.
+        finetuning: what of it is trained.
+    """
+
+    model: Callable[..., Any]
+    finetuning: FineTuning | None = None
 
 
 def folders() -> list[Path]:
@@ -128,7 +147,7 @@ def folders() -> list[Path]:
 def names() -> list[str]:
     """Returns the experiments that can be run by name."""
     found = {path.stem for folder in folders() for path in folder.glob("*.yaml")}
-    return sorted(found - {"base"})
+    return sorted(found - SHARED)
 
 
 def groups() -> dict[str, list[str]]:
@@ -275,12 +294,24 @@ def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    problems: list[str] = []
     sections = {key: value for key, value in config.items() if key not in MADE_BY_THE_RUN}
-    built = construct(Experiment, sections, "", problems)
+    return constructed(Experiment, sections, source)
+
+
+T = typing.TypeVar("T")
+
+
+def constructed(target: Callable[..., T], config: Mapping[str, Any], source: str) -> T:
+    """Builds an object from its settings.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    problems: list[str] = []
+    built = construct(target, config, "", problems)
     if problems:
         raise Mistakes(source, problems)
-    return typing.cast(Experiment, built)
+    return typing.cast(T, built)
 
 
 def _first_line(error: Exception) -> str:

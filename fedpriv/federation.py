@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -25,6 +25,7 @@ from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.inline import InlineGrid
 from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
+from fedpriv.observer import Observation, Observer
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.privacy.ledger import Attempt, Ledger, digest
 from fedpriv.privacy.statement import statement
@@ -83,6 +84,7 @@ class Federation:
         finetuning: what of the model is trained; None trains all that the model leaves trainable.
         pretraining: trains the model on public documents first, here and now, unless the cache
             holds the result; None does without.
+        observer: sits on the server and keeps what it receives; None keeps nothing.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -124,6 +126,7 @@ class Federation:
         masking: Masking | None = None,
         finetuning: FineTuning | None = None,
         pretraining: Pretraining | None = None,
+        observer: Observer | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
@@ -139,6 +142,7 @@ class Federation:
         self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
+        self.observer = observer
         start = data.bind(model, seed)
         self.bound = _tuned(start, finetuning, seed)
         problems = masking.problems(inner) if masking else []
@@ -147,6 +151,7 @@ class Federation:
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         problems += _client_problems(client, self.bound, seed)
+        problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
         problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)
@@ -266,6 +271,9 @@ class _Run:
         self.arrays = to_array_record(self.exchange.read())
         self.meta = {"seed": federation.seed}
         self.ledger = self._ledger()
+        self.observation = self._observation()
+        if self.observation:
+            self.grid = self.observation.grid(grid)
 
     def run(self) -> Result:
         start = self._restore()
@@ -287,6 +295,22 @@ class _Run:
         write_report(self.folder.path)
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
+
+    def _observation(self) -> Observation | None:
+        federation = self.federation
+        if federation.observer is None:
+            return None
+        return Observation(
+            federation.observer,
+            self.folder,
+            bound=federation.bound,
+            client=federation.recipe.client,
+            strategy=self.strategy,
+            model=self.model,
+            exchange=self.exchange,
+            seed=federation.seed,
+            settings=public_settings(federation),
+        )
 
     def _ledger(self) -> Ledger:
         """Returns the ledger so far: it forgets nothing, whatever is run again."""
@@ -396,8 +420,12 @@ class _Run:
         messages = self.strategy.configure_train(round, self.arrays, config, self.grid)
         sent = tally.sending(messages)
         replies = self.grid.send_and_receive(sent)
-        shown = tally.receiving(replies, self.progress.client_answered)
+        shown: Iterable[Message] = tally.receiving(replies, self.progress.client_answered)
+        if self.observation:
+            shown = self.observation.summing(round, attempt, shown)
         arrays, metrics = self.strategy.aggregate_train(round, shown)
+        if self.observation and isinstance(self.strategy, Masked) and self.strategy.revealed:
+            self.observation.aggregated(round, attempt, self.strategy.revealed)
         self.arrays = arrays or self.arrays
         return {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
 
@@ -454,6 +482,16 @@ def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
         return []
     found: list[str] = look(seeded_model(bound.build_model, seed), bound.train)
     return [f"client: {problem}" for problem in found]
+
+
+def public_settings(federation: Federation) -> dict[str, Any]:
+    """Returns what everybody in a federation knows of it, and nothing of its data."""
+    config = federation.config or {}
+    sections = ("model", "strategy", "client", "masking", "finetuning", "training", "privacy")
+    return {
+        **{name: config[name] for name in sections if name in config},
+        "clients": federation.clients,
+    }
 
 
 def build_app(recipe: Recipe) -> ClientApp:

@@ -171,12 +171,17 @@ def sum_of(replies: Iterable[Message]) -> RunningSum:
     """Adds up the chunk sums of a round as they arrive; what failed is left out."""
     total = RunningSum()
     for reply in replies:
-        if reply.has_error():
-            continue
-        metrics = {name: _as_list(v) for name, v in reply.content.metric_records[METRICS].items()}
-        total.add(to_vectors(reply.content.array_records[UPDATE]))
-        total.note([int(client) for client in metrics.pop(CLIENT)], metrics)
+        add_sum(total, reply)
     return total
+
+
+def add_sum(total: RunningSum, reply: Message) -> None:
+    """Adds a chunk's sum to a running sum; a reply that failed adds nothing."""
+    if reply.has_error():
+        return
+    metrics = {name: _as_list(v) for name, v in reply.content.metric_records[METRICS].items()}
+    total.add(to_vectors(reply.content.array_records[UPDATE]))
+    total.note([int(client) for client in metrics.pop(CLIENT)], metrics)
 
 
 def answered_by(reply: Message) -> list[int | None]:

@@ -7,13 +7,14 @@ checkpoints, fault policy and streaming sums, wants this class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
+from fedpriv.messages import Instruction, instruct
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 
@@ -30,11 +31,13 @@ class Strategy(FlowerStrategy):
 
     Attributes:
         action: what the client half must answer, `train.<action>`.
+        sends: what the clients' updates are, for who looks at them.
         buffers: whether the model's buffers are part of the global vectors.
         mechanism: what makes it private; None where nothing does.
     """
 
     action: ClassVar[str]
+    sends: ClassVar[Literal["gradient", "delta"]] = "delta"
     buffers: bool = False
     mechanism: Mechanism | None = None
 
@@ -56,6 +59,21 @@ class Strategy(FlowerStrategy):
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `state` returned."""
+
+    def broadcast(
+        self, cohort: Iterable[int], arrays: ArrayRecord, instruction: Instruction, grid: Grid
+    ) -> list[Message]:
+        """Returns the same message to each client of a cohort, by number."""
+        nodes = list(grid.get_node_ids())
+        return [
+            grid.create_message(
+                instruct(arrays, instruction),
+                f"train.{self.action}",
+                nodes[client],
+                str(instruction.round),
+            )
+            for client in cohort
+        ]
 
     # fedpriv evaluates the global model on held-out documents; clients evaluate nothing.
 

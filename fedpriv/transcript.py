@@ -15,12 +15,14 @@ from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors.torch import save
+from torch import Tensor, nn
 
 from fedpriv.checkpoint import RunFolder
 
 TRANSCRIPT = "transcript"
 PUBLIC = f"{TRANSCRIPT}/transcript.json"
+FROZEN = f"{TRANSCRIPT}/frozen"
 
 Kind = Literal["gradient", "delta", "masked"]
 """A gradient; the change of a model after local training; ring elements that are useless alone."""
@@ -81,10 +83,12 @@ class Transcript:
     Attributes:
         rounds: in their order.
         settings: the public settings of the run: strategy, client half, masking, clients.
+        frozen: what of the model's state does not travel, by name; public.
     """
 
     rounds: tuple[Round, ...]
     settings: Mapping[str, Any]
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def masked(self) -> bool:
@@ -102,16 +106,17 @@ class Recorder:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
 
-    def public(self, settings: Mapping[str, Any]) -> None:
-        """Writes what is public of the run."""
+    def public(self, settings: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> None:
+        """Writes what is public of the run, and what of the model's state does not travel."""
+        (self.folder.path / TRANSCRIPT).mkdir(exist_ok=True)
         self.folder.write_json(PUBLIC, dict(settings))
+        save_tensors(self.folder, FROZEN, frozen, {})
 
     def save(
         self, round: int, attempt: int, name: str, tensors: Mapping[str, Tensor], **notes: Any
     ) -> None:
         """Writes the tensors of one message, or of the server's own; `name` is the file's."""
         place = f"{TRANSCRIPT}/{_round_name(round, attempt)}"
-        (self.folder.path / place).mkdir(parents=True, exist_ok=True)
         save_tensors(self.folder, f"{place}/{name}", tensors, notes)
 
 
@@ -119,12 +124,9 @@ def save_tensors(
     folder: RunFolder, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> None:
     """Writes tensors and notes as one safetensors file, their order kept in the notes."""
-    from safetensors.torch import save
-
     meta = {_META: json.dumps({**notes, "order": list(tensors)})}
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    path = folder.path / f"{name}.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
     folder.write(f"{name}.safetensors", save(plain, meta))
 
 
@@ -170,7 +172,37 @@ def load(
         every = ", ".join(place.name.removeprefix("round-").lstrip("0") for place in places)
         raise NoTranscript(f"rounds {missing} were not observed; there is {every or 'none'}")
     _require_clients(kept, clients, folder)
-    return Transcript(tuple(kept), settings)
+    frozen, _ = read_tensors(folder.path / f"{FROZEN}.safetensors")
+    return Transcript(tuple(kept), settings, frozen)
+
+
+def loaded(
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    frozen: Mapping[str, Tensor],
+) -> nn.Module:
+    """Returns the model with the parameters that were sent, in evaluation mode.
+
+    Raises:
+        ValueError: if they are another model's.
+    """
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for name, parameter in own.items():
+        given = parameters.get(name)
+        if given is None or given.shape != parameter.shape:
+            there = "nothing" if given is None else f"a tensor of {tuple(given.shape)}"
+            raise ValueError(
+                f"the transcript is of another model: for {name} of {tuple(parameter.shape)} it "
+                f"has {there}"
+            )
+    odd = sorted(set(parameters) - set(own) - set(dict(model.named_buffers())))
+    if odd:
+        raise ValueError(f"the transcript is of another model: this one has no {odd[0]}")
+    state = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in {**frozen, **parameters}.items():
+            state[name].copy_(tensor)
+    return model.eval()
 
 
 def _require_clients(
@@ -222,7 +254,7 @@ def _read_upload(path: Path, parameters: Mapping[str, Tensor]) -> Upload:
 def _decoded(words: Tensor, step: float, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns ring elements, as int32, read as if no mask were on them."""
     shaped: dict[str, Tensor] = {}
-    pieces = words.split([tensor.numel() for tensor in parameters.values()])
+    pieces = torch.split(words, [tensor.numel() for tensor in parameters.values()])
     for (name, like), piece in zip(parameters.items(), pieces, strict=True):
         shaped[name] = (piece.to(torch.float64) * step).to(like.dtype).view(like.shape)
     return shaped

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class FeAmDP(PrivateStrategy):
     """
 
     action: ClassVar[str] = "example_gradients"
+    sends: ClassVar[Literal["gradient", "delta"]] = "gradient"
     units: ClassVar[tuple[str, ...]] = ("example",)
     metrics: ClassVar[tuple[str, ...]] = (NUM_EXAMPLES,)
     weight: ClassVar[str] = NUM_EXAMPLES

@@ -20,7 +20,6 @@ from fedpriv.messages import (
     NUM_EXAMPLES,
     Instruction,
     RunningSum,
-    instruct,
     sum_of,
     to_array_record,
     to_vectors,
@@ -62,7 +61,6 @@ class FedAvg(Strategy):
         self._global = arrays
         attempt = int(str(config[ATTEMPT]))
         rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
-        nodes = list(grid.get_node_ids())
         instruction = Instruction(
             round=server_round,
             attempt=attempt,
@@ -70,15 +68,8 @@ class FedAvg(Strategy):
             buffers=self.buffers,
             metrics=(NUM_EXAMPLES, LOSS) if self.weighted else (LOSS,),
         )
-        return [
-            grid.create_message(
-                instruct(arrays, instruction),
-                f"train.{self.action}",
-                nodes[client],
-                str(server_round),
-            )
-            for client in self.sampling.draw(len(nodes), rng)
-        ]
+        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
+        return self.broadcast(cohort, arrays, instruction, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

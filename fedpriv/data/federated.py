@@ -34,6 +34,8 @@ class Bound:
         partition: the table of who holds what, for the run folder; None where there is none.
         showcase: writes files about one held-out page into the run folder, given the final model.
         test_groups: positions in `test` by the name of the group, each evaluated by itself too.
+        documents: what the column `document` of `train` counts; empty where there are none.
+        labels: of the entities, with which the model is built.
     """
 
     build_model: Callable[[], nn.Module]
@@ -43,6 +45,8 @@ class Bound:
     partition: Mapping[str, Any] | None = None
     showcase: Callable[[nn.Module, RunFolder], None] | None = None
     test_groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    documents: tuple[Document, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class Data(Protocol):
@@ -102,6 +106,8 @@ class DocumentData:
             partition=self._table(loaded, deal, held, groups),
             showcase=functools.partial(write_showcase, test[0]) if test else None,
             test_groups=_rows_of(groups, held, encoded) if encoded else {},
+            documents=tuple(loaded.documents[i] for hand in deal for i in hand),
+            labels=loaded.labels,
         )
 
     def _folder(self) -> Path | None:

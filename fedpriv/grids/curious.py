@@ -82,7 +82,7 @@ class CuriousGrid(RoundGrid):
     def _summed(
         self, asked: list[Message], kept: set[int], singles: Iterable[Message]
     ) -> Iterator[Message]:
-        """Sums single replies chunk by chunk as they come: the inner grid yields chunks in order."""
+        """Sums single replies chunk by chunk as they come; grids yield chunks in order."""
         client_of = {node: client for client, node in enumerate(self.get_node_ids())}
         chunks = self.chunked(asked)
         chunk_of = {m.metadata.dst_node_id: i for i, chunk in enumerate(chunks) for m in chunk}

@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.messages import Instruction, RunningSum, instruct, sum_of, to_array_record, to_vectors
+from fedpriv.messages import Instruction, RunningSum, sum_of, to_array_record, to_vectors
 from fedpriv.parameters import Vectors
 from fedpriv.privacy.ledger import Attempt, Release, shared_release
 from fedpriv.privacy.mechanism import Mechanism
@@ -94,8 +94,8 @@ class PrivateStrategy(Strategy):
         """Draws K and sends each of its clients the model, the mechanism and the shares."""
         attempt, seed = int(str(config[ATTEMPT])), int(str(config[SEED]))
         rng = generator(seed, f"client sampling, attempt {attempt}", server_round)
-        nodes = list(grid.get_node_ids())
-        cohort = self.mechanism.sampling().draw(len(nodes), rng)
+        clients = len(list(grid.get_node_ids()))
+        cohort = self.mechanism.sampling().draw(clients, rng)
         self._global, self._cohort = arrays, len(cohort)
         self._own_noise = generator(
             seed, f"noise of an empty round, attempt {attempt}", server_round
@@ -105,14 +105,9 @@ class PrivateStrategy(Strategy):
             attempt=attempt,
             weight=self.weight if self.variant == "paper" else "",
             metrics=self.metrics if self.variant == "paper" else (),
-            settings=self.settings(len(cohort), len(nodes)),
+            settings=self.settings(len(cohort), clients),
         )
-        return [
-            grid.create_message(
-                instruct(arrays, instruction), f"train.{self.action}", nodes[k], str(server_round)
-            )
-            for k in cohort
-        ]
+        return self.broadcast(cohort, arrays, instruction, grid)
 
     def settings(self, cohort: int, clients: int) -> dict[str, Any]:
         """Returns what the clients are told of this round."""

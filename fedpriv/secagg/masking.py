@@ -17,14 +17,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.messages import sum_of, sum_record, to_vectors
+from fedpriv.messages import RunningSum, sum_of, sum_record, to_vectors
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.strategy import PrivateStrategy
@@ -85,13 +85,18 @@ class Masked(Strategy):
     Args:
         inner: the strategy; it must need the sum only, unweighted, and no buffers.
         masking: the settings.
+
+    Attributes:
+        revealed: the sum that the server learned in the last attempt; none where none was masked.
     """
 
     action: str  # type: ignore[misc]  # the inner strategy's
+    sends: Literal["gradient", "delta"]  # type: ignore[misc]
+    revealed: RunningSum | None = None
 
     def __init__(self, inner: Strategy, masking: Masking) -> None:
         self.inner, self.masking = inner, masking
-        self.action = inner.action
+        self.action, self.sends = inner.action, inner.sends
         self.mechanism = inner.mechanism
         self._round: MaskedRound | None = None
 
@@ -135,11 +140,13 @@ class Masked(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Adds up the masked updates, removes the masks, hands the sum to the inner strategy."""
+        self.revealed = None
         if self._round is None:
             return self.inner.aggregate_train(server_round, replies)
         total = sum_of(replies)
         words = self._round.unmasked(total.clients, total.vectors.get(MASKED, np.empty(0)))
         total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
+        self.revealed = total
         node = next(iter(self._round.nodes.values()))
         reply = self._round.grid.create_message(
             sum_record(total), f"train.{self.action}", node, str(server_round)

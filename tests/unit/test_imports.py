@@ -58,7 +58,7 @@ def test_telemetry_is_off_once_fedpriv_is_imported():
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
-@pytest.mark.parametrize("package", ["fedpriv", "strategies", "clients"])
+@pytest.mark.parametrize("package", ["fedpriv", "strategies", "clients", "attacks"])
 def test_every_package_is_typed(package):
     assert (ROOT / package / "py.typed").is_file()
 

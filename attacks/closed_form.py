@@ -1,0 +1,176 @@
+"""The page of a LayoutLMv3 out of one gradient, by one least-squares solve. Beyond the papers.
+
+A patch x_p (with its bias) enters the network as z_p = W x_p + b + e_p, with e_p its position's
+embedding. So with G_p = ∂L/∂z_p
+
+    ∂L/∂e_p = G_p,     ∂L/∂W = Σ_p G_p x_pᵀ,     ∂L/∂b = Σ_p G_p,
+
+and the page X solves Gᵀ X = ∂L/∂W, whatever the rest of the network, its loss, its stage of
+training, its dropout and any scaling or clipping of the gradient. Neither the template nor the
+question nor the answer is needed. LayerNorm makes every G_p orthogonal to the vector of ones, so
+there may be at most hidden size - 1 unknown patches. Of a batch, only Σ_b G_bp is seen: one page.
+
+With a template, only the patches that hold private pixels are unknown, and every value is taken
+relative to white (∂L/∂b gives the sum of the G_p): the noise on the others' G_p cancels.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attacks.victim import Message, Target, Victim, messages, target_of
+from fedpriv.adversary import (
+    Capability,
+    Findings,
+    Knowledge,
+    NotApplicable,
+    Recovered,
+    Workbench,
+)
+from fedpriv.transcript import Transcript
+
+WHITE = 1.0
+"""A white pixel, as the network sees it (-1…1)."""
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Solves for the page.
+
+    Args:
+        target: "update", "aggregate" or "masked".
+        template: use the template where one is known; false solves for the whole page.
+        most_examples: refuse batches of more examples. The solve then gives a mixture: 2 or more is
+            for showing that.
+        noise: standard deviation of the noise on each coordinate of the gradient, where it is
+            known, as that of a defence is; the solve is then damped accordingly.
+    """
+
+    target: Target = "update"
+    template: bool = True
+    most_examples: int = 1
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        target_of(self.target)
+        if not self.noise >= 0:
+            raise ValueError(f"noise={self.noise}: expected 0 or more")
+
+    @property
+    def requires(self) -> frozenset[Capability]:
+        """The target."""
+        return target_of(self.target)
+
+    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
+        """Solves for the page of every message."""
+        return Findings(tuple(map(self._recover, messages(view, knowledge, self.target))))
+
+    def _recover(self, message: Message) -> Recovered:
+        if message.known.size > self.most_examples:
+            raise NotApplicable(
+                f"message {message.key} is of {message.known.size} examples: the gradient of the "
+                "positions is the sum over them, which gives one page only; attack batches with "
+                "gi_dqa_tuned"
+            )
+        began = time.process_time()
+        page = solve(message.victim, template=self.template, noise=self.noise)
+        seconds = time.process_time() - began
+        pages = page.expand(message.known.size, -1, -1, -1).numpy()
+        return Recovered(message.key, pages, seconds=seconds, notes=_notes(message))
+
+
+def solve(victim: Victim, *, template: bool = True, noise: float = 0.0) -> Tensor:
+    """Returns the page, (1, 3, H, W), float32 in 0…255.
+
+    Args:
+        victim: of a LayoutLMv3, and one example.
+        template: only the patches with private pixels are unknown.
+        noise: standard deviation of the noise on each coordinate of the gradient.
+
+    Raises:
+        NotApplicable: if the model is none, reads no page, or has too many patches for its width.
+    """
+    base = layoutlmv3_of(victim.model)
+    weight = victim.gradient["network.layoutlmv3.patch_embed.proj.weight"].double()
+    bias = victim.gradient["network.layoutlmv3.patch_embed.proj.bias"].double()
+    positions = victim.gradient["network.layoutlmv3.pos_embed"].double()[0, 1:]
+    side = base.config.patch_size
+    known = patches(victim.template[:1].double() / 127.5 - 1, side)
+    whole = not template or bool(victim.private.all())
+    free = torch.ones(len(positions), dtype=torch.bool)
+    if not whole:
+        free = patches(victim.private[:1].double().expand(-1, 3, -1, -1), side).amax(1) > 0
+    _check_rank(int(free.sum()), base.config.hidden_size)
+    # Relative to white: ∂L/∂W - ∂L/∂b 1ᵀ = Σ_p G_p (x_p - 1)ᵀ.
+    right = weight.flatten(1) - WHITE * bias[:, None]
+    right -= positions[~free].T @ (known[~free] - WHITE)
+    found = known.clone()
+    found[free] = _least_squares(positions[free].T, right, noise) + WHITE
+    page = unpatched(found, side, victim.template.shape[-2:])
+    return ((page + 1) * 127.5).clamp(0, 255).float()
+
+
+def layoutlmv3_of(model: nn.Module) -> Any:
+    """Returns the LayoutLMv3 in a model.
+
+    Raises:
+        NotApplicable: if there is none, or it reads no page, or its patches or positions are
+            frozen.
+    """
+    base = getattr(getattr(model, "network", None), "layoutlmv3", None)
+    if base is None:
+        raise NotApplicable(
+            f"{type(model).__name__} adds no learned position to its patches, without which there "
+            "is no closed form: it is for LayoutLMv3"
+        )
+    if not base.config.visual_embed:
+        raise NotApplicable("this LayoutLMv3 reads no page (model.image=false)")
+    if not (base.pos_embed.requires_grad and base.patch_embed.proj.weight.requires_grad):
+        raise NotApplicable(
+            "the patch embedding or the positions are frozen (finetuning), so their gradients are "
+            "not sent"
+        )
+    return base
+
+
+def patches(pages: Tensor, side: int) -> Tensor:
+    """Returns the patches of one page, (1, C, H, W) → (patches, C·side²)."""
+    return nn.functional.unfold(pages, side, stride=side)[0].T
+
+
+def unpatched(rows: Tensor, side: int, size: torch.Size) -> Tensor:
+    """Returns the page of its patches, (patches, C·side²) → (1, C, H, W)."""
+    return nn.functional.fold(rows.T[None], list(size), side, stride=side)
+
+
+def _check_rank(unknown: int, hidden: int) -> None:
+    if unknown > hidden - 1:
+        raise NotApplicable(
+            f"{unknown} patches are unknown, and the gradients of a network of width {hidden} tell "
+            f"at most {hidden - 1} apart: take a template (assume.template=true), fewer private "
+            "fields, or larger patches"
+        )
+
+
+def _least_squares(left: Tensor, right: Tensor, noise: float) -> Tensor:
+    """Returns X with left · X ≈ right.
+
+    Without noise by singular values; with noise by ridge regression. On the right of each equation
+    is noise s² (1 + |x|²) per unknown row and a pixel's own variance is about 1: λ = s² then
+    balances them.
+    """
+    if not noise:
+        return torch.linalg.lstsq(left, right, driver="gelsd").solution
+    gram = left.T @ left
+    return torch.linalg.solve(gram + noise**2 * torch.eye(len(gram)), left.T @ right)
+
+
+def _notes(message: Message) -> tuple[str, ...]:
+    if message.kind == "delta":
+        return ("the update is a model's change after local training, taken as a gradient",)
+    return ()

@@ -1,0 +1,85 @@
+"""FedSGD's client half: the gradient of one batch (001 Eq. 1), and two simple defences.
+
+∇ = (1/B) Σ_i ∇L(w_t; x_i) over B of the client's examples, drawn anew in every round; then, where
+asked for, ∇ ← ∇ · min(1, S/‖∇‖) and ∇ ← ∇ + N(0, s² I).
+
+The paper calls the noise alone LDP (001 App. A.2.4). It is not: nothing bounds what one example
+changes, so there is no ε. It is `gradient_noise` here, and no ledger books it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpriv.client import Contribution, Visit
+from fedpriv.data.examples import Examples
+from fedpriv.messages import Instruction
+from fedpriv.privacy.clipping import clip
+
+LOSS = "train-loss"
+
+
+@dataclass(frozen=True)
+class BatchGradient:
+    """Sends the mean gradient of one batch.
+
+    Args:
+        batch_size: B; a client with fewer examples takes all that it has.
+        clip_norm: S, of the whole gradient; none leaves it as it is.
+        gradient_noise: s, of each coordinate, 1e-9 to 1e-7 in the paper. No ε comes with it.
+    """
+
+    action: ClassVar[str] = "batch_gradient"
+
+    batch_size: int = 1
+    clip_norm: float | None = None
+    gradient_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size}: expected at least 1")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm={self.clip_norm}: expected a positive number")
+        if not (self.gradient_noise >= 0 and math.isfinite(self.gradient_noise)):
+            raise ValueError(f"gradient_noise={self.gradient_noise}: expected 0 or more")
+
+    def train(self, visit: Visit) -> Contribution:
+        """Returns ∇ and the loss of the batch."""
+        rows = self.drawn(visit.examples, visit.instruction, visit.generator)
+        if not len(rows):
+            return Contribution({"float": np.zeros_like(visit.parameters["float"])}, {LOSS: 0.0})
+        loss: torch.Tensor = visit.model.loss(  # type: ignore[operator]
+            visit.examples.batch(rows, visit.device)
+        )
+        named = {n: p for n, p in visit.model.named_parameters() if p.requires_grad}
+        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        update = visit.exchange.vectors(
+            {
+                name: torch.zeros_like(parameter) if gradient is None else gradient
+                for (name, parameter), gradient in zip(named.items(), gradients, strict=True)
+            }
+        )["float"]
+        if self.clip_norm is not None:
+            update = clip(update, self.clip_norm).clipped
+        if self.gradient_noise:
+            rng = visit.generator("gradient noise")
+            noise = rng.standard_normal(update.shape, dtype=np.float32)
+            update = update + update.dtype.type(self.gradient_noise) * noise
+        return Contribution({"float": update}, {LOSS: loss.item()})
+
+    def drawn(
+        self,
+        examples: Examples,
+        instruction: Instruction,
+        draw: Callable[[str], np.random.Generator],
+    ) -> NDArray[np.int64]:
+        """Returns the positions of the batch among the client's examples."""
+        count = min(self.batch_size, len(examples))
+        return np.sort(draw("batch").choice(len(examples), size=count, replace=False))

@@ -1,0 +1,101 @@
+"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run's curious server kept."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ATTACKS = "attacks"
+"""The file with the defaults of all attacks, among the experiments."""
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser's."""
+    parser = commands.add_parser("attack", help="attack what a run's curious server kept")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="attack=NAME, or a dotted path"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Attacks a run; prints the metrics and where they are."""
+    from fedpriv.checkpoint import RunFolder
+    from fedpriv.findings import FINDINGS
+    from fedpriv.report.build import write_report
+
+    folder = RunFolder.existing(options.run_dir)
+    attack, name = parse(options.overrides)
+    model = model_of(folder.config(), str(folder.path))
+    metrics = attack.on(folder.path, model, lambda line: print(line, file=sys.stderr, flush=True))
+    write_report(folder.path)
+    for line in in_words(metrics):
+        print(line)
+    print(f"report: {folder.path / 'report.html'}")
+    print(folder.path / FINDINGS / name)
+    return 0
+
+
+def parse(overrides: Sequence[str]) -> tuple[Any, str]:
+    """Returns the attack that the overrides describe, and its name.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    from fedpriv import experiment
+    from fedpriv.attacking import AttackRun
+
+    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
+    rest = list(overrides)
+    if chosen is not None and "." in chosen:  # a class of the user's, not one of our files
+        rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
+    config = experiment.load(ATTACKS, rest)
+    if chosen is not None and "." in chosen:
+        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
+    config.setdefault("name", (chosen or "closed_form").rpartition(".")[2])
+    built = experiment.constructed(AttackRun, config, "fedpriv attack")
+    return built, config["name"]
+
+
+def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
+    """Returns what builds a run's model, given `labels=`.
+
+    Raises:
+        Mistakes: if the run's settings name none.
+    """
+    from fedpriv import experiment
+    from fedpriv.training.adapters import FineTuned
+
+    section = experiment.constructed(
+        experiment.ModelSection,
+        {key: config[key] for key in ("model", "finetuning") if key in config},
+        source,
+    )
+    if section.finetuning is None:
+        return section.model
+
+    def tuned(labels: Sequence[str] = ()) -> Any:
+        return FineTuned(functools.partial(section.model, labels=labels), section.finetuning)()
+
+    return tuned
+
+
+def in_words(metrics: Mapping[str, Any]) -> list[str]:
+    """Returns the metrics as lines for a person."""
+    if metrics["status"] == "not_applicable":
+        return [f"not applicable: {metrics['reason']}"]
+    numbers = [
+        f"{name} {value:.4g}"
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    return [
+        f"{metrics['status']}: {', '.join(numbers)}",
+        *(f"assumed: {line}" for line in metrics["assumptions"]),
+        *(f"note: {line}" for line in metrics["notes"]),
+    ]

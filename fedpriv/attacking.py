@@ -1,0 +1,265 @@
+"""An attack on a run folder: what was seen and may be known goes in, scored findings come out.
+
+In this order: the attack gets the transcript and the knowledge, both in memory, and hands back its
+findings; only then is the truth opened, by the scoring. What the federation does not grant is
+recorded, not run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpriv import transcript
+from fedpriv.adversary import (
+    Attack,
+    Capability,
+    Findings,
+    Knowledge,
+    Known,
+    MessageKey,
+    NotApplicable,
+    Workbench,
+    granted,
+)
+from fedpriv.checkpoint import RunFolder
+from fedpriv.client import reproducible_torch, seeded_model
+from fedpriv.data.cache import cache_folder
+from fedpriv.findings import write_findings
+from fedpriv.knowledge import Assumed, load_known
+from fedpriv.metrics.ocr import OCR
+from fedpriv.scoring import score, summary
+from fedpriv.seeds import generator, torch_seed
+from fedpriv.transcript import Transcript, loaded
+from fedpriv.truth import Truth, TruthStore
+
+
+class Publisher(Protocol):
+    """Makes the templates that are published, and with them what an adversary knows."""
+
+    def publish(
+        self,
+        model: torch.nn.Module,
+        columns: Mapping[str, NDArray[Any]],
+        template: NDArray[np.uint8],
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """Returns the templates to publish, (B, 3, H, W), in place of the blank pages.
+
+        Args:
+            model: with the parameters of the round.
+            columns: the model's batch without `pixels`, of the publisher's own documents.
+            template: blank pages, (B, 3, H, W).
+            rng: the only source of randomness.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class AttackRun:
+    """One attack on the transcript of a run.
+
+    Args:
+        attack: which.
+        name: of the folder under `findings`.
+        rounds: which to attack; none for all that were observed.
+        clients: whose messages; none for all that were kept.
+        assume: what the adversary knows beside what it saw.
+        publisher: a defence of whoever publishes the templates; none publishes them clean.
+        ocr: reads what was reconstructed; none leaves the scores of reading out.
+        originals: may the original pages be shown in findings and report?
+        seed: of everything random in the attack.
+        threads: of torch.
+    """
+
+    attack: Attack
+    name: str
+    rounds: tuple[int, ...] | None = None
+    clients: tuple[int, ...] | None = None
+    assume: Assumed = Assumed()  # noqa: RUF009 - frozen
+    publisher: Publisher | None = None
+    ocr: OCR | None = None
+    originals: bool = False
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.name or Path(self.name).name != self.name:
+            raise ValueError(f"name={self.name!r}: expected the name of a folder")
+
+    def on(
+        self,
+        run_dir: Path | str,
+        build_model: Callable[..., torch.nn.Module],
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> dict[str, Any]:
+        """Attacks a run; writes `findings/<name>/` and returns its metrics.
+
+        Args:
+            run_dir: of a run with an observer.
+            build_model: the architecture, as the federation was given it.
+            tell: shows one line of progress.
+
+        Raises:
+            NotARunFolder: if it is none.
+            NoTranscript: if nothing, or not this, was observed.
+            ValueError: if the transcript is of another model.
+        """
+        folder = RunFolder.existing(run_dir)
+        view = transcript.load(folder, rounds=self.rounds, clients=self.clients)
+        missing = self.attack.requires - granted(view)
+        if missing:
+            return self._not_applicable(folder, _refusal(missing, view))
+        build = functools.partial(build_model, labels=view.settings.get("labels", ()))
+        with reproducible_torch(self.threads, "cpu"):
+            knowledge = self._knowledge(folder, view, lambda: seeded_model(build, 0))
+            try:
+                findings, seconds = self._run(view, knowledge, tell)
+            except NotApplicable as reason:
+                return self._not_applicable(folder, str(reason))
+        return self._scored(folder, findings, knowledge, seconds)
+
+    def _run(
+        self, view: Transcript, knowledge: Knowledge, tell: Callable[[str], None]
+    ) -> tuple[Findings, float]:
+        bench = Workbench(
+            generator(self.seed, f"attack {self.name}"), tell, cache_folder() / "attacks"
+        )
+        torch.manual_seed(torch_seed(self.seed, f"attack {self.name}"))
+        began = time.process_time()
+        findings = self.attack.run(view, knowledge, bench)
+        return findings, time.process_time() - began
+
+    def _knowledge(
+        self, folder: RunFolder, view: Transcript, build: Callable[[], torch.nn.Module]
+    ) -> Knowledge:
+        """Returns what the assumptions grant, of each message and of each round's aggregate."""
+        of: dict[MessageKey, Known] = {}
+        for seen in view.rounds:
+            own = {
+                (seen.round, upload.client): load_known(
+                    folder, (seen.round, upload.client), self.assume
+                )
+                for upload in seen.uploads
+            }
+            of.update(own)
+            if own:
+                of[seen.round, None] = _together(list(own.values()))
+        words = self.assume.in_words()
+        knowledge = Knowledge(build, of, words)
+        return self._published(folder, view, knowledge) if self.publisher else knowledge
+
+    def _published(self, folder: RunFolder, view: Transcript, knowledge: Knowledge) -> Knowledge:
+        """Returns the knowledge with the templates as the publisher gives them out."""
+        publisher, of = self.publisher, dict(knowledge.of)
+        if publisher is None:
+            return knowledge
+        for seen in view.rounds:
+            model = loaded(knowledge.build_model(), seen.parameters, view.frozen)
+            for key in [key for key in of if key[0] == seen.round and key[1] is not None]:
+                own = load_known(folder, key, Assumed(text="given"))
+                known = of[key]
+                if known.template is None or own.text is None:
+                    continue
+                rng = generator(self.seed, "published template", seen.round, key[1] or 0)
+                published = publisher.publish(model, own.text, known.template, rng)
+                of[key] = dataclasses.replace(known, template=published)
+            kept = [of[key] for key in of if key[0] == seen.round and key[1] is not None]
+            of[seen.round, None] = _together(kept)
+        words = f"templates are published through {type(publisher).__name__}"
+        return dataclasses.replace(knowledge, of=of, assumptions=(*knowledge.assumptions, words))
+
+    def _not_applicable(self, folder: RunFolder, reason: str) -> dict[str, Any]:
+        metrics = {"status": "not_applicable", "reason": reason}
+        write_findings(folder, self.name, metrics, Findings(()), {}, {}, originals=False)
+        return metrics
+
+    def _scored(
+        self, folder: RunFolder, findings: Findings, knowledge: Knowledge, seconds: float
+    ) -> dict[str, Any]:
+        """Opens the truth and scores what was found."""
+        store = TruthStore(folder)
+        truths = {r.message: _truth(store, r.message, knowledge) for r in findings.recovered}
+        scores = {
+            r.message: score(r, truth, knowledge.of[r.message].template, self.ocr)
+            for r in findings.recovered
+            if (truth := truths[r.message]) is not None
+        }
+        metrics = {
+            "status": "done" if scores else "not scored: the simulation kept no truth",
+            **summary(list(scores.values())),
+            "evaluations": sum(r.evaluations for r in findings.recovered),
+            "seconds": seconds,
+            "messages": len(findings.recovered),
+            "assumptions": list(knowledge.assumptions),
+            "notes": list(
+                dict.fromkeys([*findings.notes, *(n for r in findings.recovered for n in r.notes)])
+            ),
+            "settings": repr(self.attack),
+        }
+        templates = {key: known.template for key, known in knowledge.of.items()}
+        write_findings(
+            folder,
+            self.name,
+            {**metrics, "by_message": [_of_message(k, s) for k, s in scores.items()]},
+            findings,
+            templates,
+            {key: truth for key, truth in truths.items() if truth is not None},
+            originals=self.originals,
+        )
+        return metrics
+
+
+def _truth(store: TruthStore, key: MessageKey, knowledge: Knowledge) -> Truth | None:
+    """Returns the truth behind a message; of an aggregate, that of all messages in it."""
+    round, client = key
+    if client is not None:
+        return store.of(key)
+    keys = [k for k in knowledge.of if k[0] == round and k[1] is not None]
+    parts = [truth for k in keys if (truth := store.of(k)) is not None]
+    if len(parts) < len(keys) or not parts:
+        return None
+    pixels = [p.pixels for p in parts if p.pixels is not None]
+    return Truth(
+        tuple(d for p in parts for d in p.documents),
+        {name: np.concatenate([p.columns[name] for p in parts]) for name in parts[0].columns},
+        np.concatenate(pixels) if pixels else None,
+        tuple(f for p in parts for f in p.fields),
+        tuple(q for p in parts for q in p.questions),
+        tuple(a for p in parts for a in p.answers),
+    )
+
+
+def _together(knowns: Sequence[Known]) -> Known:
+    """Returns what is known of several messages whose sum was seen, as of one large batch."""
+    template = [k.template for k in knowns if k.template is not None]
+    private = [k.private for k in knowns if k.private is not None]
+    texts = [k.text for k in knowns if k.text is not None]
+    whole = len(template) == len(knowns)
+    return Known(
+        sum(k.size for k in knowns),
+        np.concatenate(template) if whole else None,
+        np.concatenate(private) if whole else None,
+        {name: np.concatenate([t[name] for t in texts]) for name in texts[0]}
+        if len(texts) == len(knowns)
+        else None,
+    )
+
+
+def _refusal(missing: frozenset[Capability], view: Transcript) -> str:
+    wanted = ", ".join(sorted(capability.value for capability in missing))
+    why = "updates are masked" if view.masked else "the transcript holds none"
+    return f"the attack requires {wanted}, which this federation does not grant: {why}"
+
+
+def _of_message(key: MessageKey, scores: Mapping[str, Any]) -> dict[str, Any]:
+    return {"round": key[0], "client": key[1], **scores}

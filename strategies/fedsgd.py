@@ -1,0 +1,73 @@
+"""FedSGD: clients send the gradient of one batch, the server takes the step (001 Eq. 1 and 2).
+
+Each round, the drawn clients compute ∇_k = (1/B) Σ ∇L(w_t; x_i) on a batch of their own, and
+w_{t+1} = w_t - η (1/|K|) Σ_k ∇_k. The paper prints a plus and no mean. No privacy beyond what is
+not sent: it is the setting in which gradients are inverted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+
+from fedpriv.messages import Instruction, sum_of, to_array_record, to_vectors
+from fedpriv.sampling import ClientSampling, FixedSize
+from fedpriv.seeds import generator
+from fedpriv.strategy import ATTEMPT, SEED, Strategy
+
+LOSS = "train-loss"
+
+
+@dataclass
+class FedSGD(Strategy):
+    """The server's half of FedSGD; `clients.batch_gradient.BatchGradient` is the other.
+
+    Args:
+        lr: η.
+        sampling: draws the clients of a round.
+    """
+
+    action: ClassVar[str] = "batch_gradient"
+    sends: ClassVar[Literal["gradient", "delta"]] = "gradient"
+
+    lr: float = 0.1
+    sampling: ClientSampling = field(default_factory=FixedSize)
+
+    def __post_init__(self) -> None:
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise ValueError(f"lr={self.lr}: expected a positive number")
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns what the sampling cannot do on so many clients."""
+        problem = self.sampling.problem(clients)
+        return [f"sampling: {problem}"] if problem else []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Draws K and sends each of its clients w_t."""
+        self._global = arrays
+        attempt = int(str(config[ATTEMPT]))
+        rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
+        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
+        instruction = Instruction(round=server_round, attempt=attempt, metrics=(LOSS,))
+        return self.broadcast(cohort, arrays, instruction, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """w_{t+1} = w_t - η (1/|K|) Σ ∇_k; w_t itself where nobody answered."""
+        total = sum_of(replies)
+        if not total.clients:
+            return self._global, MetricRecord()
+        start = to_vectors(self._global)["float"]
+        step = start.dtype.type(self.lr / len(total.clients))
+        moved = start - step * total.vectors["float"]
+        loss = float(np.mean(total.metrics[LOSS]))
+        return to_array_record({"float": moved}), MetricRecord({LOSS: loss})
