@@ -108,7 +108,7 @@ def _of_several(
 
 def _page(ids: Ids, subwords: Subwords, asks: bool) -> NDArray[np.bool_]:
     """Returns which places are the page's: behind the question, or between the special tokens."""
-    page = ids != subwords.sep
+    page: NDArray[np.bool_] = np.asarray(ids != subwords.sep)
     ends = np.flatnonzero(~page)
     page[: ends[1] + 1 if asks and len(ends) > 1 else 1] = False
     return page

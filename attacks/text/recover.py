@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from attacks.text import layoutlmv3
+from attacks.text import donut, layoutlmv3
 from attacks.victim import Victim
 from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.models.donut import Donut
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
 
@@ -21,4 +22,6 @@ def recover_text(victim: Victim) -> RecoveredText:
     model = victim.model
     if isinstance(model, LayoutLMv3Answerer | LayoutLMv3Tagger):
         return layoutlmv3.recover(model, victim)
+    if isinstance(model, Donut):
+        return donut.recover(model, victim)
     raise NotApplicable(f"no closed form reads text from the gradient of a {type(model).__name__}")

@@ -55,18 +55,22 @@ def below_gap(values: Array, most: int) -> Mask:
     return np.asarray(np.log(np.maximum(values, tiny)) <= logs[split])
 
 
-def row_space(matrix: Array, rank: int | None = None) -> Array:
-    """Returns an orthonormal basis of the rows' span, (rank, width).
+def row_space(matrix: Array, most: int) -> tuple[Array, Array]:
+    """Returns orthonormal bases of the rows' span, (rank, width), and of what is left of the space.
+
+    Singular values count as rounding or noise up to twice the largest that can be nothing else;
+    where every one may be a direction of the span, up to the widest gap.
 
     Args:
         matrix: (rows, width).
-        rank: how many directions; none: up to the widest gap between neighbouring singular
-            values, those of rounding or noise lying below it.
+        most: the highest rank that the span can have.
     """
-    _, values, directions = np.linalg.svd(matrix, full_matrices=False)
-    if rank is None:
+    _, values, directions = np.linalg.svd(matrix)
+    if most < len(values):
+        rank = int((values > 2 * values[most]).sum())
+    else:
         rank = int((~below_gap(values, len(values) - 1)).sum())
-    return np.asarray(directions[:rank])
+    return directions[:rank], directions[rank:]
 
 
 def distances(vectors: Array, basis: Array) -> Array:

@@ -42,11 +42,19 @@ def owners(parts: Array, sums: Array, noise: float = 0.0) -> NDArray[np.int64]:
     open_sums = np.setdiff1d(np.arange(len(sums)), found)
     # The backward pass of a LayerNorm leaves nothing along the ones: one dimension less.
     if 0 < len(rest) < parts.shape[1] and len(open_sums):
-        shares = np.linalg.lstsq(parts[rest].T, sums[open_sums].T, rcond=None)[0]
+        shares = _shares(parts[rest], sums[open_sums], noise)
         best = shares.argmax(1)
         sure = shares[np.arange(len(rest)), best] > 0.5
         found[rest[sure]] = open_sums[best[sure]]
     return found
+
+
+def _shares(parts: Array, sums: Array, noise: float) -> Array:
+    """Returns how much of each part is in each sum by least squares, (n, m); ridged under noise."""
+    if noise == 0:
+        return np.asarray(np.linalg.lstsq(parts.T, sums.T, rcond=None)[0])
+    gram = parts @ parts.T + noise**2 * parts.shape[1] * np.eye(len(parts))
+    return np.asarray(np.linalg.solve(gram, parts @ sums.T))
 
 
 def _try_sums(parts: Array, sums: Array, noise: float, found: NDArray[np.int64]) -> None:

@@ -1,0 +1,61 @@
+"""The words' gradient where the table is tied to the scores of the next word.
+
+Row v is then a sum of two: the gradients of the inputs where v stands, and of the scores,
+Σ_t c_tv h_t over the places with a label. All rows have the latter, but it lies in the span of the
+few h_t: outside of that span, the table is as sparse as one that is not tied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.text.span import Array, Mask, below_gap, row_space, used_rows
+
+SCORES_ONLY = 0.8
+"""Share of the rows, those of the smallest norm, that are taken to be of no input word."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words' gradient outside of the span of the scores.
+
+    Attributes:
+        table: (vocabulary, width - labels), in coordinates of `outside`.
+        outside: orthonormal, (width - labels, width).
+        labels: dimension of the span, the number of places with a label, where it is not full.
+    """
+
+    table: Array
+    outside: Array
+    labels: int
+
+    @classmethod
+    def of(cls, table: Array, most_labels: int) -> Words:
+        """Takes the span of the scores away.
+
+        Args:
+            table: gradient of the tied embedding, (vocabulary, width).
+            most_labels: how many places of the batch can have a label.
+        """
+        norms = np.linalg.norm(table, axis=1)
+        small = table[norms <= np.quantile(norms, SCORES_ONLY)]
+        inside, outside = row_space(small, most_labels)
+        return cls(table @ outside.T, outside, len(inside))
+
+    def used(self, noise: float, most: int) -> Mask:
+        """Returns which words are of the input, (vocabulary,).
+
+        Args:
+            noise: standard deviation of the message's entries.
+            most: tokens of the input.
+        """
+        if noise:
+            return used_rows(self.table, noise)
+        norms = np.linalg.norm(self.table, axis=1)
+        # Rounding is all that is left of the others.
+        least = len(norms) - min(most, len(norms) - 1)
+        order = np.sort(norms)
+        return ~below_gap(np.maximum(norms, order[least - 1]), len(norms) - 1)
