@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.victim import Message, Target, Victim, messages, target_of
+from attacks.victim import Message, Target, Victim, messages, notes_on, target_of
 from fedpriv.adversary import (
     Capability,
     Findings,
@@ -81,7 +81,7 @@ class ClosedForm:
         page = solve(message.victim, template=self.template, noise=self.noise)
         seconds = time.process_time() - began
         pages = page.expand(message.known.size, -1, -1, -1).numpy()
-        return Recovered(message.key, pages, seconds=seconds, notes=_notes(message))
+        return Recovered(message.key, pages, seconds=seconds, notes=notes_on(message))
 
 
 def solve(victim: Victim, *, template: bool = True, noise: float = 0.0) -> Tensor:
@@ -168,9 +168,3 @@ def _least_squares(left: Tensor, right: Tensor, noise: float) -> Tensor:
         return torch.linalg.lstsq(left, right, driver="gelsd").solution
     gram = left.T @ left
     return torch.linalg.solve(gram + noise**2 * torch.eye(len(gram)), left.T @ right)
-
-
-def _notes(message: Message) -> tuple[str, ...]:
-    if message.kind == "delta":
-        return ("the update is a model's change after local training, taken as a gradient",)
-    return ()

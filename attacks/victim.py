@@ -70,7 +70,7 @@ class Message:
 
     Attributes:
         key: round and client.
-        kind: what the message was; a note of `read_as` says how it was made a gradient.
+        kind: what the message was.
         victim: to be attacked.
         known: what the adversary was granted.
     """
@@ -123,6 +123,16 @@ def victim_of(model: nn.Module, gradient: Mapping[str, Tensor], known: Known) ->
 def tensors_of(columns: Mapping[str, NDArray[Any]]) -> Batch:
     """Returns columns as tensors."""
     return {name: torch.from_numpy(np.array(array)) for name, array in columns.items()}
+
+
+def notes_on(message: Message) -> tuple[str, ...]:
+    """Returns what a reader of the findings must know of how a message was read."""
+    notes = {
+        "gradient": (),
+        "delta": ("the update is a model's change after local training, taken as a gradient",),
+        "masked": ("the update is masked: it was read as if it were not",),
+    }
+    return notes[message.kind]
 
 
 def page_size(model: nn.Module) -> tuple[int, int]:

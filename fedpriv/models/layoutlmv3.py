@@ -28,11 +28,12 @@ Builder = Callable[..., "LayoutLMv3Tagger | LayoutLMv3Answerer"]
 def layoutlmv3(
     labels: Sequence[str] = (),
     *,
-    size: Literal["tiny", "base"] = "tiny",
+    size: Literal["tiny", "small", "base"] = "tiny",
     pretrained: str | None = None,
     task: Literal["tags", "answers"] = "tags",
     max_length: int | None = None,
     image: bool | None = None,
+    image_size: int | None = None,
     dropout: float | None = None,
 ) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
     """Builds a LayoutLMv3, for settings files.
@@ -41,16 +42,22 @@ def layoutlmv3(
 
     Args:
         labels: entity types of the data set; for "tags".
-        size: "tiny", or as published, with random weights. Beside `pretrained` it
-            decides nothing here, but experiments take their learning rates from it.
+        size: "tiny"; "small", which sees every letter of a small page, for answers only; or as
+            published, with random weights. Beside `pretrained` it decides nothing here, but
+            experiments take their learning rates from it.
         pretrained: a local folder or a hub id (microsoft/layoutlmv3-base).
         task: "tags" for words, or spans of words as "answers" to questions.
         max_length: L, tokens of a window.
         image: whether the page image is read; 002 has a variant without.
+        image_size: side of the square page image in pixels; a pretrained model has its own.
         dropout: everywhere.
     """
     given = {"max_length": max_length, "image": image, "dropout": dropout}
     set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
+    if image_size is not None:
+        if pretrained is not None:
+            raise ValueError(f"image_size={image_size}: the model in {pretrained} has its own")
+        set_ones["image_size"] = image_size
     loaders: dict[str, Builder] = {
         "tags": from_pretrained,
         "answers": layoutlmv3_answers.from_pretrained,
@@ -66,6 +73,7 @@ def _builders(task: str) -> dict[str, Builder]:
         return {"tiny": layoutlmv3_tiny, "base": layoutlmv3_base}
     return {
         "tiny": layoutlmv3_answers.layoutlmv3_answers_tiny,
+        "small": layoutlmv3_answers.layoutlmv3_answers_small,
         "base": layoutlmv3_answers.layoutlmv3_answers_base,
     }
 
@@ -116,19 +124,25 @@ def layoutlmv3_tiny(
 
 
 def layoutlmv3_base(
-    labels: Sequence[str] = (), *, max_length: int = 512, image: bool = True, dropout: float = 0.1
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 512,
+    image: bool = True,
+    image_size: int = 224,
+    dropout: float = 0.1,
 ) -> LayoutLMv3Tagger:
     """Builds a LayoutLMv3 in its published size, 125 million parameters, with random weights.
 
     Args:
         labels: entity types of the data set.
         max_length: L, tokens of a window, at most 512.
-        image: whether the page image, 224 x 224, is read.
+        image: whether the page image is read.
+        image_size: side of the square page image in pixels, a multiple of 16; 224 as published.
         dropout: everywhere.
     """
     subwords = Subwords.shipped()
     config = layoutlmv3_network.base_config(
-        subwords, len(tags_of(labels)), image=image, dropout=dropout
+        subwords, len(tags_of(labels)), image=image, image_size=image_size, dropout=dropout
     )
     most = layoutlmv3_network.positions(config)
     length = fits_positions(max_length, None, most, "layoutlmv3_base")

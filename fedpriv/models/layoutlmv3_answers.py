@@ -69,15 +69,49 @@ def layoutlmv3_answers_tiny(
     return LayoutLMv3Answerer(network, QuestionReader(subwords, max_length, side, box_step=40))
 
 
+def layoutlmv3_answers_small(
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 128,
+    image: bool = True,
+    image_size: int = 112,
+    dropout: float = 0.0,
+) -> LayoutLMv3Answerer:
+    """Builds a LayoutLMv3 of 1.3 million parameters that sees every letter of a small page.
+
+    A patch of 8 x 8 pixels in three colours fits into its 208 dimensions, and its gradients tell
+    the 196 patches of a page of 112 x 112 apart: what the published size does for 224 x 224.
+
+    Args: as of `layoutlmv3_answers_tiny`.
+    """
+    return layoutlmv3_answers_tiny(
+        labels,
+        max_length=max_length,
+        image=image,
+        image_size=image_size,
+        hidden_size=208,
+        layers=2,
+        dropout=dropout,
+        initializer_range=0.07,
+    )
+
+
 def layoutlmv3_answers_base(
-    labels: Sequence[str] = (), *, max_length: int = 512, image: bool = True, dropout: float = 0.1
+    labels: Sequence[str] = (),
+    *,
+    max_length: int = 512,
+    image: bool = True,
+    image_size: int = 224,
+    dropout: float = 0.1,
 ) -> LayoutLMv3Answerer:
     """Builds a LayoutLMv3 in its published size that answers questions, with random weights.
 
     Args: as of `layoutlmv3_base`; `labels` are not used.
     """
     subwords = Subwords.shipped()
-    config = layoutlmv3_network.base_config(subwords, 2, image=image, dropout=dropout)
+    config = layoutlmv3_network.base_config(
+        subwords, 2, image=image, image_size=image_size, dropout=dropout
+    )
     most = layoutlmv3_network.positions(config)
     length = fits_positions(max_length, None, most, "layoutlmv3_answers_base")
     network = LayoutLMv3ForQuestionAnswering(config)

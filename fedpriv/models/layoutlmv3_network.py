@@ -16,6 +16,9 @@ from fedpriv.models.subwords import Subwords
 PATCH = 8
 """Side of a patch of the tiny network's image, in pixels."""
 
+BASE_PATCH = 16
+"""The same of the published network."""
+
 
 def tiny_config(
     subwords: Subwords,
@@ -60,15 +63,22 @@ def tiny_config(
 
 
 def base_config(
-    subwords: Subwords, num_labels: int, *, image: bool, dropout: float
+    subwords: Subwords, num_labels: int, *, image: bool, image_size: int, dropout: float
 ) -> LayoutLMv3Config:
     """Returns the structure of microsoft/layoutlmv3-base, as its `config.json` has it.
 
     Of its 514 positions two are for padding.
+
+    Raises:
+        ValueError: if the image is not made of whole patches.
     """
+    if image_size < BASE_PATCH or image_size % BASE_PATCH:
+        raise ValueError(f"{image_size=} must be a multiple of {BASE_PATCH}")
     return LayoutLMv3Config(
         **_tokens(subwords),
         max_position_embeddings=514,
+        input_size=image_size,
+        patch_size=BASE_PATCH,
         type_vocab_size=1,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,

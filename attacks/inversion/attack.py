@@ -1,0 +1,114 @@
+"""Gradient inversion as an attack on a transcript: read the text first, then seek the pages.
+
+What 001 §3.3 calls analytic recovery of question and answer comes first, unless the text is given:
+black box → question and answer → page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from attacks.closed_form import solve
+from attacks.inversion.engine import Inversion, invert
+from attacks.text.recover import recover_text
+from attacks.victim import (
+    Message,
+    Target,
+    messages,
+    notes_on,
+    page_size,
+    target_of,
+    tensors_of,
+)
+from fedpriv.adversary import (
+    Capability,
+    Findings,
+    Knowledge,
+    NotApplicable,
+    Recovered,
+    RecoveredText,
+    Workbench,
+)
+from fedpriv.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class GradientInversion:
+    """Seeks the pages whose gradient is the one that was seen.
+
+    Args:
+        method: of `attacks.inversion.presets`, or put together from its parts.
+        target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
+        hybrid: go on from the page that the closed form gives, where it gives one, in place of the
+            template.
+    """
+
+    method: Inversion
+    target: Target = "update"
+    hybrid: bool = False
+
+    def __post_init__(self) -> None:
+        target_of(self.target)
+
+    @property
+    def requires(self) -> frozenset[Capability]:
+        """The target."""
+        return target_of(self.target)
+
+    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
+        """Inverts every message, those of a round together."""
+        found = list(messages(view, knowledge, self.target))
+        if found and page_size(found[0].victim.model) == (0, 0):
+            raise NotApplicable("the model reads no page")
+        ready: list[tuple[Message, RecoveredText | None]] = []
+        skipped: list[str] = []
+        for message in found:
+            try:
+                ready.append(self._with_text(message))
+            except NotApplicable as reason:
+                skipped.append(f"message {message.key}: {reason}")
+        if not ready:
+            raise NotApplicable("; ".join(skipped) or "there is no message of this kind")
+        reconstructions = invert(
+            [message.victim for message, _ in ready],
+            self.method,
+            bench.rng,
+            tell=bench.tell,
+            checkpoint=bench.scratch,
+        )
+        recovered = tuple(
+            Recovered(
+                message.key,
+                made.pixels.numpy(),
+                text,
+                made.evaluations,
+                made.seconds,
+                made.curve,
+                notes_on(message),
+            )
+            for (message, text), made in zip(ready, reconstructions, strict=True)
+        )
+        return Findings(recovered, tuple(skipped))
+
+    def _with_text(self, message: Message) -> tuple[Message, RecoveredText | None]:
+        """Returns the message with its text, read out of the gradient unless it was given."""
+        victim, text = message.victim, None
+        if self.hybrid:
+            victim = dataclasses.replace(victim, template=_closed_form(message))
+        if not victim.batch and self.method.evaluations:
+            text = recover_text(message.victim)
+            if text.columns is None:
+                raise NotApplicable(
+                    f"the text of a batch of {message.known.size} could not be put in order, and "
+                    "without it no page can be sought; assume.text=given gives it"
+                )
+            victim = dataclasses.replace(victim, batch=tensors_of(text.columns))
+        return dataclasses.replace(message, victim=victim), text
+
+
+def _closed_form(message: Message) -> Tensor:
+    page = solve(message.victim, template=message.known.template is not None)
+    return page.expand(message.known.size, -1, -1, -1)
