@@ -1,0 +1,10 @@
+"""Gradient inversion: pages that would have given the gradient that a client sent.
+
+One engine (`engine.invert`); every published method is a setting of it (`presets`).
+"""
+
+from attacks.inversion.engine import invert
+from attacks.inversion.method import Inversion
+from attacks.inversion.objective import Objective
+
+__all__ = ["Inversion", "Objective", "invert"]

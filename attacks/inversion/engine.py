@@ -1,0 +1,384 @@
+"""The one loop behind every inversion by optimisation.
+
+    pixels = argmin  D(∇ loss(pixels), g*)  +  φ Σ weight · prior(page)
+
+over the pixels that are not known (Ben Hemo et al. 2025, Eq. 4). Victims of one model and of equal
+shapes are inverted side by side in one vectorised run; a victim alone is not vectorised. The two
+ways agree up to rounding, so what is inverted together decides over the last bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.inversion import saved
+from attacks.inversion.gradients import (
+    Gradients,
+    scores,
+    twice_differentiable,
+    uses_fused_attention,
+)
+from attacks.inversion.method import Inversion
+from attacks.inversion.objective import Matched, Objective, choose
+from attacks.inversion.pixels import Canvas, channels
+from attacks.inversion.start import start
+from attacks.victim import Reconstruction, Victim
+
+Tell = Callable[[str], None]
+
+POINTS = 50
+"""Of a curve, at most."""
+
+LINE = 20
+"""Evaluations of one step of L-BFGS at most, torch's own number."""
+
+LABEL_SCALE = 127.5
+"""Soft labels are divided by this, so that one learning rate serves them and pixels of 0…255."""
+
+
+def invert(
+    victims: Sequence[Victim],
+    method: Inversion,
+    rng: np.random.Generator,
+    *,
+    tell: Tell | None = None,
+    checkpoint: Path | None = None,
+    every: int = 100,
+) -> list[Reconstruction]:
+    """Returns what the method makes of each victim, in order.
+
+    All pages of a victim's batch are sought together.
+
+    Args:
+        victims: of any models; those that share model and shapes go together.
+        method: the same for all.
+        rng: draws the starts, for each victim and restart from a generator of its own.
+        tell: shows a line to the person who waits.
+        checkpoint: a folder for states. What lies there of the same victims, method and starts is
+            gone on with, to the same bits, or not computed again.
+        every: evaluations between two states at least.
+
+    Raises:
+        ValueError: if a gradient does not belong to its model or is not finite, or template,
+            private pixels and batch do not fit the model; before anything is computed.
+    """
+    say = tell or _silent
+    matched = [check(victim, method.objective, place) for place, victim in enumerate(victims)]
+    _announce(victims, matched, say)
+    runs = [
+        _Attempt(place, victim, names, own)
+        for place, (victim, names) in enumerate(zip(victims, matched, strict=True))
+        for own in rng.spawn(method.restarts)
+    ]
+    found: dict[int, list[_Result]] = defaultdict(list)
+    for group in _groups(runs, method):
+        done = _Run(group, method, say).finish(checkpoint, every)
+        for attempt, result in zip(group, done, strict=True):
+            found[attempt.place].append(result)
+    return [_best(found[place]) for place in range(len(victims))]
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One start of one victim."""
+
+    place: int
+    victim: Victim
+    matched: Matched
+    rng: np.random.Generator
+
+
+_Result = tuple[float, Reconstruction]
+
+
+def _best(tries: Sequence[_Result]) -> Reconstruction:
+    """Returns the one with the least distance, with what all of them took."""
+    _, best = min(tries, key=lambda one: one[0])
+    evaluations = sum(one.evaluations for _, one in tries)
+    return replace(best, evaluations=evaluations, seconds=sum(one.seconds for _, one in tries))
+
+
+def _groups(runs: Sequence[_Attempt], method: Inversion) -> list[list[_Attempt]]:
+    """Returns the attempts that go together."""
+    # A step of L-BFGS mixes all numbers that it is given: victims would not be independent.
+    most = 1 if method.optimizer == "lbfgs" else method.together
+    alike: dict[object, list[_Attempt]] = defaultdict(list)
+    for one in runs:
+        columns = tuple((n, c.shape, c.dtype) for n, c in sorted(one.victim.batch.items()))
+        alike[id(one.victim.model), one.victim.template.shape, columns, one.matched.names].append(
+            one
+        )
+    return [some[k : k + most] for some in alike.values() for k in range(0, len(some), most)]
+
+
+class _Run:
+    """Attempts that go together; every tensor has them in front, V of them."""
+
+    def __init__(self, group: Sequence[_Attempt], method: Inversion, say: Tell) -> None:
+        self._method, self._say, self._count = method, say, len(group)
+        model = group[0].victim.model
+        like = next(model.parameters())
+        victims = [one.victim for one in group]
+        self._columns = {
+            name: torch.stack([victim.batch[name] for victim in victims]).to(like.device)
+            for name in victims[0].batch
+        }
+        self._sent = {
+            name: torch.stack([victim.gradient[name] for victim in victims]).to(like)
+            for name in group[0].matched.names
+        }
+        private = torch.stack([victim.private for victim in victims]).to(like.device)
+        template = torch.stack([victim.template for victim in victims]).to(like)
+        self._canvas = Canvas.of(template, private, method.region)
+        depth = channels(method.pixels)
+        guesses = [start(method.start, o.victim.template, depth, o.rng) for o in group]
+        self._pixels = torch.stack(guesses).to(like).requires_grad_()
+        self._labels = _soft_labels(group, say) if method.labels == "soft" else []
+        self._gradients = Gradients(model, group[0].matched.names, bool(self._labels))
+        self._best = self._pixels.detach().clone()
+        self._least = torch.full((len(group),), math.inf, dtype=like.dtype, device=like.device)
+        self._evaluations, self._stale = 0, 0
+        self._cpu, self._wall = 0.0, 0.0
+        self._curves: list[list[dict[str, float]]] = [[] for _ in group]
+        self._optimizer = self._made_optimizer()
+
+    def finish(self, folder: Path | None, every: int) -> list[_Result]:
+        """Goes on until the budget is spent; returns what each attempt came to."""
+        path = None if folder is None else folder / f"{self._fingerprint()}.safetensors"
+        if path is not None and path.is_file():
+            self._load(saved.read(path))
+        written = self._evaluations
+        while not self._ended():
+            self._timed_step()
+            if path is not None and (self._ended() or self._evaluations - written >= every):
+                saved.write(path, self._state())
+                written = self._evaluations
+        return self._results()
+
+    def _ended(self) -> bool:
+        limits = self._method.patience, self._method.seconds
+        patience, seconds = (math.inf if limit is None else limit for limit in limits)
+        return (
+            self._evaluations >= self._method.evaluations
+            or self._stale >= patience
+            or self._wall >= seconds
+        )
+
+    def _timed_step(self) -> None:
+        cpu, wall = time.process_time(), time.monotonic()
+        self._step()
+        self._cpu += time.process_time() - cpu
+        self._wall += time.monotonic() - wall
+
+    def _step(self) -> None:
+        settings = self._optimizer.param_groups[0]
+        settings["lr"] = self._method.lr * self._method.lr_schedule.at(self._done())
+        if self._method.optimizer == "lbfgs":
+            left = self._method.evaluations - self._evaluations
+            settings["max_iter"] = settings["max_eval"] = min(LINE, left)
+        self._optimizer.step(self._evaluate)
+        if self._method.clamp:
+            with torch.no_grad():
+                self._pixels.clamp_(0, 255)
+
+    def _evaluate(self) -> float:
+        """Measures the pixels as they are, and leaves the derivative where the optimiser looks."""
+        with twice_differentiable():
+            pages = self._canvas.page(self._pixels)
+            distances = self._distances(pages)
+            penalties = self._penalties(pages)
+            total = distances.sum() + penalties.sum()
+            sought = [self._pixels, *self._labels]
+            slopes = torch.autograd.grad(total, sought)
+        for tensor, slope in zip(sought, slopes, strict=True):
+            # A victim whose distance is not finite stays where it is, for the others' sake.
+            slope = torch.nan_to_num(slope, 0.0, 0.0, 0.0)
+            tensor.grad = slope.sign() if self._method.optimizer == "signed_adam" else slope
+        self._note(distances.detach(), penalties.detach())
+        return total.item()
+
+    def _distances(self, pages: Tensor) -> Tensor:
+        batch = {**self._columns, "pixels": pages}
+        far = self._method.objective.distance
+        if self._count > 1:
+            return self._gradients.distances(batch, self._scaled_labels(), self._sent, far)
+        alone = {name: column[0] for name, column in batch.items()}
+        sent = {name: tensor[0] for name, tensor in self._sent.items()}
+        return self._gradients.distance(alone, [one[0] for one in self._scaled_labels()], sent, far)
+
+    def _scaled_labels(self) -> list[Tensor]:
+        return [one / LABEL_SCALE for one in self._labels]
+
+    def _penalties(self, pages: Tensor) -> Tensor:
+        factor = self._method.prior_schedule.at(self._done())
+        none = pages.new_zeros(self._count)
+        if not self._method.priors or not factor:
+            return none
+        found = [
+            torch.stack([weight * prior(page / 255) for weight, prior in self._method.priors]).sum()
+            for page in pages
+        ]
+        return factor * torch.stack(found)
+
+    def _note(self, distances: Tensor, penalties: Tensor) -> None:
+        better = distances < self._least
+        self._least = torch.where(better, distances, self._least)
+        chosen = better.view(-1, *[1] * (self._pixels.dim() - 1))
+        self._best = torch.where(chosen, self._pixels.detach(), self._best)
+        self._stale = 0 if better.any() else self._stale + 1
+        if self._evaluations % max(1, -(-self._method.evaluations // POINTS)) == 0:
+            values = zip(distances.tolist(), penalties.tolist(), strict=True)
+            for curve, (distance, penalty) in zip(self._curves, values, strict=True):
+                point = {"evaluations": self._evaluations, "objective": distance}
+                curve.append(point | ({"prior": penalty} if self._method.priors else {}))
+        self._evaluations += 1
+
+    def _done(self) -> float:
+        return self._evaluations / self._method.evaluations
+
+    def _made_optimizer(self) -> torch.optim.Optimizer:
+        sought = [self._pixels, *self._labels]
+        if self._method.optimizer == "lbfgs":
+            return torch.optim.LBFGS(sought, lr=self._method.lr)
+        return torch.optim.Adam(sought, lr=self._method.lr)
+
+    def _results(self) -> list[_Result]:
+        if not torch.isfinite(self._least).all() and self._method.evaluations:
+            self._say("the distance between gradients was not a number: the start is handed back")
+        kept = self._best if self._method.keep == "best" else self._pixels.detach()
+        pages = self._canvas.page(kept.clamp(0, 255)).float().cpu()
+        seconds = self._cpu / self._count
+        return [
+            (least, Reconstruction(page, self._evaluations, seconds, tuple(curve)))
+            for least, page, curve in zip(self._least.tolist(), pages, self._curves, strict=True)
+        ]
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "pixels": self._pixels,
+            "labels": self._labels,
+            "best": self._best,
+            "least": self._least,
+            "counts": [self._evaluations, self._stale],
+            "seconds": [self._cpu, self._wall],
+            "curves": self._curves,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for mine, theirs in zip(self._labels, state["labels"], strict=True):
+                mine.copy_(theirs)
+            self._pixels.copy_(state["pixels"])
+        self._best, self._least = state["best"].to(self._best), state["least"].to(self._least)
+        self._evaluations, self._stale = state["counts"]
+        self._cpu, self._wall = state["seconds"]
+        self._curves = state["curves"]
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def _fingerprint(self) -> str:
+        """Returns a name for these victims, this method and these starts."""
+        digest = hashlib.sha256(repr(self._method).encode())
+        held = {
+            **self._columns,
+            **self._sent,
+            "/template": self._canvas.template,
+            "/free": self._canvas.free,
+            "/start": self._pixels,
+        }
+        for name, tensor in held.items():
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:24]
+
+
+def check(victim: Victim, objective: Objective, place: int = 0) -> Matched:
+    """Returns which tensors are matched, once everything of a victim fits.
+
+    Raises:
+        ValueError: see `invert`.
+    """
+    try:
+        matched = choose(victim.model, victim.gradient, objective)
+        _check_pages(victim)
+    except ValueError as error:
+        raise ValueError(f"victim {place}: {error}") from error
+    return matched
+
+
+def _check_pages(victim: Victim) -> None:
+    template, private = victim.template, victim.private
+    if template.dim() != 4 or template.shape[1] != 3:
+        raise ValueError(f"template: expected (B, 3, H, W), got {tuple(template.shape)}")
+    count, _, height, width = template.shape
+    if private.shape != (count, 1, height, width) or private.dtype != torch.bool:
+        raise ValueError(
+            f"private: expected bool, {(count, 1, height, width)}, as the template is "
+            f"{tuple(template.shape)}; got {private.dtype}, {tuple(private.shape)}"
+        )
+    if not torch.isfinite(template).all() or template.min() < 0 or template.max() > 255:
+        raise ValueError("template: expected numbers in 0…255")
+    if "pixels" in victim.batch:
+        raise ValueError("batch: has the column pixels, which is what is sought; leave it out")
+    for name, column in victim.batch.items():
+        if len(column) != count:
+            raise ValueError(f"batch: {name} has {len(column)} rows, and there are {count} pages")
+    _check_forward(victim)
+
+
+def _check_forward(victim: Victim) -> None:
+    """Runs the model once: no other way tells what lengths and page sizes it takes."""
+    like = next(victim.model.parameters())
+    batch = {name: column.to(like.device) for name, column in victim.batch.items()}
+    try:
+        with torch.no_grad():
+            victim.model.loss({**batch, "pixels": victim.template.to(like)})  # type: ignore[operator]
+    except (ValueError, RuntimeError, IndexError, KeyError) as error:
+        columns = {name: tuple(column.shape) for name, column in batch.items()}
+        raise ValueError(
+            f"the model takes no pages of {tuple(victim.template.shape)} with the columns "
+            f"{columns}: {error}; expected what its encode() makes"
+        ) from error
+
+
+def _announce(victims: Sequence[Victim], matched: Sequence[Matched], say: Tell) -> None:
+    """Tells what is not done as one might think, each thing once."""
+    told = dict.fromkeys(
+        f"{name}: left out, {why}" for one in matched for name, why in one.left_out.items()
+    )
+    if any(uses_fused_attention(victim.model) for victim in victims):
+        told["attention='sdpa' has no second derivative: its plain form is taken instead"] = None
+    for line in told:
+        say(line)
+
+
+def _soft_labels(group: Sequence[_Attempt], say: Tell) -> list[Tensor]:
+    """Returns scores drawn for the labels, each (V, B, classes); none if a model has no such."""
+    victim = group[0].victim
+    like = next(victim.model.parameters())
+    batch = {name: column.to(like.device) for name, column in victim.batch.items()}
+    with torch.no_grad():
+        found = scores(victim.model, {**batch, "pixels": victim.template.to(like)})
+    if any(one.dim() != 2 for one in found):
+        say("the model does not score one label an example: the labels are taken as known")
+        return []
+    return [
+        torch.stack([torch.from_numpy(one.rng.normal(0, LABEL_SCALE, like_this.shape))
+                     for one in group]).to(like).requires_grad_()
+        for like_this in found
+    ]  # fmt: skip
+
+
+def _silent(line: str) -> None:
+    pass

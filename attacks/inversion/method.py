@@ -1,0 +1,82 @@
+"""What a method of gradient inversion is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attacks.inversion.objective import Objective
+from attacks.inversion.pixels import Pixels, Region
+from attacks.inversion.prior import Prior
+from attacks.inversion.schedule import Constant, Schedule
+from attacks.inversion.start import STARTS, Start
+
+Step = Literal["adam", "signed_adam", "lbfgs"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "start": STARTS,
+    "region": ("private", "page"),
+    "pixels": ("grey", "rgb"),
+    "optimizer": ("adam", "signed_adam", "lbfgs"),
+    "keep": ("best", "last"),
+    "labels": ("known", "soft"),
+}
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """A method of inversion. See `attacks.inversion.presets` for the published ones.
+
+    Attributes:
+        objective: distance between gradients.
+        evaluations: gradients of the model that may be computed for a victim and a restart, those
+            within a step of L-BFGS counted; 0 returns the start.
+        priors: weight and penalty, each on the pages divided by 255.
+        prior_schedule: φ.
+        start: of the free pixels, see `attacks.inversion.start`.
+        region: which pixels are free: the "private" ones or the whole "page".
+        pixels: "grey" seeks one number a pixel, "rgb" three.
+        optimizer: "adam", "signed_adam" (the signs of the gradient; Geiping et al. 2020), "lbfgs".
+        lr: learning rate, for pixels of 0…255.
+        lr_schedule: factor on it.
+        clamp: whether pixels are held in 0…255 after every step; at the end they always are.
+        labels: "known", or "soft": sought beside the page as scores (DLG), where the model scores
+            one label an example; elsewhere they are taken as known, and it is said.
+        restarts: from starts of their own; the one with the least distance is kept.
+        keep: the pixels with the least distance, or the "last".
+        patience: evaluations without a smaller distance after which it ends; none for no end.
+        seconds: of wall-clock time after which it ends; no run with it can be repeated to the bit.
+        together: victims in one vectorised run at most.
+    """
+
+    objective: Objective
+    evaluations: int
+    priors: tuple[tuple[float, Prior], ...] = ()
+    prior_schedule: Schedule = field(default_factory=Constant)
+    start: Start = "noise"
+    region: Region = "private"
+    pixels: Pixels = "rgb"
+    optimizer: Step = "adam"
+    lr: float = 25.0
+    lr_schedule: Schedule = field(default_factory=Constant)
+    clamp: bool = True
+    labels: Literal["known", "soft"] = "known"
+    restarts: int = 1
+    keep: Literal["best", "last"] = "best"
+    patience: int | None = None
+    seconds: float | None = None
+    together: int = 16
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {choices}")
+        for name, least in (("evaluations", 0), ("restarts", 1), ("together", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: expected {least} or more")
+        for name in ("lr", "patience", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}: expected a positive number")

@@ -1,0 +1,183 @@
+"""How far a page's gradient is from the one that was sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+Layers = Literal["all", "pre_fusion", "post_fusion"]
+LAYERS = ("all", "pre_fusion", "post_fusion")
+
+FLAT = ("key.bias", "k_proj.bias", "qa_outputs.out_proj.bias")
+"""Ends of the names of parameters that change no loss: a bias of all keys, or of all scores that a
+softmax compares. Their gradient is zero, and what arithmetic makes of it is noise."""
+
+FAINT = 1e-7
+"""A tensor whose gradient is, in L2, a smaller share of the whole counts as zero."""
+
+POSITIONS = re.compile(r"\.(pos_embed|position_embeddings)$")
+"""Tables of a page's places; those of a text's end in `.weight`."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A weighted sum of distances between gradients g and those that were sent, g*.
+
+    Attributes:
+        mse: weight of Σ_l mean (g_l - g*_l)², l the parameter tensors (GI-DQA, Eq. 5).
+        squares: of Σ_l |g_l - g*_l|² (DLG).
+        relative: of Σ_l |g_l - g*_l|² / |g*_l|².
+        cosine: of Σ_l 1 - cos(g_l, g*_l) (GI-DQA, Eq. 5).
+        global_cosine: of 1 - cos(g, g*) over all tensors as one vector (Geiping et al. 2020).
+        absolute: of Σ_l |g_l - g*_l| in L1 (TAG).
+        positions: of 1 - cos for the table of the page's places alone (APRIL); nothing where there
+            is no such table.
+        layers: "pre_fusion", what a page goes through before it meets the text: embeddings and
+            vision encoder; "post_fusion", all else; or "all".
+        partial: whether gradients may be missing; those that are there are matched then.
+    """
+
+    mse: float = 0.0
+    squares: float = 0.0
+    relative: float = 0.0
+    cosine: float = 0.0
+    global_cosine: float = 0.0
+    absolute: float = 0.0
+    positions: float = 0.0
+    layers: Layers = "all"
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layers not in LAYERS:
+            raise ValueError(f"layers={self.layers!r}: expected one of {LAYERS}")
+        if not any(self._weights()) or min(self._weights()) < 0:
+            raise ValueError(f"{self}: expected weights of 0 or more, one of them positive")
+
+    def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:
+        """Returns the distance, a scalar; both by the names that `choose` returned."""
+        pairs = [(gradients[name].flatten(), sent[name].flatten()) for name in sent]
+        total = pairs[0][0].new_zeros(())
+        for mine, theirs in pairs:
+            total = total + self._of_one(mine, theirs)
+        if self.global_cosine:
+            total = total + self.global_cosine * _apart(pairs)
+        if self.positions:
+            for name in filter(POSITIONS.search, sent):
+                pair = gradients[name].flatten(), sent[name].flatten()
+                total = total + self.positions * _apart([pair])
+        return total
+
+    def _of_one(self, mine: Tensor, theirs: Tensor) -> Tensor:
+        apart = mine - theirs
+        found = apart.new_zeros(())
+        if self.mse or self.squares or self.relative:
+            scale = self.squares + self.mse / apart.numel()
+            weight = scale + self.relative / (theirs @ theirs) if self.relative else scale
+            found = found + weight * (apart @ apart)
+        if self.cosine:
+            found = found + self.cosine * _apart([(mine, theirs)])
+        if self.absolute:
+            found = found + self.absolute * apart.abs().sum()
+        return found
+
+    def _weights(self) -> tuple[float, ...]:
+        return (
+            self.mse, self.squares, self.relative, self.cosine, self.global_cosine, self.absolute,
+            self.positions,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Which tensors an objective compares.
+
+    Attributes:
+        names: of the parameters, in the model's order.
+        left_out: name → why, of those that are of the wanted layers.
+    """
+
+    names: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+
+def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objective) -> Matched:
+    """Returns which tensors of a gradient are to be matched.
+
+    Raises:
+        ValueError: if a gradient is missing, not finite, of no parameter or of another shape, or
+            none is left.
+    """
+    parameters = dict(model.named_parameters())
+    _check(parameters, gradient)
+    wanted = [name for name in _of_layers(model, objective.layers) if name in parameters]
+    missing = [n for n in wanted if n not in gradient and parameters[n].requires_grad]
+    if missing and not objective.partial:
+        raise ValueError(
+            f"there is no gradient of {missing[0]} ({len(missing)} missing in all); to match what "
+            "is there, set partial=True"
+        )
+    left_out = dict.fromkeys(missing, "not seen")
+    norms = {n: gradient[n].double().norm().item() for n in wanted if n in gradient}
+    whole = sum(norm**2 for norm in norms.values()) ** 0.5
+    for name, norm in norms.items():
+        if name.endswith(FLAT):
+            left_out[name] = "no loss depends on it"
+        elif norm <= FAINT * whole:
+            left_out[name] = f"its norm, {norm:.1g}, is nothing beside {whole:.1g}"
+    names = tuple(name for name in norms if name not in left_out)
+    if not names:
+        raise ValueError(
+            f"no gradient is left to match of layers={objective.layers!r}: "
+            f"{left_out or 'the model has no such parameter'}"
+        )
+    return Matched(names, left_out)
+
+
+def _check(parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor]) -> None:
+    for name, tensor in gradient.items():
+        if name not in parameters:
+            raise ValueError(f"{name}: the model has no parameter of this name")
+        if tensor.shape != parameters[name].shape:
+            raise ValueError(
+                f"{name}: a gradient of shape {tuple(tensor.shape)} for a parameter of shape "
+                f"{tuple(parameters[name].shape)}"
+            )
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name}: the gradient holds NaN or infinity, there is no match")
+
+
+def _of_layers(model: Any, layers: Layers) -> list[str]:
+    """Returns the names of parameters before or after page and text meet."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    if layers == "all":
+        return list(names.values())
+    try:
+        visual, fused = model.visual(), [*model.blocks(), *model.head()]
+    except AttributeError as error:
+        raise ValueError(
+            f"layers={layers!r}: a {type(model).__name__} does not say which layers read the page "
+            "(it has no visual(), blocks() and head()); take layers='all'"
+        ) from error
+    seeing = _names(visual, names)
+    later = _names(fused, names) | {n for n in names.values() if ".decoder." in f".{n}"}
+    before = {name for name in names.values() if name in seeing or name not in later}
+    return [name for name in names.values() if (name in before) == (layers == "pre_fusion")]
+
+
+def _names(modules: Iterable[nn.Module], names: Mapping[int, str]) -> set[str]:
+    return {names[id(p)] for module in modules for p in module.parameters() if id(p) in names}
+
+
+def _apart(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Returns 1 - cos of two vectors in pieces."""
+    product = torch.stack([mine @ theirs for mine, theirs in pairs]).sum()
+    squares = torch.stack([mine @ mine for mine, _ in pairs]).sum()
+    sent = torch.stack([theirs @ theirs for _, theirs in pairs]).sum()
+    # Under the root, whose derivative at zero is infinite.
+    tiny = torch.finfo(squares.dtype).tiny
+    return 1 - product / ((squares + tiny).sqrt() * (sent + tiny).sqrt())
