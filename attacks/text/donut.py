@@ -18,7 +18,7 @@ from attacks.text.sums import UNKNOWN, owners, partners
 from attacks.text.tied import Words
 from attacks.victim import Victim
 from fedpriv.adversary import NotApplicable, RecoveredText
-from fedpriv.models.donut import ANSWER, ANSWER_END, PROMPT, QUESTION_END, Donut
+from fedpriv.models.donut import ANSWER, ANSWER_END, QUESTION_END, Donut
 from fedpriv.models.reader import IGNORED
 
 DECODER = "network.decoder.model.decoder."

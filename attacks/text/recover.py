@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from attacks.text import donut, layoutlmv3
+from collections.abc import Sequence
+
+from attacks.text import donut, layoutlmv3, vt5
 from attacks.victim import Victim
 from fedpriv.adversary import NotApplicable, RecoveredText
 from fedpriv.models.donut import Donut
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
+from fedpriv.models.vt5 import VT5
 
 
-def recover_text(victim: Victim) -> RecoveredText:
+def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
     """Reads the text of a batch out of its gradient, without any optimisation.
 
     Args:
         victim: of B examples, the number of its templates; nothing of `batch` is used.
+        phrases: questions that may have been asked; VT5 alone keeps the order of its words to
+            itself, so that without them its question stays unknown.
 
     Raises:
         NotApplicable: if the model has no such weakness, or the gradients that show it are missing.
@@ -24,4 +29,6 @@ def recover_text(victim: Victim) -> RecoveredText:
         return layoutlmv3.recover(model, victim)
     if isinstance(model, Donut):
         return donut.recover(model, victim)
+    if isinstance(model, VT5):
+        return vt5.recover(model, victim, phrases)
     raise NotApplicable(f"no closed form reads text from the gradient of a {type(model).__name__}")

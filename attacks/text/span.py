@@ -16,6 +16,9 @@ from scipy.stats import chi2
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+ROUNDING = 10 * float(np.finfo(np.float32).eps)
+"""What is smaller, relative to the largest, may be rounding of a float32 gradient."""
+
 FALSE_ALARMS = 0.01
 """Rows of pure noise that a whole table may be expected to show as used."""
 
@@ -67,7 +70,7 @@ def row_space(matrix: Array, most: int) -> tuple[Array, Array]:
     """
     _, values, directions = np.linalg.svd(matrix)
     if most < len(values):
-        rank = int((values > 2 * values[most]).sum())
+        rank = int((values > max(2 * values[most], ROUNDING * values[0])).sum())
     else:
         rank = int((~below_gap(values, len(values) - 1)).sum())
     return directions[:rank], directions[rank:]

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from attacks.text.span import Array, below_gap
+from attacks.text.span import ROUNDING, Array, below_gap
 
 UNKNOWN = -1
-
-ROUNDING = float(np.finfo(np.float32).eps)
 
 MOST_NUMBERS = 1 << 24
 """In the table of all sums that are tried at once, 128 MiB of them."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attacks.text.span import Array, Mask, below_gap, row_space, used_rows
 
-SCORES_ONLY = 0.8
+SCORES_ONLY = 0.5
 """Share of the rows, those of the smallest norm, that are taken to be of no input word."""
 
 
