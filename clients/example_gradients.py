@@ -7,15 +7,17 @@ its noise like any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.client import Contribution, Visit
 from fedpriv.data.examples import Examples
-from fedpriv.messages import NUM_EXAMPLES
+from fedpriv.messages import NUM_EXAMPLES, Instruction
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
 from fedpriv.privacy.strategy import SHARES, VARIANT
@@ -42,8 +44,7 @@ class ExampleGradients:
         """Returns g_k."""
         settings = visit.instruction.settings
         mechanism = Mechanism.from_settings(settings)
-        coins = visit.generator("example sampling").random(len(visit.examples))
-        batch = visit.examples.take(np.flatnonzero(coins < mechanism.record_rate))
+        batch = visit.examples.take(self.drawn(visit.examples, visit.instruction, visit.generator))
         clipped = self.per_example.clipped_sum(
             visit.model, batch, mechanism.clip_norm, visit.device
         )
@@ -55,3 +56,13 @@ class ExampleGradients:
         divisor = max(1, len(batch)) if settings[VARIANT] == "paper" else mechanism.normaliser
         total /= total.dtype.type(divisor)
         return Contribution({"float": total}, {NUM_EXAMPLES: len(visit.examples)})
+
+    def drawn(
+        self,
+        examples: Examples,
+        instruction: Instruction,
+        draw: Callable[[str], np.random.Generator],
+    ) -> NDArray[np.int64]:
+        """Returns the positions of B_k: each of the client's examples with the record rate."""
+        rate = Mechanism.from_settings(instruction.settings).record_rate
+        return np.flatnonzero(draw("example sampling").random(len(examples)) < rate)

@@ -12,6 +12,7 @@ C assumes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from torch import nn
 
 from fedpriv.client import Contribution, Visit, isolated_randomness
 from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.messages import Instruction
 from fedpriv.parameters import Vector
 from fedpriv.privacy.clipping import clip
 from fedpriv.privacy.mechanism import Mechanism
@@ -71,12 +73,22 @@ class ProviderUpdates:
         total /= total.dtype.type(mechanism.normaliser)
         return Contribution({"float": total}, {})
 
+    def drawn(
+        self,
+        examples: Examples,
+        instruction: Instruction,
+        draw: Callable[[str], np.random.Generator],
+    ) -> NDArray[np.int64]:
+        """Returns the positions of the examples of M."""
+        mechanism = Mechanism.from_settings(instruction.settings)
+        owners = _owners(examples, mechanism)
+        return np.flatnonzero(np.isin(owners, _sample(owners, mechanism, draw)))
+
     def _drawn(self, visit: Visit, mechanism: Mechanism) -> list[tuple[int, Examples]]:
-        """Returns M: each provider of the client with probability `record_rate`."""
+        """Returns M, each provider with its examples."""
         owners = _owners(visit.examples, mechanism)
-        own = np.unique(owners)
-        coins = visit.generator("provider sampling").random(own.size) < mechanism.record_rate
-        return [(int(p), visit.examples.take(np.flatnonzero(owners == p))) for p in own[coins]]
+        providers = _sample(owners, mechanism, visit.generator)
+        return [(int(p), visit.examples.take(np.flatnonzero(owners == p))) for p in providers]
 
     def _change(self, visit: Visit, provider: int, examples: Examples) -> Vector:
         """Returns Δw of one provider: AdamW(P, w_{t-1}, T_gd) - w_{t-1}."""
@@ -92,6 +104,15 @@ class ProviderUpdates:
                 device=visit.device,
             )
         return visit.exchange.change_since(visit.parameters)["float"]
+
+
+def _sample(
+    owners: NDArray[np.int64], mechanism: Mechanism, draw: Callable[[str], np.random.Generator]
+) -> NDArray[np.int64]:
+    """Returns M: each provider of the client with probability `record_rate`."""
+    own = np.unique(owners)
+    coins = draw("provider sampling").random(own.size) < mechanism.record_rate
+    return own[coins]
 
 
 def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:

@@ -145,12 +145,9 @@ class AttackRun:
         """Returns what the assumptions grant, of each message and of each round's aggregate."""
         of: dict[MessageKey, Known] = {}
         for seen in view.rounds:
-            own = {
-                (seen.round, upload.client): load_known(
-                    folder, (seen.round, upload.client), self.assume
-                )
-                for upload in seen.uploads
-            }
+            keys = [(seen.round, upload.client) for upload in seen.uploads]
+            found = {key: load_known(folder, key, self.assume) for key in keys}
+            own = {key: known for key, known in found.items() if known is not None}
             of.update(own)
             if own:
                 of[seen.round, None] = _together(list(own.values()))
@@ -168,7 +165,7 @@ class AttackRun:
             for key in [key for key in of if key[0] == seen.round and key[1] is not None]:
                 own = load_known(folder, key, Assumed(text="given"))
                 known = of[key]
-                if known.template is None or own.text is None:
+                if known.template is None or own is None or own.text is None:
                     continue
                 rng = generator(self.seed, "published template", seen.round, key[1] or 0)
                 published = publisher.publish(model, own.text, known.template, rng)

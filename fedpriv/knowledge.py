@@ -82,13 +82,16 @@ def save_known(folder: RunFolder, key: MessageKey, known: Known, texts: Texts) -
     save_tensors(folder, _file(key), tensors, {"size": known.size})
 
 
-def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known:
-    """Reads what the assumptions grant of one message.
+def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | None:
+    """Reads what the assumptions grant of one message; none of one that holds no example.
 
     Raises:
-        ValueError: if there is no such file.
+        ValueError: if the file cannot be read.
     """
-    tensors, notes = read_tensors(folder.path / f"{_file(key)}.safetensors")
+    path = folder.path / f"{_file(key)}.safetensors"
+    if not path.is_file():
+        return None
+    tensors, notes = read_tensors(path)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     text = {
         name.removeprefix(f"{assumed.text}/"): array

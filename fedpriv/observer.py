@@ -112,6 +112,7 @@ class Observation:
         self.recorder.public({**settings, "labels": list(bound.labels)}, frozen(model))
         self._asked: dict[int, Message] = {}
         self._last: tuple[int, int] | None = None
+        self._weight = ""
 
     def grid(self, inner: RoundGrid) -> RoundGrid:
         """Returns the grid with the observer on it."""
@@ -131,9 +132,10 @@ class Observation:
             self.aggregated(round, attempt, total)
 
     def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
-        """Writes the mean of the updates."""
-        weight = self._asked_weight
-        weights = total.metrics[weight] if weight else [1] * len(total.clients)
+        """Writes the mean of the updates, where the round is kept."""
+        if not self.observer.wants(round):
+            return
+        weights = total.metrics[self._weight] if self._weight else [1] * len(total.clients)
         mean = {name: _mean(vector, sum(weights)) for name, vector in total.vectors.items()}
         if sum(weights):
             self._save(round, attempt, "aggregate", mean, answered=sorted(total.clients))
@@ -143,7 +145,7 @@ class Observation:
         instruction = instruction_of(message)
         if instruction is None or not self.observer.wants(instruction.round):
             return False
-        self._asked_weight = instruction.weight
+        self._weight = instruction.weight
         now = instruction.round, instruction.attempt
         if now != self._last:
             self._last = now
@@ -182,6 +184,8 @@ class Observation:
 
         own = self.bound.rows[client]
         rows = own[drawn(self.client, self.bound.train.take(own), instruction, draw)]
+        if not len(rows):  # a batch drawn by coins may be empty
+            return
         key = instruction.round, client
         known, texts, truth = self.pages.read(rows, draw("random question"))
         save_known(self.folder, key, known, texts)

@@ -101,6 +101,8 @@ def federation(
         client=client,
         seed=seed,
         runs=runs,
+        observer=kw.pop("observer", None),
+        masking=kw.pop("masking", None),
         settings=Settings(**kw),
     )
 
