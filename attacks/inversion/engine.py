@@ -43,8 +43,9 @@ POINTS = 50
 LINE = 20
 """Evaluations of one step of L-BFGS at most, torch's own number."""
 
-LABEL_SCALE = 127.5
-"""Soft labels are divided by this, so that one learning rate serves them and pixels of 0…255."""
+SCALE = 127.5
+"""Pixels of 0…255 for one unit of the models' -1…1. L-BFGS works in those, as DLG does: its first
+step is the slope itself. Soft labels are kept multiplied by it, to be served by the same rate."""
 
 
 def invert(
@@ -201,12 +202,14 @@ class _Run:
             total = distances.sum() + penalties.sum()
             sought = [self._pixels, *self._labels]
             slopes = torch.autograd.grad(total, sought)
+        # To seek pixels / SCALE is to seek pixels with so much steeper slopes.
+        steeper = SCALE**2 if self._method.optimizer == "lbfgs" else 1.0
         for tensor, slope in zip(sought, slopes, strict=True):
             # A victim whose distance is not finite stays where it is, for the others' sake.
-            slope = torch.nan_to_num(slope, 0.0, 0.0, 0.0)
+            slope = torch.nan_to_num(slope * steeper, 0.0, 0.0, 0.0)
             tensor.grad = slope.sign() if self._method.optimizer == "signed_adam" else slope
         self._note(distances.detach(), penalties.detach())
-        return total.item()
+        return steeper * total.item()
 
     def _distances(self, pages: Tensor) -> Tensor:
         batch = {**self._columns, "pixels": pages}
@@ -218,7 +221,7 @@ class _Run:
         return self._gradients.distance(alone, [one[0] for one in self._scaled_labels()], sent, far)
 
     def _scaled_labels(self) -> list[Tensor]:
-        return [one / LABEL_SCALE for one in self._labels]
+        return [one / SCALE for one in self._labels]
 
     def _penalties(self, pages: Tensor) -> Tensor:
         factor = self._method.prior_schedule.at(self._done())
@@ -250,8 +253,11 @@ class _Run:
     def _made_optimizer(self) -> torch.optim.Optimizer:
         sought = [self._pixels, *self._labels]
         if self._method.optimizer == "lbfgs":
-            return torch.optim.LBFGS(sought, lr=self._method.lr)
-        return torch.optim.Adam(sought, lr=self._method.lr)
+            # The tolerances are meant for other scales: slopes by pixels of 0…255 are tiny.
+            return torch.optim.LBFGS(
+                sought, lr=self._method.lr, tolerance_grad=0, tolerance_change=0
+            )
+        return torch.optim.Adam(sought, lr=self._method.lr, betas=self._method.betas)
 
     def _results(self) -> list[_Result]:
         if not torch.isfinite(self._least).all() and self._method.evaluations:
@@ -374,7 +380,7 @@ def _soft_labels(group: Sequence[_Attempt], say: Tell) -> list[Tensor]:
         say("the model does not score one label an example: the labels are taken as known")
         return []
     return [
-        torch.stack([torch.from_numpy(one.rng.normal(0, LABEL_SCALE, like_this.shape))
+        torch.stack([torch.from_numpy(one.rng.normal(0, SCALE, like_this.shape))
                      for one in group]).to(like).requires_grad_()
         for like_this in found
     ]  # fmt: skip

@@ -40,6 +40,7 @@ class Inversion:
         pixels: "grey" seeks one number a pixel, "rgb" three.
         optimizer: "adam", "signed_adam" (the signs of the gradient; Geiping et al. 2020), "lbfgs".
         lr: learning rate, for pixels of 0…255.
+        betas: of Adam.
         lr_schedule: factor on it.
         clamp: whether pixels are held in 0…255 after every step; at the end they always are.
         labels: "known", or "soft": sought beside the page as scores (DLG), where the model scores
@@ -60,6 +61,7 @@ class Inversion:
     pixels: Pixels = "rgb"
     optimizer: Step = "adam"
     lr: float = 25.0
+    betas: tuple[float, float] = (0.9, 0.999)
     lr_schedule: Schedule = field(default_factory=Constant)
     clamp: bool = True
     labels: Literal["known", "soft"] = "known"
