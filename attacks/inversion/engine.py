@@ -76,7 +76,7 @@ def invert(
     """
     say = tell or _silent
     matched = [check(victim, method.objective, place) for place, victim in enumerate(victims)]
-    _announce(victims, matched, say)
+    _announce(victims, matched, method.objective, say)
     runs = [
         _Attempt(place, victim, names, own)
         for place, (victim, names) in enumerate(zip(victims, matched, strict=True))
@@ -317,13 +317,14 @@ def check(victim: Victim, objective: Objective, place: int = 0) -> Matched:
     """
     try:
         matched = choose(victim.model, victim.gradient, objective)
-        _check_pages(victim)
+        check_pages(victim)
     except ValueError as error:
         raise ValueError(f"victim {place}: {error}") from error
     return matched
 
 
-def _check_pages(victim: Victim) -> None:
+def check_pages(victim: Victim) -> None:
+    """Raises ValueError where template, private pixels, batch and model do not fit each other."""
     template, private = victim.template, victim.private
     if template.dim() != 4 or template.shape[1] != 3:
         raise ValueError(f"template: expected (B, 3, H, W), got {tuple(template.shape)}")
@@ -358,13 +359,17 @@ def _check_forward(victim: Victim) -> None:
         ) from error
 
 
-def _announce(victims: Sequence[Victim], matched: Sequence[Matched], say: Tell) -> None:
+def _announce(
+    victims: Sequence[Victim], matched: Sequence[Matched], objective: Objective, say: Tell
+) -> None:
     """Tells what is not done as one might think, each thing once."""
     told = dict.fromkeys(
         f"{name}: left out, {why}" for one in matched for name, why in one.left_out.items()
     )
     if any(uses_fused_attention(victim.model) for victim in victims):
         told["attention='sdpa' has no second derivative: its plain form is taken instead"] = None
+    if objective.positions and any(not objective.placed(one.names) for one in matched):
+        told["there is no table of the page's places: its direction is not compared"] = None
     for line in told:
         say(line)
 

@@ -79,6 +79,20 @@ class Gradients(nn.Module):
         return loss
 
 
+def gradient_of(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """Returns the gradient of a model's loss by its trainable parameters, by name.
+
+    Zero where the loss does not use a parameter; the parameters' own `grad` stays as it is.
+    """
+    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    loss: Tensor = model.loss(batch)  # type: ignore[operator]
+    found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(p) if g is None else g
+        for (name, p), g in zip(wanted.items(), found, strict=True)
+    }
+
+
 def scores(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
     """Returns the model's scores, of each question that it answers about an example one tensor."""
     found = model(batch)

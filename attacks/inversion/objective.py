@@ -67,10 +67,15 @@ class Objective:
         if self.global_cosine:
             total = total + self.global_cosine * _apart(pairs)
         if self.positions:
-            for name in filter(POSITIONS.search, sent):
+            for name in self.placed(sent):
                 pair = gradients[name].flatten(), sent[name].flatten()
                 total = total + self.positions * _apart([pair])
         return total
+
+    @staticmethod
+    def placed(names: Iterable[str]) -> list[str]:
+        """Returns which of the parameters are tables of a page's places."""
+        return [name for name in names if POSITIONS.search(name)]
 
     def _of_one(self, mine: Tensor, theirs: Tensor) -> Tensor:
         apart = mine - theirs

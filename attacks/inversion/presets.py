@@ -7,6 +7,7 @@ another one. Wherever a paper leaves something open, the filling stands in the d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attacks.inversion.method import Inversion
@@ -19,7 +20,7 @@ from attacks.inversion.prior import (
     Reduction,
     SpatialVariation,
 )
-from attacks.inversion.schedule import Exponential
+from attacks.inversion.schedule import Exponential, Steps
 
 LEFT = 0.999**5000
 """What 5 000 steps of decay by 0.999 leave."""
@@ -80,6 +81,129 @@ def gi_dqa_tuned(evaluations: int | None = None, **settings: Any) -> Inversion:
         "lr_schedule": Exponential.to(0.1),
     }
     return Inversion(evaluations=_or(evaluations, 400), **{**chosen, **settings})
+
+
+def dlg(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """Deep Leakage from Gradients (Zhu et al. 2019): L-BFGS on the summed squares, no priors.
+
+    The labels are sought too, as scores, where the model scores one label an example; a model that
+    writes answers takes them as known, and DLG is iDLG there, as in GI-DQA's Table 1.
+
+    Args:
+        evaluations: 6 000 if none, the authors' 300 steps of 20.
+        settings: of `Inversion`.
+    """
+    return idlg(evaluations, **{"labels": "soft", **settings})
+
+
+def idlg(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """Improved DLG (Zhao et al. 2020): DLG with the labels known.
+
+    Its own rule, that a classifier's label is the row of the last layer with a negative gradient,
+    has no meaning for questions and answers: the labels are those of the victim's batch.
+
+    Args:
+        evaluations: 6 000 if none, the authors' 300 steps of 20.
+        settings: of `Inversion`.
+    """
+    chosen: dict[str, Any] = {
+        "objective": Objective(squares=1),
+        "start": "normal",
+        "optimizer": "lbfgs",
+        "lr": 1.0,
+        "clamp": False,
+    }
+    return Inversion(evaluations=_or(evaluations, 6000), **{**chosen, **settings})
+
+
+def inverting_gradients(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """Inverting Gradients (Geiping et al. 2020): one cosine over all tensors, signed Adam, TV.
+
+    Adam at 0.1 on normalised pixels, a tenth of it after 3/8, 5/8 and 7/8 of the budget; total
+    variation with weight 0.2 on normalised pixels, which is 0.4 on 0…1.
+
+    Args:
+        evaluations: 24 000 if none, as in the authors' later library.
+        settings: of `Inversion`.
+    """
+    chosen: dict[str, Any] = {
+        "objective": Objective(global_cosine=1),
+        "priors": ((0.4, SpatialVariation()),),
+        "start": "normal",
+        "optimizer": "signed_adam",
+        "lr": 12.75,
+        "lr_schedule": Steps((1 / 2.667, 1 / 1.6, 1 / 1.142)),
+    }
+    return Inversion(evaluations=_or(evaluations, 24_000), **{**chosen, **settings})
+
+
+def april(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """APRIL (Lu et al. 2021) by optimisation: mean squares, and the direction of the places' table.
+
+    Its closed form needs attention directly on the embeddings, without LayerNorm, as none of our
+    models has it. A model without a table of the page's places, such as Donut, leaves the mean
+    squares alone. The weight 1 of the cosine, and the steps, are ours.
+
+    Args:
+        evaluations: 5 000 if none, as GI-DQA compares it.
+        settings: of `Inversion`.
+    """
+    chosen: dict[str, Any] = {
+        "objective": Objective(mse=1, positions=1),
+        "start": "noise",
+        "optimizer": "adam",
+        "lr": 2.0,
+        "lr_schedule": Exponential.to(LEFT),
+    }
+    return Inversion(evaluations=_or(evaluations, 5000), **{**chosen, **settings})
+
+
+def tag(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """TAG (Deng et al. 2021) for pages: squares and 0.01 times the absolute differences.
+
+    TAG seeks words; here it is its distance that is taken to pages. Adam at 0.1 on normalised
+    pixels.
+
+    Args:
+        evaluations: 2 500 if none.
+        settings: of `Inversion`.
+    """
+    chosen: dict[str, Any] = {
+        "objective": Objective(squares=1, absolute=0.01),
+        "start": "normal",
+        "optimizer": "adam",
+        "lr": 12.75,
+    }
+    return Inversion(evaluations=_or(evaluations, 2500), **{**chosen, **settings})
+
+
+def random(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """The first row of GI-DQA's Table 1: uniform noise, which no gradient has touched.
+
+    Args:
+        evaluations: taken because every preset has it; none are computed.
+        settings: of `Inversion`.
+    """
+    return Inversion(**{"objective": Objective(mse=1, partial=True), "evaluations": 0, **settings})
+
+
+def template_only(evaluations: int | None = None, **settings: Any) -> Inversion:
+    """The template as it is: an attack that comes no nearer to the page has leaked nothing.
+
+    Args:
+        evaluations: taken because every preset has it; none are computed.
+        settings: of `Inversion`.
+    """
+    return random(**{"start": "template", **settings})
+
+
+PRESETS: Mapping[str, Callable[..., Inversion]] = {
+    preset.__name__: preset
+    for preset in (
+        gi_dqa, gi_dqa_tuned, dlg, idlg, inverting_gradients, april, tag, random, template_only,
+    )
+}  # fmt: skip
+"""By name, for settings files."""
 
 
 def _or(given: int | None, otherwise: int) -> int:
