@@ -37,8 +37,9 @@ from fedpriv.data.cache import cache_folder
 from fedpriv.findings import write_findings
 from fedpriv.knowledge import Assumed, load_known
 from fedpriv.metrics.ocr import OCR
+from fedpriv.models.subwords import Subwords
 from fedpriv.scoring import score, summary
-from fedpriv.seeds import generator, torch_seed
+from fedpriv.seeds import entropy, generator
 from fedpriv.transcript import Transcript, loaded
 from fedpriv.truth import Truth, TruthStore
 
@@ -131,10 +132,9 @@ class AttackRun:
     def _run(
         self, view: Transcript, knowledge: Knowledge, tell: Callable[[str], None]
     ) -> tuple[Findings, float]:
-        bench = Workbench(
-            generator(self.seed, f"attack {self.name}"), tell, cache_folder() / "attacks"
-        )
-        torch.manual_seed(torch_seed(self.seed, f"attack {self.name}"))
+        # The same for every attack, so that in a table all start alike; and able to spawn others.
+        rng = np.random.default_rng(entropy(self.seed, "attack"))
+        bench = Workbench(rng, tell, cache_folder() / "attacks")
         began = time.process_time()
         findings = self.attack.run(view, knowledge, bench)
         return findings, time.process_time() - began
@@ -186,8 +186,9 @@ class AttackRun:
         """Opens the truth and scores what was found."""
         store = TruthStore(folder)
         truths = {r.message: _truth(store, r.message, knowledge) for r in findings.recovered}
+        pieces = subwords.pieces if (subwords := _subwords(knowledge)) else None
         scores = {
-            r.message: score(r, truth, knowledge.of[r.message].template, self.ocr)
+            r.message: score(r, truth, knowledge.of[r.message].template, self.ocr, pieces)
             for r in findings.recovered
             if (truth := truths[r.message]) is not None
         }
@@ -234,6 +235,12 @@ def _truth(store: TruthStore, key: MessageKey, knowledge: Knowledge) -> Truth | 
         tuple(q for p in parts for q in p.questions),
         tuple(a for p in parts for a in p.answers),
     )
+
+
+def _subwords(knowledge: Knowledge) -> Subwords | None:
+    """Returns the tokenizer of the model, where it has one."""
+    found = getattr(getattr(knowledge.build_model(), "reader", None), "subwords", None)
+    return found if isinstance(found, Subwords) else None
 
 
 def _together(knowns: Sequence[Known]) -> Known:

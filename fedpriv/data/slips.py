@@ -26,7 +26,7 @@ _GOODS = ("goods 0", "goods 1", "goods 2")
 # Digits are in a face without serifs: those of the other one are misread, by eye and by program.
 _PLAIN = "DejaVuSans"
 _FACES = ("DejaVuSans", "DejaVuSerif")
-_NAMES = ("provider", "address", "customer", "note")
+_IN_OWN_FACE = ("provider", "address", "customer", "note")
 _INKS: tuple[Colour, ...] = ((16, 16, 16), (48, 48, 48), (20, 30, 70), (60, 20, 20))
 _DATES = ("{day:02}/{month:02}/{year}", "{day:02}.{month:02}.{year}", "{year}-{month:02}-{day:02}")
 _NOTES = ("Thank you.", "Please pay soon.", "Keep this slip.", "No returns.")
@@ -93,12 +93,12 @@ class Slips:
 
     Providers, customers, numbers, dates and amounts are those of `fedpriv.data.synthetic.Invoices`
     of the same seed, written shorter. Each provider has wording, typeface, colour and order of
-    lines of its own, and where a line stands does not depend on what is written. Every line is a
-    segment. What is there depends on the page's size:
+    lines of its own, and where a line stands does not depend on what is written. Captions and
+    values are segments of their own. What is there depends on the page's size:
 
     - from 64 x 64: provider and customer, each by one word, date and total, without captions;
     - from 112 x 112: provider, customer, invoice_number, date and total, with captions;
-    - from 224 x 224: the address as well, and what was bought.
+    - from 224 x 224: the address as well, and what was bought, which is no entity.
 
     Attributes:
         page_size: width and height in pixels; that of the model's input, for type to stay sharp.
@@ -203,7 +203,6 @@ def _printed(company: Provider, bill: Bill, look: _Look) -> dict[str, str]:
     return {
         "provider": " ".join(company.name.split()[:words]),
         "address": company.address[0].rstrip(","),
-        "phone": company.phone,
         "customer": bill.customer.split()[-1] if words == 1 else bill.customer,
         "invoice_number": bill.number,
         "date": look.date_format.format(
@@ -251,7 +250,7 @@ class _Sheet:
 
     def _row(self, row: str, text: str, middle: float) -> None:
         size, full = self.look.arrangement.type_size, self.look.arrangement.wording == "full"
-        face = Face(self.look.face if row in _NAMES else _PLAIN, size)
+        face = Face(self.look.face if row in _IN_OWN_FACE else _PLAIN, size)
         # The middle of a line is that of its capital letters.
         baseline = round(middle + 0.36 * size)
         left = self.left
