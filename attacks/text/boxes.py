@@ -19,6 +19,9 @@ from attacks.text.span import Array, used_rows
 AGREED = 2.5
 """Of three shares, each 1 where the solution is clear."""
 
+ASTRAY = 0.1
+"""By how much all shares of a part may miss their sum of 1."""
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -51,23 +54,52 @@ def boxes(parts: Array, tables: Coordinates, noise: float) -> NDArray[np.int64]:
 def _edges(
     first: Array, last: Array, length: Array, places: Array, lengths: Array, noise: float
 ) -> NDArray[np.int64]:
-    """Returns both ends along one axis, -1 where their difference disagrees, (n, 2)."""
+    """Returns both ends along one axis, -1 where not found, (n, 2).
+
+    What is found is taken out of the tables, which leaves the others fewer to be confused with.
+    """
+    found = np.full((len(first), 2), -1)
+    places, lengths = places.copy(), lengths.copy()
+    while len(rest := np.flatnonzero(found[:, 0] < 0)):
+        ends = _agreed(first[rest], last[rest], length[rest], places, lengths, noise)
+        new = ends[:, 0] >= 0
+        if not new.any():
+            break
+        found[rest] = ends
+        (low, high), of = ends[new].T, rest[new]
+        np.subtract.at(places, low, first[of])
+        np.subtract.at(places, high, last[of])
+        np.subtract.at(lengths, np.maximum(high - low, 0), length[of])
+    return found
+
+
+def _agreed(
+    first: Array, last: Array, length: Array, places: Array, lengths: Array, noise: float
+) -> NDArray[np.int64]:
+    """Returns both ends of each part, -1 where their difference disagrees, (n, 2)."""
     count = len(first)
     ends, end_shares = _shares(np.concatenate([first, last]), places, noise)
     sizes, size_shares = _shares(length, lengths, noise)
+    if not len(ends):
+        return np.full((count, 2), -1)
     # Every pair of ends with the length between them, a length that is not there at share 0.
-    by_length = np.zeros((len(lengths) + 1, count))
+    by_length = np.zeros((len(lengths), count))
     by_length[sizes] = size_shares
-    between = np.clip(ends[None, :] - ends[:, None], -1, len(lengths) - 1)
+    between = np.maximum(ends[None, :] - ends[:, None], 0)
     votes = end_shares[:, None, :count] + end_shares[None, :, count:] + by_length[between]
-    best = votes.reshape(len(ends) ** 2, count).argmax(0)
+    votes = votes.reshape(len(ends) ** 2, count)
+    best = votes.argmax(0)
     found = np.stack([ends[best // len(ends)], ends[best % len(ends)]], axis=1)
-    found[votes.reshape(len(ends) ** 2, count).max(0) < AGREED] = -1
+    found[votes.max(0) < AGREED] = -1
     return found
 
 
 def _shares(parts: Array, table: Array, noise: float) -> tuple[NDArray[np.int64], Array]:
     """Returns the used rows and how much of each part went into each, (rows,) and (rows, n)."""
-    # Row 0 may be left over with rounding only: what stood there was subtracted.
     rows = np.flatnonzero(used_rows(table, noise))
-    return rows, np.array([nnls(parts.T, table[row])[0] for row in rows])
+    shares = np.zeros((len(rows), len(parts)))
+    for share, row in zip(shares, rows, strict=True):
+        share[:], _ = nnls(parts.T, table[row])
+    # Each part is in one row, whole; where it is in several, or in part, nothing was found.
+    shares[:, np.abs(shares.sum(0) - 1) > ASTRAY] = 0
+    return rows, shares

@@ -55,7 +55,9 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
         return _of_several(rows - OFFSET, tokens, parts, words[tokens], size, noise)
     owner = owners(parts, words[tokens], noise)
     ids = np.where(owner == UNKNOWN, UNKNOWN, tokens[owner])
-    return _read(model, ids, rows - OFFSET)
+    # Where every place has its token, none is left over.
+    missed = np.setdiff1d(tokens, ids) if UNKNOWN in ids else tokens[:0]
+    return _read(model, ids, rows - OFFSET, missed)
 
 
 def _table(victim: Victim, kind: str) -> Array:
@@ -79,10 +81,11 @@ def _of_several(
     return RecoveredText(np.array(pairs, dtype=np.int64).reshape(-1, 2))
 
 
-def _read(model: Donut, ids: Ids, places: Ids) -> RecoveredText:
-    """Cuts the decoder's input at its marks."""
+def _read(model: Donut, ids: Ids, places: Ids, missed: Ids) -> RecoveredText:
+    """Cuts the decoder's input at its marks; missed are the tokens whose places are not known."""
     known = ids != UNKNOWN
-    pairs = np.stack([places[known], ids[known]], axis=1)
+    placed = np.stack([places[known], ids[known]], axis=1)
+    pairs = np.concatenate([placed, np.stack([np.full(len(missed), UNKNOWN), missed], axis=1)])
     subwords = model.reader.subwords
     question_end, answer, answer_end = (
         subwords.tokenizer.token_to_id(mark) for mark in (QUESTION_END, ANSWER, ANSWER_END)

@@ -73,7 +73,8 @@ def recover(model: LayoutLMv3Answerer | LayoutLMv3Tagger, victim: Victim) -> Rec
     owner = owners(parts, tables.words[tokens], tables.noise)
     ids = np.where(owner == UNKNOWN, UNKNOWN, tokens[owner])
     found = _boxes(ids, parts, tables, subwords, isinstance(model, LayoutLMv3Answerer))
-    missed = np.setdiff1d(tokens, ids)
+    # Where every place has its token, none is left over.
+    missed = np.setdiff1d(tokens, ids) if UNKNOWN in ids else tokens[:0]
     known = np.flatnonzero(ids != UNKNOWN)
     pairs = np.concatenate(
         [np.stack([known, ids[known]], 1), np.stack([np.full(len(missed), UNKNOWN), missed], 1)]

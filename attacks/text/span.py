@@ -39,9 +39,19 @@ def used_rows(table: Array, noise: float) -> Mask:
         table: gradient of an embedding, (rows, width).
         noise: standard deviation of each entry; without noise every row but zeros is used.
     """
-    rows, width = table.shape
-    largest = noise**2 * chi2.isf(FALSE_ALARMS / rows, width)
-    return np.asarray((table**2).sum(1) > largest)
+    norms = np.linalg.norm(table, axis=1)
+    return np.asarray(norms > largest_of_noise(table.shape, noise))
+
+
+def largest_of_noise(shape: tuple[int, ...], noise: float) -> float:
+    """Returns the norm that hardly any row of Gaussian noise exceeds, `FALSE_ALARMS` of a table.
+
+    Args:
+        shape: rows and width of the table.
+        noise: standard deviation of each entry.
+    """
+    rows, width = shape
+    return float(noise * np.sqrt(chi2.isf(FALSE_ALARMS / rows, width)))
 
 
 def below_gap(values: Array, most: int) -> Mask:
@@ -58,6 +68,25 @@ def below_gap(values: Array, most: int) -> Mask:
     return np.asarray(np.log(np.maximum(values, tiny)) <= logs[split])
 
 
+def upper_class(values: Array) -> Mask:
+    """Returns which values belong to the upper of two classes, on a log scale, (n,).
+
+    Where many are small and some larger, by Otsu's criterion (1979): the split with the greatest
+    variance between the classes. Single outliers do not draw it, as they do the widest gap.
+
+    Args:
+        values: positive, (n,), n > 1.
+    """
+    logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    order = np.sort(logs)
+    below = np.arange(1, len(order))
+    above = len(order) - below
+    sums = np.cumsum(order)[:-1]
+    apart = (order.sum() - sums) / above - sums / below
+    split = int(np.argmax(below * above * apart**2))
+    return np.asarray(logs > order[split])
+
+
 def row_space(matrix: Array, most: int) -> tuple[Array, Array]:
     """Returns orthonormal bases of the rows' span, (rank, width), and of what is left of the space.
 
@@ -68,7 +97,7 @@ def row_space(matrix: Array, most: int) -> tuple[Array, Array]:
         matrix: (rows, width).
         most: the highest rank that the span can have.
     """
-    _, values, directions = np.linalg.svd(matrix)
+    _, values, directions = np.linalg.svd(matrix, full_matrices=len(matrix) < matrix.shape[1])
     if most < len(values):
         rank = int((values > max(2 * values[most], ROUNDING * values[0])).sum())
     else:

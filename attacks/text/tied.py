@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.text.span import Array, Mask, below_gap, row_space, used_rows
+from attacks.text.span import Array, Mask, largest_of_noise, row_space, upper_class
 
 SCORES_ONLY = 0.5
 """Share of the rows, those of the smallest norm, that are taken to be of no input word."""
@@ -51,10 +51,9 @@ class Words:
             noise: standard deviation of the message's entries.
             most: tokens of the input.
         """
-        if noise:
-            return used_rows(self.table, noise)
         norms = np.linalg.norm(self.table, axis=1)
-        # Rounding is all that is left of the others.
-        least = len(norms) - min(most, len(norms) - 1)
-        order = np.sort(norms)
-        return ~below_gap(np.maximum(norms, order[least - 1]), len(norms) - 1)
+        # Behind the tokens come rounding, or noise, and what is left of the scores.
+        floor = np.sort(norms)[-min(most, len(norms) - 1) - 1]
+        if noise:
+            floor = max(floor, largest_of_noise(self.table.shape, noise))
+        return upper_class(np.maximum(norms, floor))
