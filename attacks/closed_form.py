@@ -145,7 +145,7 @@ def patches(pages: Tensor, side: int) -> Tensor:
 
 def unpatched(rows: Tensor, side: int, size: torch.Size) -> Tensor:
     """Returns the page of its patches, (patches, C·side²) → (1, C, H, W)."""
-    return nn.functional.fold(rows.T[None], list(size), side, stride=side)
+    return nn.functional.fold(rows.T[None], (size[0], size[1]), side, stride=side)
 
 
 def _check_rank(unknown: int, hidden: int) -> None:
@@ -164,7 +164,8 @@ def _least_squares(left: Tensor, right: Tensor, noise: float) -> Tensor:
     makes the solution too small. It is taken off again, down to 2 n s², below which all is noise.
     """
     if not noise:
-        return torch.linalg.lstsq(left, right, driver="gelsd").solution
+        exact: Tensor = torch.linalg.lstsq(left, right, driver="gelsd").solution
+        return exact
     values, vectors = torch.linalg.eigh(left.T @ left)
     added = len(left) * noise**2
     values = (values - added).clamp(min=2 * added)

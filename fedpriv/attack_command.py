@@ -76,11 +76,12 @@ def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
         {key: config[key] for key in ("model", "finetuning") if key in config},
         source,
     )
-    if section.finetuning is None:
+    tuning = section.finetuning
+    if tuning is None:
         return section.model
 
     def tuned(labels: Sequence[str] = ()) -> Any:
-        return FineTuned(functools.partial(section.model, labels=labels), section.finetuning)()
+        return FineTuned(functools.partial(section.model, labels=labels), tuning)()
 
     return tuned
 

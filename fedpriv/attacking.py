@@ -145,7 +145,7 @@ class AttackRun:
         """Returns what the assumptions grant, of each message and of each round's aggregate."""
         of: dict[MessageKey, Known] = {}
         for seen in view.rounds:
-            keys = [(seen.round, upload.client) for upload in seen.uploads]
+            keys: list[MessageKey] = [(seen.round, u.client) for u in seen.uploads]
             found = {key: load_known(folder, key, self.assume) for key in keys}
             own = {key: known for key, known in found.items() if known is not None}
             of.update(own)

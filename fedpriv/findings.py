@@ -93,7 +93,8 @@ def _panels(
 
 
 def _bytes(page: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.clip(np.rint(page), 0, 255).astype(np.uint8)
+    clean: NDArray[np.uint8] = np.clip(np.rint(page), 0, 255).astype(np.uint8)
+    return clean
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

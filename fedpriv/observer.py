@@ -161,7 +161,7 @@ class Observation:
             return
         now = instruction.round, instruction.attempt
         vectors = to_vectors(reply.content.array_records[UPDATE])
-        notes = {"client": client, "metrics": dict(reply.content.metric_records[METRICS])}
+        notes: dict[str, Any] = {"client": client, "metrics": dict(reply.content.metric_records[METRICS])}
         if MASKED in vectors:
             words = torch.from_numpy(vectors[MASKED].view(np.int32).copy())
             step = message.content.config_records[SECAGG]["step"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attacks.closed_form import solve
-from attacks.inversion.engine import Inversion, invert
+from attacks.inversion.engine import invert
+from attacks.inversion.method import Inversion
 from attacks.text.recover import recover_text
 from attacks.victim import (
     Message,

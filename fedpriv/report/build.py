@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from fedpriv.report import figures
+from fedpriv.report.attacks import attacks_view
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
 from fedpriv.report.privacy import privacy_view
@@ -76,6 +77,7 @@ def render(run: Run) -> str:
         partition=partition_view(run.partition),
         privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
+        attacks=attacks_view(run.found),
         failures=failures_view(run),
         cost=cost_view(run.rounds),
         settings=settings_view(run),

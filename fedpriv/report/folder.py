@@ -73,6 +73,25 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What one attack left.
+
+    Attributes:
+        name: of the attack.
+        metrics: the content of its ``metrics.json``.
+        curves: by message, the content of ``curve.json``.
+        texts: by message, the content of ``text.json``.
+        pages: by recovered page, its pictures as data URIs, by panel.
+    """
+
+    name: str
+    metrics: Row
+    curves: Mapping[str, Sequence[Row]]
+    texts: Mapping[str, Row]
+    pages: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run folder holds.
 
@@ -85,6 +104,7 @@ class Run:
         failures: the lines of ``failures.jsonl``.
         prediction: None where there is none.
         ledger: the content of ``ledger.json``, None where there is none.
+        found: what attacks have left, by name.
         problems: what could not be read, in words for the reader.
     """
 
@@ -96,6 +116,7 @@ class Run:
     failures: Sequence[Row]
     prediction: Prediction | None
     ledger: Row | None
+    found: Sequence[Found]
     problems: Sequence[str]
 
 
@@ -124,6 +145,7 @@ def read_run(folder: Path) -> Run:
         failures=_read_lines(folder / "failures.jsonl", problems),
         prediction=_read_prediction(folder / "prediction.json", problems),
         ledger=_read_json(folder / "ledger.json", problems),
+        found=_read_findings(folder / "findings", problems),
         problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
     )
 
@@ -244,20 +266,52 @@ def _read_answers(answers: Sequence[Mapping[str, Any]] | None) -> tuple[Answered
     )
 
 
-def _read_picture(path: Path, problems: list[str]) -> tuple[str, tuple[int, int]]:
-    """Returns the picture as a data URI, and its width and height in pixels of the file."""
+def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
+    found: list[Found] = []
+    for place in sorted(folder.iterdir()) if folder.is_dir() else []:
+        metrics = _read_json(place / "metrics.json", problems)
+        if metrics is None:
+            continue
+        curves = _read_json(place / "curve.json", problems) or {}
+        texts = _read_json(place / "text.json", problems) or {}
+        found.append(Found(place.name, metrics, curves, texts, _read_pages(place, problems)))
+    return found
+
+
+def _read_pages(folder: Path, problems: list[str]) -> dict[str, dict[str, str]]:
+    """Returns the pictures `<page>-<panel>.png` as data URIs, by page and panel."""
+    pages: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("*.png")):
+        page, _, panel = path.stem.rpartition("-")
+        uri, _ = _read_picture(path, problems, exact=True)
+        if uri:
+            pages.setdefault(page, {})[panel] = uri
+    return pages
+
+
+def _read_picture(
+    path: Path, problems: list[str], *, exact: bool = False
+) -> tuple[str, tuple[int, int]]:
+    """Returns the picture as a data URI, and its width and height in pixels of the file.
+
+    Unless `exact`, it is shrunk and compressed with loss.
+    """
     if not path.is_file():
         return "", (0, 0)
     try:
         with Image.open(path) as image:
-            return _data_uri(image), image.size
+            return _data_uri(image, exact), image.size
     # A broken PNG makes Pillow raise many kinds, SyntaxError and zlib.error among them.
     except Exception as error:
         problems.append(f"{path.name} cannot be shown: {_brief(error)}")
         return "", (0, 0)
 
 
-def _data_uri(image: Image.Image) -> str:
+def _data_uri(image: Image.Image, exact: bool) -> str:
+    if exact:
+        png = io.BytesIO()
+        image.save(png, "PNG")
+        return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()
     small = image.convert("RGB")
     small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     file = io.BytesIO()

@@ -70,7 +70,9 @@ class Chart:
     note: str = ""
 
 
-def line_chart(title: str, curves: Mapping[str, Curve], unit_interval: bool = False) -> Chart:
+def line_chart(
+    title: str, curves: Mapping[str, Curve], unit_interval: bool = False, x: str = "round"
+) -> Chart:
     """Returns curves by round in one chart.
 
     Args:
@@ -78,6 +80,7 @@ def line_chart(title: str, curves: Mapping[str, Curve], unit_interval: bool = Fa
         curves: by name, in the order of the legend.
         unit_interval: whether the axis runs from 0 to 1; else it fits, and is logarithmic where
             positive values span more than two powers of ten.
+        x: what the horizontal axis counts.
     """
     styles = {
         label: (place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)])
@@ -89,7 +92,7 @@ def line_chart(title: str, curves: Mapping[str, Curve], unit_interval: bool = Fa
         figure, axes = _canvas(_SIZE)
         for label, curve in curves.items():
             _draw_curve(axes, curve, *styles[label])
-        axes.set_xlabel("round")
+        axes.set_xlabel(x)
         if unit_interval:
             axes.set_ylim(0, 1.02)
         elif drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
