@@ -25,6 +25,7 @@ from torch import Tensor
 from attacks.inversion import saved
 from attacks.inversion.gradients import (
     Gradients,
+    Sent,
     scores,
     twice_differentiable,
     uses_fused_attention,
@@ -131,14 +132,15 @@ class _Run:
         model = group[0].victim.model
         like = next(model.parameters())
         victims = [one.victim for one in group]
-        self._columns = {
+        columns = {
             name: torch.stack([victim.batch[name] for victim in victims]).to(like.device)
             for name in victims[0].batch
         }
-        self._sent = {
+        gradient = {
             name: torch.stack([victim.gradient[name] for victim in victims]).to(like)
             for name in group[0].matched.names
         }
+        self._sent = Sent(columns, gradient)
         private = torch.stack([victim.private for victim in victims]).to(like.device)
         template = torch.stack([victim.template for victim in victims]).to(like)
         self._canvas = Canvas.of(template, private, method.region)
@@ -195,33 +197,37 @@ class _Run:
 
     def _evaluate(self) -> float:
         """Measures the pixels as they are, and leaves the derivative where the optimiser looks."""
+        pages = self._canvas.page(self._pixels)
         with twice_differentiable():
-            pages = self._canvas.page(self._pixels)
-            distances = self._distances(pages)
-            penalties = self._penalties(pages)
-            total = distances.sum() + penalties.sum()
-            sought = [self._pixels, *self._labels]
-            slopes = torch.autograd.grad(total, sought)
+            distances, (by_page, *by_label) = self._slopes(pages.detach())
+        penalties = self._penalties(pages)
+        # Its derivative by the pages is that of the distances and penalties.
+        stand_in = (pages * by_page).sum() + penalties.sum()
+        by_pixel = torch.autograd.grad(stand_in, self._pixels)
+        sought = [self._pixels, *self._labels]
+        slopes = [*by_pixel, *(slope / SCALE for slope in by_label)]
         # To seek pixels / SCALE is to seek pixels with so much steeper slopes.
         steeper = SCALE**2 if self._method.optimizer == "lbfgs" else 1.0
         for tensor, slope in zip(sought, slopes, strict=True):
             # A victim whose distance is not finite stays where it is, for the others' sake.
             slope = torch.nan_to_num(slope * steeper, 0.0, 0.0, 0.0)
             tensor.grad = slope.sign() if self._method.optimizer == "signed_adam" else slope
-        self._note(distances.detach(), penalties.detach())
-        return steeper * total.item()
+        self._note(distances, penalties.detach())
+        return steeper * (distances.sum() + penalties.sum()).item()
 
-    def _distances(self, pages: Tensor) -> Tensor:
-        batch = {**self._columns, "pixels": pages}
+    def _slopes(self, pages: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Returns the distances, (V,), and their derivatives by the pages and the labels."""
         far = self._method.objective.distance
+        labels = [label.detach() / SCALE for label in self._labels]
         if self._count > 1:
-            return self._gradients.distances(batch, self._scaled_labels(), self._sent, far)
-        alone = {name: column[0] for name, column in batch.items()}
-        sent = {name: tensor[0] for name, tensor in self._sent.items()}
-        return self._gradients.distance(alone, [one[0] for one in self._scaled_labels()], sent, far)
-
-    def _scaled_labels(self) -> list[Tensor]:
-        return [one / SCALE for one in self._labels]
+            return self._gradients.slopes_together(pages, labels, self._sent, far)
+        columns, gradient = (
+            {n: t[0] for n, t in m.items()} for m in (self._sent.columns, self._sent.gradient)
+        )
+        distance, slopes = self._gradients.slopes(
+            pages[0], [label[0] for label in labels], Sent(columns, gradient), far
+        )
+        return distance.reshape(1), [slope[None] for slope in slopes]
 
     def _penalties(self, pages: Tensor) -> Tensor:
         factor = self._method.prior_schedule.at(self._done())
@@ -297,8 +303,8 @@ class _Run:
         """Returns a name for these victims, this method and these starts."""
         digest = hashlib.sha256(repr(self._method).encode())
         held = {
-            **self._columns,
-            **self._sent,
+            **self._sent.columns,
+            **self._sent.gradient,
             "/template": self._canvas.template,
             "/free": self._canvas.free,
             "/start": self._pixels,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, grad_and_value
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedpriv.data.examples import Batch
@@ -16,6 +17,14 @@ from fedpriv.training.safe_masks import safe_masks
 
 Measure = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 """Takes gradients and those that were sent, by name; returns a scalar."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a gradient is compared with, and the batch that it is of, but for its pages."""
+
+    columns: Batch
+    gradient: Mapping[str, Tensor]
 
 
 class Gradients(nn.Module):
@@ -45,33 +54,50 @@ class Gradients(nn.Module):
         loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
         return loss
 
-    def distance(
-        self, batch: Batch, labels: Sequence[Tensor], sent: Mapping[str, Tensor], far: Measure
-    ) -> Tensor:
-        """Returns how far the gradient at a batch is from the one that was sent, (1,)."""
+    def slopes(
+        self, pages: Tensor, labels: Sequence[Tensor], of: Sent, far: Measure
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns how far the gradient is from the one that was sent, and the derivatives of that.
+
+        Args:
+            pages: (B, 3, H, W).
+            labels: scores, where the labels are soft; otherwise none.
+            of: what was sent, and the batch's other columns.
+            far: measures.
+
+        Returns:
+            The distance, a scalar, and its derivatives by the pages and by each of the labels.
+        """
         wanted = list(self._wanted.values())
-        loss = self._loss(self._wanted, batch, labels)
+        sought = [tensor.detach().requires_grad_() for tensor in (pages, *labels)]
+        loss = self._loss(self._wanted, {**of.columns, "pixels": sought[0]}, sought[1:])
         found = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
         dense = [
             torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)
         ]
-        return far(dict(zip(sent, dense, strict=True)), sent).reshape(1)
+        distance = far(dict(zip(of.gradient, dense, strict=True)), of.gradient)
+        return distance.detach(), list(torch.autograd.grad(distance, sought))
 
-    def distances(
-        self, batch: Batch, labels: Sequence[Tensor], sent: Mapping[str, Tensor], far: Measure
-    ) -> Tensor:
-        """Returns the same of V victims at once, (V,); all tensors have V in front."""
+    def slopes_together(
+        self, pages: Tensor, labels: Sequence[Tensor], of: Sent, far: Measure
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns the same of V victims at once; all tensors have V in front."""
         fixed = {name: p.detach() for name, p in self._wanted.items()}
 
-        def one(batch: Batch, labels: Sequence[Tensor], sent: Mapping[str, Tensor]) -> Tensor:
-            found = grad(self._loss)(fixed, batch, labels)
-            return far(dict(zip(sent, found.values(), strict=True)), sent)
+        def distance(
+            sought: list[Tensor], columns: Batch, gradient: Mapping[str, Tensor]
+        ) -> Tensor:
+            batch = {**columns, "pixels": sought[0]}
+            found = grad(self._loss)(fixed, batch, sought[1:])
+            return far(dict(zip(gradient, found.values(), strict=True)), gradient)
 
-        # Untyped in torch.
-        vmapped: Callable[..., Any] = torch.vmap(one)
+        # Untyped in torch. Both derivatives are taken within vmap: of a gradient by vmap, autograd
+        # gets the derivative wrong where the gradient is that of a LayerNorm's weight.
+        vmapped: Callable[..., Any] = torch.vmap(grad_and_value(distance))
+        sought = [tensor.detach() for tensor in (pages, *labels)]
         with safe_masks():
-            each: Tensor = vmapped(batch, list(labels), dict(sent))
-        return each
+            found, distances = vmapped(sought, dict(of.columns), dict(of.gradient))
+        return distances, list(found)
 
     def _loss(self, wanted: Mapping[str, Tensor], batch: Batch, labels: Sequence[Tensor]) -> Tensor:
         given = {**self._rest, **self._lent, **wanted}

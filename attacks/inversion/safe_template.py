@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.inversion.engine import check_pages
-from attacks.inversion.gradients import Gradients, gradient_of, twice_differentiable
+from attacks.inversion.gradients import Gradients, Sent, gradient_of, twice_differentiable
 from attacks.inversion.objective import Objective, choose
 from attacks.victim import Victim
 from fedpriv.data.examples import Batch
@@ -84,20 +84,17 @@ class _Climb:
     """The distance between the gradients at a page and at the clean one, as a function."""
 
     def __init__(self, model: nn.Module, batch: Batch, clean: Tensor, objective: Objective) -> None:
-        self._columns = {name: column.to(clean.device) for name, column in batch.items()}
-        gradient = gradient_of(model, {**self._columns, "pixels": clean})
+        columns = {name: column.to(clean.device) for name, column in batch.items()}
+        gradient = gradient_of(model, {**columns, "pixels": clean})
         names = choose(model, gradient, objective).names
         self._objective = objective
-        self._sent = {name: gradient[name] for name in names}
+        self._clean = Sent(columns, {name: gradient[name] for name in names})
         self._gradients = Gradients(model, names)
 
     def slope(self, pages: Tensor) -> Tensor:
-        pages = pages.detach().requires_grad_()
-        batch = {**self._columns, "pixels": pages}
         with twice_differentiable():
-            far = self._gradients.distance(batch, [], self._sent, self._objective.distance)
-            (slope,) = torch.autograd.grad(far.sum(), pages)
-        return slope
+            _, slopes = self._gradients.slopes(pages, [], self._clean, self._objective.distance)
+        return slopes[0]
 
 
 def _held(pages: Tensor, clean: Tensor, epsilon: float) -> Tensor:
