@@ -157,12 +157,13 @@ def donut_small(
     told apart by drawing the tables of places and the patches' bias, which transformers leaves at
     zero.
 
-    Args: as of `donut_tiny`; both sides of the image must be multiples of 8, and at least 112.
+    Args: as of `donut_tiny`; both sides of the image must be multiples of 8. On pages below 112
+        pixels the windows are as large as the last stage's grid of patches.
     """
     subwords = with_prompt(Subwords.shipped())
     encoder = _encoder_config(
         image_size, drop_path, embed_dim=96, depths=(2, 2), num_heads=(4, 8),
-        window_size=14, initializer_range=initializer_range,
+        window_size=min(14, min(image_size) // 8), initializer_range=initializer_range,
     )  # fmt: skip
     decoder = _decoder_config(
         subwords, dropout, attention, vocab_size=subwords.size, d_model=192, layers=2, heads=4,

@@ -1,0 +1,53 @@
+"""Safe Template as what a publisher does to its templates before anybody has them (001 App. A.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attacks.inversion.safe_template import KINDS, Kind, safe_template
+from attacks.victim import tensors_of
+
+
+@dataclass(frozen=True)
+class SafeTemplate:
+    """Publishes templates through `safe_template`, rounded to whole numbers as pictures are.
+
+    Args:
+        epsilon: of 255; in the paper 8, 12 and 16 for "pgd", 12 and 32 for "random".
+        kind: "pgd", "random" or "pgd_as_printed".
+        steps: of PGD.
+    """
+
+    epsilon: float = 8.0
+    kind: Kind = "pgd"
+    steps: int = 40
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind={self.kind!r}: expected one of {', '.join(KINDS)}")
+        if not (0 < self.epsilon <= 255 and self.steps > 0):
+            raise ValueError(
+                f"epsilon={self.epsilon}, steps={self.steps}: expected positive numbers, epsilon "
+                "of 255"
+            )
+
+    def publish(
+        self,
+        model: torch.nn.Module,
+        columns: Mapping[str, NDArray[Any]],
+        template: NDArray[np.uint8],
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """Returns the templates to publish; see `fedpriv.attacking.Publisher`."""
+        clean = torch.from_numpy(np.array(template)).float()
+        safe = safe_template(
+            model, tensors_of(columns), clean, self.epsilon, rng, kind=self.kind, steps=self.steps
+        )
+        rounded: NDArray[np.uint8] = safe.round().clamp(0, 255).to(torch.uint8).numpy()
+        return rounded
