@@ -123,9 +123,7 @@ def _boxes(
     found = np.zeros((len(ids), 4), dtype=np.int64)
     if not page.any():
         return found
-    begins = np.array([_begins_word(subwords, token) for token in ids[page]])
-    begins[0] = True
-    word = np.cumsum(begins) - 1
+    word = np.cumsum(_begins(subwords, ids, page)[page]) - 1
     sums = np.zeros((word[-1] + 1, parts.shape[1]))
     np.add.at(sums, word, parts[page])
     rest = _without(tables.coordinates, parts[~page].sum(0))
@@ -133,10 +131,17 @@ def _boxes(
     return found
 
 
-def _begins_word(subwords: Subwords, token: int) -> bool:
-    """Words are cut into tokens one by one, each behind a space; a space opens a word."""
-    text = subwords.tokenizer.id_to_token(int(token)) if token != UNKNOWN else None
-    return text is None or text.startswith(("Ġ", "▁"))
+def _begins(subwords: Subwords, ids: Ids, page: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Returns which tokens of the page open a word: those with a space in front, and the first.
+
+    Words are cut into tokens one by one, each behind a space. A token that is not known counts as
+    a word of its own.
+    """
+    texts = [subwords.tokenizer.id_to_token(int(token)) if token >= 0 else None for token in ids]
+    begins = np.array([text is None or text.startswith(("Ġ", "▁")) for text in texts])
+    first = np.zeros(len(ids), dtype=bool)
+    first[np.flatnonzero(page)[:1]] = True
+    return np.asarray(page & (begins | first))
 
 
 def _without(tables: Coordinates, part: Array) -> Coordinates:
@@ -217,7 +222,10 @@ def _span(
         mean = score[0].double().softmax(-1).cpu() @ u
         misfits.append((0.5 * (mean - u) - row).norm(dim=1).square().numpy())
     total = misfits[0][:, None] + misfits[1][None, :]
-    allowed = (word[:, None] >= 0) & (word[None, :] >= 0)
+    # An answer is made of whole words.
+    opens = _begins(model.reader.subwords, columns["input_ids"][0], word >= 0)
+    closes = (word >= 0) & (np.append(opens[1:], True) | np.append(word[1:] < 0, True))
+    allowed = opens[:, None] & closes[None, :]
     length = np.arange(len(word))[None, :] - np.arange(len(word))[:, None] + 1
     allowed &= (length >= 1) & (length <= LONGEST)
     allowed[0, 0] = True
