@@ -83,8 +83,9 @@ def partners(places: Array, words: Array, most: int, noise: float = 0.0) -> list
     Every edge (place, word) has a gradient of its own; a row of each table is the sum of its edges.
     The linear relations among all rows are exactly the connected components of that graph, within
     which both tables add up to the same: with one place or one word in it, a component is solved.
-    In a larger one a place is taken as a non-negative mixture of the words of its component, which
-    is right for words that occur once.
+    In a larger one each place is taken as a non-negative mixture of the words of its component,
+    which is right for words that occur once, and each word as one of places, which is right for
+    places where one word stands; a pair is what both shares together speak for.
 
     Args:
         places: (n, width).
@@ -93,16 +94,21 @@ def partners(places: Array, words: Array, most: int, noise: float = 0.0) -> list
         noise: standard deviation of the entries of both.
     """
     together = _components(places, words, noise)
+    shares = _mixtures(places, words, together) + _mixtures(words, places, together.T).T
     pairs: list[tuple[int, int]] = []
-    for place, row in enumerate(places):
-        near = np.flatnonzero(together[place])
-        if len(near) == 1:
-            pairs.append((place, int(near[0])))
-        elif len(near):
-            shares, _ = nnls(words[near].T, row)
-            top = np.argsort(-shares)[:most]
-            pairs += [(place, int(near[k])) for k in top if shares[k] > 0.5]
+    for place, share in enumerate(shares):
+        top = np.argsort(-share)[:most]
+        pairs += [(place, int(word)) for word in top if share[word] > 0.5]
     return pairs
+
+
+def _mixtures(rows: Array, of: Array, allowed: NDArray[np.bool_]) -> Array:
+    """Returns how much of which others each row is made of, non-negative least squares, (n, m)."""
+    shares = np.zeros((len(rows), len(of)))
+    for share, row, near in zip(shares, rows, allowed, strict=True):
+        if near.any():  # scipy crashes on none
+            share[near], _ = nnls(of[near].T, row)
+    return shares
 
 
 def _components(places: Array, words: Array, noise: float) -> NDArray[np.bool_]:
@@ -117,7 +123,8 @@ def _components(places: Array, words: Array, noise: float) -> NDArray[np.bool_]:
     values = np.maximum(values, ROUNDING * values[0])
     relations = directions[:, below_gap(values, len(values) - 1)]
     # A projection on indicator vectors that do not overlap: one block for each of them.
+    relations, _ = np.linalg.qr(relations / norms)
     blocks = np.abs(relations @ relations.T)[: len(places), len(places) :]
     blocks = np.maximum(blocks, ROUNDING)
     joined = ~below_gap(blocks.flatten(), blocks.size - 1).reshape(blocks.shape)
-    return np.asarray(joined)
+    return joined

@@ -129,10 +129,10 @@ def test_layoutlmv3_question_and_answer_are_read_as_text():
 
 def test_layoutlmv3_tiny_answers_are_mostly_found_without_any_box():
     questions, answers = zip(
-        *(read_rightly(layoutlmv3_answers_tiny, row) for row in range(0, 16, 2)), strict=True
+        *(read_rightly(layoutlmv3_answers_tiny, row) for row in range(0, 16, 4)), strict=True
     )
     assert all(questions)
-    assert sum(answers) >= 7
+    assert sum(answers) >= 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -156,7 +156,7 @@ def test_layoutlmv3_narrower_than_base_finds_fewer_boxes_but_no_wrong_ones(width
 
 
 @pytest.mark.parametrize(
-    ("rows", "placed"), [([0, 5], 0.25), ([0, 5, 9], 0.2), ([0, 5, 9, 13], 0.2)]
+    ("rows", "placed"), [([0, 5], 0.6), ([0, 5, 9], 0.45), ([0, 5, 9, 13], 0.4)]
 )
 def test_layoutlmv3_batch_gives_the_set_of_tokens_and_some_places(rows, placed):
     attack = attacked(WIDE, rows)
