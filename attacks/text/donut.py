@@ -54,9 +54,9 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
     if size > 1:
         return _of_several(rows - OFFSET, tokens, parts, words[tokens], size, noise)
     owner = owners(parts, words[tokens], noise)
-    ids = np.where(owner == UNKNOWN, UNKNOWN, tokens[owner])
+    ids = np.append(tokens, UNKNOWN)[owner]
     # Where every place has its token, none is left over.
-    missed = np.setdiff1d(tokens, ids) if UNKNOWN in ids else tokens[:0]
+    missed = tokens[:0] if len(ids) and UNKNOWN not in ids else np.setdiff1d(tokens, ids)
     return _read(model, ids, rows - OFFSET, missed)
 
 

@@ -71,16 +71,16 @@ def recover(model: LayoutLMv3Answerer | LayoutLMv3Tagger, victim: Victim) -> Rec
     places = np.arange(first, max(places, default=first - 1) + 1)
     parts = tables.places[places]
     owner = owners(parts, tables.words[tokens], tables.noise)
-    ids = np.where(owner == UNKNOWN, UNKNOWN, tokens[owner])
+    ids = np.append(tokens, UNKNOWN)[owner]
     found = _boxes(ids, parts, tables, subwords, isinstance(model, LayoutLMv3Answerer))
     # Where every place has its token, none is left over.
-    missed = np.setdiff1d(tokens, ids) if UNKNOWN in ids else tokens[:0]
+    missed = tokens[:0] if len(ids) and UNKNOWN not in ids else np.setdiff1d(tokens, ids)
     known = np.flatnonzero(ids != UNKNOWN)
     pairs = np.concatenate(
         [np.stack([known, ids[known]], 1), np.stack([np.full(len(missed), UNKNOWN), missed], 1)]
     )
     of_pairs = np.concatenate([found[known], np.full((len(missed), 4), -1)])
-    if not isinstance(model, LayoutLMv3Answerer) or (ids == UNKNOWN).any():
+    if not isinstance(model, LayoutLMv3Answerer) or not len(ids) or UNKNOWN in ids:
         return RecoveredText(pairs, of_pairs)
     return _with_answer(model, victim, ids, found, pairs, of_pairs)
 

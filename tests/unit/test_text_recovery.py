@@ -204,6 +204,13 @@ def test_without_the_gradient_of_a_table_there_is_nothing_to_read(build, missing
         attacked(build, [0], without=(missing,))
 
 
+@pytest.mark.parametrize("build", [layoutlmv3_answers_tiny, donut_tiny, vt5_tiny])
+def test_of_noise_alone_hardly_a_token_is_read(build):
+    attack = attacked(build, [0], noise=1e6)
+    assert len(attack.text.tokens) < 60
+    assert shares(attack)[2] < 0.1
+
+
 def test_a_model_without_such_a_weakness_is_named():
     with pytest.raises(NotApplicable, match="RobertaTagger"):
         attacked(functools.partial(roberta_tiny, LABELS), [0])
