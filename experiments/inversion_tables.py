@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import math
 import os
 import sys
@@ -31,7 +30,6 @@ from attacks.closed_form import ClosedForm
 from attacks.inversion import presets
 from attacks.inversion.attack import GradientInversion
 from attacks.inversion.method import Inversion
-from attacks.inversion.objective import Objective
 from attacks.inversion.prior import (
     ChannelVariation,
     GaussianSmooth,
@@ -40,7 +38,7 @@ from attacks.inversion.prior import (
     SpatialVariation,
 )
 from attacks.inversion.publisher import SafeTemplate
-from attacks.inversion.schedule import Constant, Exponential, Late
+from attacks.inversion.schedule import Constant, Late
 from clients.batch_gradient import BatchGradient
 from fedpriv.adversary import Attack
 from fedpriv.attacking import AttackRun

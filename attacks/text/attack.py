@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from attacks.text.recover import recover_text
 from attacks.victim import Message, Target, messages, notes_on, target_of
 from fedpriv.adversary import Capability, Findings, Knowledge, Recovered, Workbench
+from fedpriv.data.questions import QUESTION_TEMPLATES
+from fedpriv.models.vt5 import VT5
 from fedpriv.transcript import Transcript
+
+USUAL = tuple(phrase for phrases in QUESTION_TEMPLATES.values() for phrase in phrases)
 
 
 @dataclass(frozen=True)
@@ -17,9 +21,12 @@ class TextRecovery:
 
     Args:
         target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
+        phrases: questions that are usually asked, among which that of a VT5 is chosen; none for
+            those of the generated invoices. Other models give away the question itself.
     """
 
     target: Target = "update"
+    phrases: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         target_of(self.target)
@@ -31,11 +38,14 @@ class TextRecovery:
 
     def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
         """Reads the text of every message."""
-        return Findings(tuple(map(_recover, messages(view, knowledge, self.target))))
+        return Findings(tuple(map(self._recover, messages(view, knowledge, self.target))))
 
-
-def _recover(message: Message) -> Recovered:
-    began = time.process_time()
-    text = recover_text(message.victim)
-    seconds = time.process_time() - began
-    return Recovered(message.key, text=text, seconds=seconds, notes=notes_on(message))
+    def _recover(self, message: Message) -> Recovered:
+        phrases = USUAL if self.phrases is None else self.phrases
+        began = time.process_time()
+        text = recover_text(message.victim, phrases)
+        seconds = time.process_time() - began
+        notes = notes_on(message)
+        if isinstance(message.victim.model, VT5):
+            notes += (f"VT5's question was chosen among {len(phrases)} phrases",)
+        return Recovered(message.key, text=text, seconds=seconds, notes=notes)

@@ -1,5 +1,6 @@
 """What the README says is so."""
 
+import json
 import re
 from pathlib import Path
 
@@ -16,12 +17,38 @@ def blocks(language):
 
 
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
-    (code,) = blocks("python")
+    code = blocks("python")[0]
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     f1, folder = capsys.readouterr().out.split()
     assert 0 <= float(f1) <= 1
     assert (tmp_path / folder / "report.html").is_file()
+
+
+def test_the_attack_example_runs(tmp_path, monkeypatch, capsys):
+    code = blocks("python")[1]
+    assert len(code.strip().splitlines()) <= 20
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
+    psnr, folder = capsys.readouterr().out.split()
+    assert float(psnr) > 70
+    assert (tmp_path / folder / "findings/closed_form/metrics.json").is_file()
+
+
+def test_an_attack_of_ones_own_runs_by_its_dotted_path(tmp_path, monkeypatch, capsys):
+    """The README's, from a folder outside the repository, through the command line."""
+    (tmp_path / "my_attacks").mkdir()
+    (tmp_path / "my_attacks/blank.py").write_text(blocks("python")[2])
+    monkeypatch.chdir(tmp_path)
+    small = ["data.source.page_size=[64,64]", "data.source.providers=2", "data.partition.clients=1"]
+    nothing = ["data.test.fraction=0", "data.test.unseen=0", "model.image_size=64"]
+    assert main(["run", "gi_dqa", *small, *nothing]) == 0
+    run = capsys.readouterr().out.splitlines()[-1]
+    assert main(["attack", run, "attack=my_attacks.blank.Blank", "ocr=null"]) == 0
+    metrics = json.loads((tmp_path / run / "findings/Blank/metrics.json").read_text("utf-8"))
+    assert metrics["status"] == "done"
+    assert metrics["psnr_roi"] == pytest.approx(metrics["template_psnr_roi"])
+    assert "Attacks on what the server saw" in (tmp_path / run / "report.html").read_text("utf-8")
 
 
 def test_the_yaml_example_builds(tmp_path, monkeypatch):
