@@ -60,7 +60,7 @@ class Objective:
 
     def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:
         """Returns the distance, a scalar; both by the names that `choose` returned."""
-        pairs = [(gradients[name].flatten(), sent[name].flatten()) for name in sent]
+        pairs = [(gradients[name], sent[name]) for name in sent]
         total = pairs[0][0].new_zeros(())
         for mine, theirs in pairs:
             total = total + self._of_one(mine, theirs)
@@ -68,8 +68,7 @@ class Objective:
             total = total + self.global_cosine * _apart(pairs)
         if self.positions:
             for name in self.placed(sent):
-                pair = gradients[name].flatten(), sent[name].flatten()
-                total = total + self.positions * _apart([pair])
+                total = total + self.positions * _apart([(gradients[name], sent[name])])
         return total
 
     @staticmethod
@@ -82,8 +81,8 @@ class Objective:
         found = apart.new_zeros(())
         if self.mse or self.squares or self.relative:
             scale = self.squares + self.mse / apart.numel()
-            weight = scale + self.relative / (theirs @ theirs) if self.relative else scale
-            found = found + weight * (apart @ apart)
+            weight = scale + self.relative / _dot(theirs, theirs) if self.relative else scale
+            found = found + weight * _dot(apart, apart)
         if self.cosine:
             found = found + self.cosine * _apart([(mine, theirs)])
         if self.absolute:
@@ -180,9 +179,14 @@ def _names(modules: Iterable[nn.Module], names: Mapping[int, str]) -> set[str]:
 
 def _apart(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """Returns 1 - cos of two vectors in pieces."""
-    product = torch.stack([mine @ theirs for mine, theirs in pairs]).sum()
-    squares = torch.stack([mine @ mine for mine, _ in pairs]).sum()
-    sent = torch.stack([theirs @ theirs for _, theirs in pairs]).sum()
+    product = torch.stack([_dot(mine, theirs) for mine, theirs in pairs]).sum()
+    squares = torch.stack([_dot(mine, mine) for mine, _ in pairs]).sum()
+    sent = torch.stack([_dot(theirs, theirs) for _, theirs in pairs]).sum()
     # Under the root, whose derivative at zero is infinite.
     tiny = torch.finfo(squares.dtype).tiny
     return 1 - product / ((squares + tiny).sqrt() * (sent + tiny).sqrt())
+
+
+def _dot(mine: Tensor, theirs: Tensor) -> Tensor:
+    # Not of flattened tensors: autograd's gradients are often transposed, and would be copied.
+    return (mine * theirs).sum()
