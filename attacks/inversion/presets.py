@@ -22,25 +22,30 @@ from attacks.inversion.prior import (
 )
 from attacks.inversion.schedule import Exponential, Steps
 
-LEFT = 0.999**5000
-"""What 5 000 steps of decay by 0.999 leave."""
+STEPS = 5000
+"""Of GI-DQA."""
+
+LEFT = 0.999**STEPS
+"""What so many steps of decay by 0.999 leave."""
 
 
-def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "mean", **settings: Any) -> Inversion:
+def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings: Any) -> Inversion:
     """GI-DQA (Ben Hamida et al., §3.3.1 and §4.1): colour pixels, noise, Adam, Eq. 5 and priors.
 
     From the paper: mean squared error and 1 - cosine of every parameter tensor; weights 0.1, 0.01
     and 0.1 of the text, Gaussian and variation priors; Adam at 2.0, times 0.999 a step, 5 000
     steps. Left open there, and filled: "random" is uniform noise, in the private region only;
-    2.0 is in pixels of 0…255 (on 0…1 the first step would cross the range); φ = exp(-λ k) with
-    λ = 0.001, the one decay that the paper states; the pixels with the least distance are kept.
+    2.0 is in pixels of 0…255 (on 0…1 the first step would cross the range); φ = 0.1 exp(-λ k)
+    with λ = 7.5 / steps, so that the variation, a sum over all pixels, outweighs the gradient at
+    first and is nothing beside it at the end; the pixels with the least distance are kept. With
+    fewer steps each is as much longer, up to 50, so that pixels can come as far.
 
     Args:
         evaluations: 5 000 if none.
-        tv: reduction of the variation priors: sums, as printed, outweigh the other terms by the
-            number of pixels.
+        tv: reduction of the variation priors: sums, as printed, or means.
         settings: of `Inversion`.
     """
+    budget = _or(evaluations, STEPS)
     variation: tuple[Prior, ...] = (SpatialVariation(tv), ChannelVariation(tv))
     chosen: dict[str, Any] = {
         "objective": Objective(mse=1, cosine=1),
@@ -49,14 +54,14 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "mean", **settings
             (0.01, GaussianSmooth()),
             *((0.1, prior) for prior in variation),
         ),
-        "prior_schedule": Exponential.to(LEFT),
+        "prior_schedule": Exponential(7.5, 0.1),
         "start": "noise",
         "pixels": "rgb",
         "optimizer": "adam",
-        "lr": 2.0,
+        "lr": min(2.0 * STEPS / max(budget, 1), 50.0),
         "lr_schedule": Exponential.to(LEFT),
     }
-    return Inversion(evaluations=_or(evaluations, 5000), **{**chosen, **settings})
+    return Inversion(evaluations=budget, **{**chosen, **settings})
 
 
 def gi_dqa_tuned(evaluations: int | None = None, **settings: Any) -> Inversion:
