@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedpriv import experiment
+from fedpriv import attack_command, experiment
+from fedpriv.attacking import AttackRun
 from fedpriv.data.federated import DocumentData
 from fedpriv.experiment import Mistakes
 from fedpriv.settings import RaySettings, Settings
@@ -41,16 +42,40 @@ def test_every_experiment_loads_and_checks(name):
     assert built.name == name
 
 
+CHOICES = [(group, choice) for group, choices in experiment.groups().items() for choice in choices]
+OF_ATTACKS = ("attack", "publisher")
+
+
 @pytest.mark.parametrize(
-    ("group", "choice"),
-    [(group, choice) for group, choices in experiment.groups().items() for choice in choices],
+    ("group", "choice"), [pair for pair in CHOICES if pair[0] not in OF_ATTACKS]
 )
 def test_every_choice_of_every_group_loads_and_checks(group, choice):
     experiment.build(experiment.load("quickstart", [f"{group}={choice}"]))
 
 
+@pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
+def test_every_attack_loads_and_checks(group, choice):
+    run, name = attack_command.parse([f"{group}={choice}", "ocr=null"])
+    assert isinstance(run, AttackRun)
+    assert name == (choice if group == "attack" else "closed_form")
+
+
+def test_mistakes_in_an_attack_are_named():
+    with pytest.raises(experiment.Mistakes) as caught:
+        attack_command.parse(
+            ["attack=gi_dqa", "attack.method.lrr=1", "attack.targt=update", "seeds=1", "ocr=null"]
+        )
+    assert "attack.targt: attacks.inversion.attack.GradientInversion takes no" in str(caught.value)
+    assert "did you mean 'target'?" in str(caught.value)
+    assert "did you mean 'seed'?" in str(caught.value)
+    with pytest.raises(experiment.Mistakes, match="attack=closed_from: there is april"):
+        attack_command.parse(["attack=closed_from", "ocr=null"])
+    with pytest.raises(experiment.Mistakes, match="nowhere"):
+        attack_command.parse(["attack=nowhere.to.be.Found", "ocr=null"])
+
+
 def test_no_yaml_is_left_unvisited():
-    named = {f"{name}.yaml" for name in [*experiment.names(), "base"]}
+    named = {f"{name}.yaml" for name in [*experiment.names(), *experiment.SHARED]}
     grouped = {f"{g}/{c}.yaml" for g, choices in experiment.groups().items() for c in choices}
     assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
 
