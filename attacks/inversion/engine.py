@@ -76,7 +76,7 @@ def invert(
             private pixels and batch do not fit the model; before anything is computed.
     """
     say = tell or _silent
-    matched = [check(victim, method.objective, place) for place, victim in enumerate(victims)]
+    matched = [check(victim, method, place) for place, victim in enumerate(victims)]
     _announce(victims, matched, method.objective, say)
     runs = [
         _Attempt(place, victim, names, own)
@@ -315,15 +315,19 @@ class _Run:
         return digest.hexdigest()[:24]
 
 
-def check(victim: Victim, objective: Objective, place: int = 0) -> Matched:
+def check(victim: Victim, method: Inversion, place: int = 0) -> Matched:
     """Returns which tensors are matched, once everything of a victim fits.
+
+    What computes no gradient needs no text.
 
     Raises:
         ValueError: see `invert`.
     """
     try:
-        matched = choose(victim.model, victim.gradient, objective)
+        matched = choose(victim.model, victim.gradient, method.objective)
         check_pages(victim)
+        if method.evaluations:
+            check_forward(victim)
     except ValueError as error:
         raise ValueError(f"victim {place}: {error}") from error
     return matched
@@ -347,10 +351,9 @@ def check_pages(victim: Victim) -> None:
     for name, column in victim.batch.items():
         if len(column) != count:
             raise ValueError(f"batch: {name} has {len(column)} rows, and there are {count} pages")
-    _check_forward(victim)
 
 
-def _check_forward(victim: Victim) -> None:
+def check_forward(victim: Victim) -> None:
     """Runs the model once: no other way tells what lengths and page sizes it takes."""
     like = next(victim.model.parameters())
     batch = {name: column.to(like.device) for name, column in victim.batch.items()}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.inversion.engine import check_pages
+from attacks.inversion.engine import check_forward, check_pages
 from attacks.inversion.gradients import Gradients, Sent, gradient_of, twice_differentiable
 from attacks.inversion.objective import Objective, choose
 from attacks.victim import Victim
@@ -64,7 +64,9 @@ def safe_template(
             f"{epsilon=}, {steps=}, step_size={size}: expected positive numbers, epsilon up to 255"
         )
     private = torch.ones_like(template[:, :1], dtype=torch.bool)
-    check_pages(Victim(model, {}, batch, template, private))
+    published = Victim(model, {}, batch, template, private)
+    check_pages(published)
+    check_forward(published)
     like = next(model.parameters())
     clean = template.to(like)
     if kind == "pgd_as_printed":

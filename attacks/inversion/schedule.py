@@ -31,7 +31,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Exponential:
-    """α exp(-λ k) with λ = decay / evaluations (Ben Hamida et al., the priors' scheduler).
+    """α exp(-λ k) with λ = decay / evaluations (Ben Hemo et al. 2025, the priors' scheduler).
 
     Args:
         decay: λ times the evaluations; the factor ends at α exp(-decay).
