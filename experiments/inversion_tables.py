@@ -168,7 +168,7 @@ def _receipts(side: int) -> DocumentSource:
             return self.loaded
 
     receipts = Cropped(
-        Sroie(Path(os.environ["FEDPRIV_DATA"]) / "sroie", questions=("date",)),
+        Sroie(Path(os.environ["FEDPRIV_DATA"]) / "open" / "sroie"),
         size=side,
         key="date",
         word_height=16,

@@ -8,6 +8,8 @@ import time
 import pytest
 from toy import federation, norm_net, weights
 
+from fedpriv.observer import Observer
+
 FAULTS = {"2/3": "raise", "3/1": "nan"}
 
 
@@ -117,3 +119,21 @@ def _kill_when_stuck(pids, runs):
     time.sleep(2)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_curious_server_sees_the_same_from_any_number_of_workers(workers, tmp_path):
+    def transcript(result):
+        root = result.run_dir / "transcript"
+        return {p.relative_to(root): p.read_bytes() for p in root.rglob("*.safetensors")}
+
+    faults = {"1/2": "exit", "2/5": "raise"}
+    raised = dict.fromkeys(faults, "raise")
+    watched = {"model": norm_net, "observer": Observer(clients=(0, 2, 3, 5))}
+    here = federation(raised, runs=tmp_path, **watched).run(2)
+    there = federation(faults, runs=tmp_path, workers=workers, **watched).run(2)
+    blind = federation(faults, runs=tmp_path, model=norm_net, workers=workers).run(2)
+
+    assert weights(here) == weights(there) == weights(blind)
+    assert len(transcript(here)) == 1 + 2 * (2 + 3)  # frozen; parameters, mean, three clients
+    assert transcript(here) == transcript(there)

@@ -1,0 +1,74 @@
+"""Attacks on a federation of real receipts: pages and dates out of gradients."""
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from attacks.closed_form import ClosedForm
+from attacks.text.attack import TextRecovery
+from clients.batch_gradient import BatchGradient
+from fedpriv.attacking import AttackRun
+from fedpriv.data.cropped import Cropped
+from fedpriv.data.document import DocumentSet
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import HoldOut, Iid
+from fedpriv.data.sroie import Sroie
+from fedpriv.federation import Federation
+from fedpriv.models.donut import donut_tiny
+from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
+from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.observer import Observer
+from strategies.fedsgd import FedSGD
+
+DATA = os.environ.get("FEDPRIV_DATA")
+pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")
+
+
+@dataclass(frozen=True)
+class Some:
+    """The first receipts, cut out around their date."""
+
+    count: int
+
+    def load(self) -> DocumentSet:
+        found = Cropped(Sroie(SROIE), 112, "date", word_height=16.0).load()
+        return replace(found, documents=found.documents[: self.count])
+
+
+SROIE = Path(DATA or "") / "open" / "sroie"
+
+
+def run(model, folder):
+    federation = Federation(
+        model=model,
+        data=DocumentData(Some(3), Iid(3), HoldOut(fraction=0), cache="off"),
+        strategy=FedSGD(),
+        client=BatchGradient(),
+        observer=Observer(),
+        runs=folder,
+    )
+    return federation.run(1).run_dir
+
+
+def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
+    folder = run(layoutlmv3_answers_small, tmp_path)
+    page = AttackRun(ClosedForm(), "closed_form").on(folder, layoutlmv3_answers_small)
+    assert page["psnr_roi"] > 60
+    assert page["psnr_roi"] > page["template_psnr_roi"] + 30
+    text = AttackRun(TextRecovery(), "text").on(folder, layoutlmv3_answers_small)
+    assert text["token_recall"] == text["exact_position"] == text["private_text"] == 1
+    assert text["answer_exact"] == 1
+
+
+@pytest.mark.parametrize(
+    "model", [partial(donut_tiny, attention="eager"), partial(vt5_tiny, attention="eager")]
+)
+def test_question_and_answer_are_read_from_the_gradients_of_models_that_write(model, tmp_path):
+    folder = run(model, tmp_path)
+    phrases = tuple(q.text for d in Some(40).load().documents for q in d.questions)
+    text = AttackRun(TextRecovery(phrases=phrases), "text").on(folder, model)
+    assert text["question_exact"] == text["answer_exact"] == 1
+    assert text["token_set_recall"] == 1
