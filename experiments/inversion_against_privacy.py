@@ -1,7 +1,7 @@
 """What masking, aggregation and differential privacy leave of an inversion, on real federations.
 
     python experiments/inversion_against_privacy.py [masking aggregate dp]
-        [--seeds 2] [--evaluations 40] [--out runs]
+        [--seeds N] [--evaluations 150] [--out runs]
 
 Eight clients hold one slip each; a small LayoutLMv3 answers questions on it; the server looks at
 what it receives in one round, and attacks it.
@@ -9,7 +9,8 @@ what it receives in one round, and attacks it.
 - `masking`: FedSGD under secure aggregation. An attack on single updates does not apply. Run on a
   masked message all the same, it must score as on a message of random ring elements: the PSNRs on
   the private fields of the two, victim by victim, with two-sided p-values (permutation of the
-  pairs; Kolmogorov and Smirnov). A small p would be a leak; of twenty sound runs, one has p < 0.05.
+  pairs; Kolmogorov and Smirnov, who know of no pairs). A small p that stays small with more seeds
+  would be a leak; of twenty sound runs, one has p < 0.05.
 - `aggregate`: the sum over |K| = 1, 2, 4, 8 clients, which masking gives away: as one page in
   closed form, which can only be a mixture, and as |K| pages sought together, their text given.
 - `dp`: FeAm-DP and FL-PROVIDER-DP, where the server sees every update, by noise. Each client's own
@@ -46,7 +47,7 @@ from typing import Any
 import numpy as np
 import torch
 from closed_form_limits import aligned, band, cell, tesseract
-from scipy.stats import ks_2samp, permutation_test
+from scipy.stats import ks_2samp
 
 from attacks.closed_form import ClosedForm
 from attacks.inversion.attack import GradientInversion
@@ -85,6 +86,12 @@ MULTIPLIERS = tuple(10.0**k for k in range(-8, 0))
 EPSILONS = (8.0, 1.0)
 """For which the noise is found."""
 NOISES = tuple(10.0**k for k in range(-9, -1))
+MASKED_EVALUATIONS = 20
+"""Of gradient matching on a masked message, to which more give nothing."""
+
+SWAPS = 9999
+"""Drawn for the permutation test."""
+
 CLIP_NORM = 1.0
 LR = 1.0
 """Of the one step of SGD on a provider: its change is then its gradient, but for the sign."""
@@ -98,12 +105,10 @@ class Options:
     """What was asked for on the command line.
 
     Attributes:
-        seeds: each with slips, weights and noise of its own.
-        evaluations: gradients that gradient matching may compute for a message.
+        evaluations: gradients that gradient matching may compute for an aggregate.
         ocr: reads the private fields.
     """
 
-    seeds: int
     evaluations: int
     ocr: OCR | None
 
@@ -149,7 +154,7 @@ def attacked(
 
 def masking(options: Options, seed: int) -> Iterator[Row]:
     """Single updates, masked or not; masked messages, random ones, and pages of noise."""
-    tuned = functools.partial(GradientInversion, gi_dqa_tuned(options.evaluations))
+    tuned = functools.partial(GradientInversion, gi_dqa_tuned(MASKED_EVALUATIONS))
     with tempfile.TemporaryDirectory() as runs:
         one = functools.partial(federated, FedSGD(), BatchGradient(), Path(runs))
         plain, masked = (one(seed=seed, clients=CLIENTS, masking=m) for m in (None, MASKING))
@@ -198,10 +203,10 @@ def p_values(rows: Sequence[Row], attack: str) -> tuple[float, float]:
         for setting in ("masked", "random words")
     )
     difference = np.array(masked) - np.array(blind)
-    pairs = permutation_test(
-        (difference,), np.mean, permutation_type="samples", rng=np.random.default_rng(0)
-    )
-    return float(pairs.pvalue), float(ks_2samp(masked, blind).pvalue)
+    swaps = np.random.default_rng(0).choice([-1, 1], size=(SWAPS, len(difference)))
+    # A hair below, for sums that are equal but for rounding.
+    as_far = np.abs(swaps @ difference) >= abs(difference.sum()) * (1 - 1e-9)
+    return float((1 + as_far.sum()) / (1 + SWAPS)), float(ks_2samp(masked, blind).pvalue)
 
 
 # ----------------------------------------------------------------------------------- aggregates
@@ -449,24 +454,26 @@ PARTS: Mapping[str, Callable[[Options, int], Iterator[Row]]] = {
     f.__name__: f for f in (masking, aggregate, dp)
 }
 
+SEEDS = {"masking": 4, "aggregate": 1, "dp": 2}
+"""What three minutes of processor time are enough for; each has its own slips, weights, noise."""
+
 
 def main() -> None:
     """Runs the parts that were named, prints a table and draws a figure of each."""
     asked = _asked()
-    options = Options(asked.seeds, asked.evaluations, tesseract())
+    options = Options(asked.evaluations, tesseract())
     folder = RunFolder.create(asked.out, "inversion_against_privacy")
-    measured: dict[str, Any] = {"seeds": asked.seeds, "evaluations": asked.evaluations}
+    measured: dict[str, Any] = {"evaluations": asked.evaluations}
     for part in asked.parts or PARTS:
+        seeds = asked.seeds or SEEDS[part]
         began = time.process_time()
         rows = [
-            {**row, "seed": seed}
-            for seed in range(options.seeds)
-            for row in PARTS[part](options, seed)
+            {**row, "seed": seed} for seed in range(seeds) for row in PARTS[part](options, seed)
         ]
         took = time.process_time() - began
-        print(f"{part}, {options.seeds} seeds, {took:.0f} s of processor time")
+        print(f"{part}, {seeds} seeds, {took:.0f} s of processor time")
         print(table(rows), flush=True)
-        measured[part] = {"rows": rows}
+        measured[part] = {"seeds": seeds, "rows": rows}
         if part == "masking":
             measured[part] |= _tested(rows)
         folder.write_json("metrics.json", measured)
@@ -494,8 +501,8 @@ def _tested(rows: Sequence[Row]) -> Row:
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--evaluations", type=int, default=40)
+    parser.add_argument("--seeds", type=int, help=f"of each part; {SEEDS} if none")
+    parser.add_argument("--evaluations", type=int, default=150)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]

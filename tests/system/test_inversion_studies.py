@@ -38,6 +38,7 @@ def privacy(limits, monkeypatch):
     monkeypatch.setattr(study, "layoutlmv3_answers_small", TINY)
     monkeypatch.setattr(study, "CLIENTS", 2)
     monkeypatch.setattr(study, "COHORTS", (1, 2))
+    monkeypatch.setattr(study, "MASKED_EVALUATIONS", 2)
     monkeypatch.setattr(study, "MULTIPLIERS", (1e-8, 1.0))
     monkeypatch.setattr(study, "EPSILONS", (8.0,))
     monkeypatch.setattr(study, "NOISES", (1e-8,))
