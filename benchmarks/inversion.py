@@ -6,6 +6,9 @@ step: an iteration of `attacks.inversion.invert` against the double backward tha
 hand: `create_graph=True`, the sum of squared distances, its derivative by the page, Adam.
 together: victims in one vectorised run against the same one by one. There is something to gain
 where operations are small; with hundreds of tokens and features, a thread is busy with one victim.
+peer: Inverting Gradients of one page by `invert` against `breaching` by the method's authors, from
+the same start, for the same iterations: seconds an iteration, and the PSNR of both. Left out, and
+said, where breaching cannot be imported.
 
 One thread, CPU time; ratios are formed within a repeat, in which the sides take turns at being
 first.
@@ -16,11 +19,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import importlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,11 +36,17 @@ from torch import Tensor, nn
 
 from attacks.inversion import Inversion, Objective, invert
 from attacks.inversion.gradients import gradient_of
-from attacks.inversion.presets import gi_dqa_tuned
+from attacks.inversion.presets import gi_dqa_tuned, inverting_gradients
+from attacks.inversion.prior import SpatialVariation
+from attacks.inversion.start import start
 from attacks.victim import Victim
+from fedpriv.data.examples import Batch
+from fedpriv.data.slips import Slips
 from fedpriv.data.synthetic import Invoices
+from fedpriv.metrics.images import psnr
 from fedpriv.models.donut import donut_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.reader import normalised
 
 MODELS: dict[str, Callable[[], Any]] = {
     "LayoutLMv3 64 px": lambda: layoutlmv3_answers_tiny(
@@ -46,11 +58,21 @@ MODELS: dict[str, Callable[[], Any]] = {
 SMALL = ("LayoutLMv3 32 px, 48 tokens", "Donut 64 px")
 """The models of which victims side by side must be cheaper."""
 
-MOST_STEP, MOST_TOGETHER = 1.1, 1 / 1.5
+MOST_STEP, MOST_TOGETHER, MOST_PEER = 1.1, 1 / 1.5, 1.0
 """The most that ours may take, as a share of what it is compared with."""
 
 STEPS = 10
 """Iterations of one measurement."""
+
+PROVIDERS, SIDE = 10, 32
+"""Whose pages a classifier tells apart, and the pixels that it sees of a side."""
+
+VARIATION = 0.02
+"""Weight of the total variation for colours of -1…1. Its authors' 0.2 is meant for photographs: of
+a page with sharp type, either side's attack then finds little more than the shade of the paper."""
+
+MIDDLE = (0.5, 0.5, 0.5)
+"""Mean and deviation of colours of 0…1, as `normalised` takes them."""
 
 
 def victims(model: nn.Module, count: int) -> list[Victim]:
@@ -118,12 +140,138 @@ def together(options: argparse.Namespace) -> Iterator[Row]:
         yield Row("together", f"{name}, {len(several)} victims", pairs, limit, speed)
 
 
+class Classifier(nn.Module):
+    """Tells from a piece of a page whose it is.
+
+    Args:
+        scores: takes colours in -1…1.
+    """
+
+    def __init__(self, scores: nn.Module) -> None:
+        super().__init__()
+        self.scores = scores
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Returns the cross-entropy of `pixels`, (B, 3, 32, 32) in 0…255, with `label`, (B,)."""
+        scores = self.scores(normalised(batch["pixels"], torch.float32))
+        return nn.functional.cross_entropy(scores, batch["label"])
+
+
+def convolutions() -> nn.Module:
+    """Returns three convolutions with ReLU, and a linear layer."""
+    layers: list[nn.Module] = []
+    for inputs, stride in ((3, 2), (32, 2), (32, 1)):
+        layers += [nn.Conv2d(inputs, 32, 5, stride, padding=2), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * (SIDE // 4) ** 2, PROVIDERS))
+
+
+def perceptron() -> nn.Module:
+    """Returns two linear layers with a sigmoid between."""
+    hidden = nn.Linear(3 * SIDE**2, 64)
+    return nn.Sequential(nn.Flatten(), hidden, nn.Sigmoid(), nn.Linear(64, PROVIDERS))
+
+
+CLASSIFIERS = {"CNN, ReLU": convolutions, "MLP, sigmoid": perceptron}
+
+
+def peer(options: argparse.Namespace) -> Iterator[Row]:
+    """Inverting Gradients against breaching; each repeat seeks another page, from another start."""
+    try:
+        breaching = importlib.import_module("breaching")
+    except ImportError as error:
+        print(f"peer: left out, breaching cannot be imported: {error}")
+        return
+    steps = options.iterations
+    settings = settings_of(breaching, steps)
+    for name, build in CLASSIFIERS.items():
+        torch.manual_seed(0)
+        model = Classifier(build()).eval()
+        pages = pieces(1 + options.repeats)
+        ours = Side(pages, functools.partial(by_invert, model, steps))
+        theirs = Side(pages, functools.partial(by_breaching, breaching, model, settings))
+        ours()
+        theirs()
+        pairs = compared((ours, theirs), options.repeats, cpu_seconds, steps)
+        ratios = [mine / other for mine, other in zip(ours.found, theirs.found, strict=True)]
+        more = {"dB": median(ours.found), "against dB": median(theirs.found)}
+        more |= {"ratio": median(ratios), "least": min(ratios), "most": max(ratios)}
+        yield Row("peer", f"{name}, {steps} iterations", pairs, MOST_PEER, more)
+
+
+class Side:
+    """A job that attacks one page a time, the next each time, and keeps the PSNR of what it found.
+
+    Args:
+        pages: (1, 3, H, W) each, in 0…255.
+        attack: given the page, its label and a seed; returns a page.
+    """
+
+    def __init__(self, pages: Sequence[Tensor], attack: Callable[..., Tensor]) -> None:
+        self._pages, self._attack = pages, attack
+        self.found: list[float] = []
+
+    def __call__(self) -> None:
+        """Attacks the next page."""
+        place = len(self.found)
+        page = self._pages[place]
+        guess = self._attack(page, torch.tensor([place % PROVIDERS]), place)
+        self.found.append(psnr(page[0].numpy(), guess[0].numpy()))
+
+
+def pieces(count: int) -> list[Tensor]:
+    """Returns the middle of so many slips, (1, 3, 32, 32) each; the providers take turns."""
+    each = -(-count // PROVIDERS)
+    slips = Slips((64, 64), PROVIDERS, each).load().documents
+    margin = slice((64 - SIDE) // 2, (64 + SIDE) // 2)
+    pages = (np.asarray(slips[n % PROVIDERS * each + n // PROVIDERS].image()) for n in range(count))
+    return [torch.tensor(page[margin, margin]).permute(2, 0, 1)[None].float() for page in pages]
+
+
+def by_invert(model: Classifier, steps: int, page: Tensor, label: Tensor, seed: int) -> Tensor:
+    """Returns what `invert` makes of a page's gradient."""
+    gradient = gradient_of(model, {"pixels": page, "label": label})
+    private = torch.ones_like(page[:, :1], dtype=torch.bool)
+    victim = Victim(model, gradient, {"label": label}, torch.full_like(page, 255.0), private)
+    variation = ((2 * VARIATION, SpatialVariation()),)  # for colours of 0…1
+    method = inverting_gradients(steps, priors=variation)
+    (found,) = invert([victim], method, np.random.default_rng(seed))
+    return found.pixels
+
+
+def by_breaching(
+    breaching: ModuleType, model: Classifier, settings: Any, page: Tensor, label: Tensor, seed: int
+) -> Tensor:
+    """Returns what breaching makes of it, by the same method."""
+    gradient = gradient_of(model, {"pixels": page, "label": label})
+    scale = SimpleNamespace(shape=page.shape[1:], mean=MIDDLE, std=MIDDLE, modality="vision")
+    sent = {"parameters": list(model.parameters()), "buffers": [], "metadata": scale}
+    known = {"num_data_points": 1, "labels": label, "local_hyperparams": None}
+    message = {"gradients": list(gradient.values()), "buffers": None, "metadata": known}
+    attacker = breaching.attacks.prepare_attack(model.scores, nn.CrossEntropyLoss(), settings)
+    # `invert` gives each victim and restart a generator of its own.
+    (own,) = np.random.default_rng(seed).spawn(1)
+    first = normalised(start("normal", page, 3, own), torch.float32)
+    found, _ = attacker.reconstruct([sent], [message], {}, initial_data=first)
+    colours: Tensor = found["data"]
+    return ((colours * 0.5 + 0.5) * 255).clamp(0, 255)
+
+
+def settings_of(breaching: ModuleType, steps: int) -> Any:
+    """Returns breaching's settings of Inverting Gradients but for iterations and variation."""
+    changed = {
+        "optim.max_iterations": steps,
+        "regularization.total_variation.scale": VARIATION,
+    }
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # about Hydra's version
+        return breaching.get_attack_config(overrides=[f"{k}={v}" for k, v in changed.items()])
+
+
 def run(several: Sequence[Victim], method: Inversion) -> Callable[[], Any]:
     """Returns the inversion of these victims as a job."""
     return lambda: invert(several, method, np.random.default_rng(0))
 
 
-PARTS = {"step": step, "together": together}
+PARTS = {"step": step, "together": together, "peer": peer}
 
 
 def main() -> None:
@@ -132,6 +280,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--victims", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=300, help="of peer")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
