@@ -4,9 +4,10 @@
         [--data slips sroie] [--victims 3] [--evaluations 500] [--seed 0]
 
 One federation shares gradients of one page a client; every method of a table gets the same
-gradients, the same templates and text (which favours the baselines: the paper's have none), the
-same starts and the same number of gradient evaluations. Learning rates that a paper made for its
-own number of steps are scaled with it, so that the way that a pixel can go stays as long.
+gradients, the same templates and text, and the same number of gradient evaluations, where its label
+does not say another. What the papers leave open of GI-DQA and APRIL (betas of Adam, steps as much
+longer as they are fewer) is filled alike for both, after trials on slips of seed 0; take other
+seeds. The paper's fifth row of Table 3, a client that trains on random questions, is left out.
 
 Pages are generated slips of 64 x 64 pixels, or real receipts (SROIE, below FEDPRIV_DATA), a window
 of 112 x 112 around the date. What a table claims is printed as it came out, held or not.
@@ -179,18 +180,18 @@ def _receipts(side: int) -> DocumentSource:
 def table_1(study: Study) -> tuple[list[Row], list[Claim]]:
     """Methods, under one budget."""
     run, steps = study.run(), study.evaluations
-    longer = {"lr": min(2.0 * PUBLISHED_STEPS / steps, 50.0)}
+    alike = {"lr": min(2.0 * PUBLISHED_STEPS / steps, 50.0), "betas": (0.9, 0.9)}
     methods: dict[str, Attack | Inversion] = {
         "template only": presets.template_only(),
         "random": presets.random(),
         "DLG": presets.dlg(steps),
         "iDLG": presets.idlg(steps),
         "Inverting Gradients": presets.inverting_gradients(steps),
-        "APRIL": presets.april(steps, **longer),
+        "APRIL": presets.april(steps, **alike),
         "TAG": presets.tag(steps),
         "GI-DQA": study.gi_dqa(),
         "GI-DQA tuned": presets.gi_dqa_tuned(steps),
-        "GI-DQA tuned, a tenth": presets.gi_dqa_tuned(steps // 10),
+        "GI-DQA tuned, a tenth": presets.gi_dqa_tuned(max(1, steps // 10)),
     }
     if study.model == "layoutlmv3":
         methods["closed form"] = ClosedForm()
@@ -244,7 +245,7 @@ def table_3(study: Study) -> tuple[list[Row], list[Claim]]:
 
 
 def table_4(study: Study) -> tuple[list[Row], list[Claim]]:
-    """Batches: all pages sought together, as GI-DQA and tuned."""
+    """Batches of one client: all pages sought together by GI-DQA, and tuned with twice as much."""
     rows: list[Row] = []
     for size in (1, 2, 4, 6):
         run = study.run(clients=1, batch_size=size)
@@ -260,7 +261,7 @@ def table_4(study: Study) -> tuple[list[Row], list[Claim]]:
 def table_5(study: Study) -> tuple[list[Row], list[Claim]]:
     """Schedules of the priors."""
     run = study.run()
-    schedules = {"none": Constant(), "GradViT": Late(0.5), "ours": None}
+    schedules = {"none": Constant(0.01), "GradViT": Late(0.5, 0.01), "ours": None}
     rows = [
         study.attack(run, name, study.gi_dqa(**({"prior_schedule": schedule} if schedule else {})))
         for name, schedule in schedules.items()
@@ -282,14 +283,15 @@ def table_6(study: Study) -> tuple[list[Row], list[Claim]]:
 
 
 def table_7(study: Study) -> tuple[list[Row], list[Claim]]:
-    """Safe Template, against GI-DQA, the tuned preset and the closed form; one private field."""
+    """Safe Template; one private field, and all attacks start from the template."""
     run = study.run(private=("date",))
     attacks: dict[str, Attack | Inversion] = {
         "GI-DQA": study.gi_dqa(start="template"),
         "tuned": presets.gi_dqa_tuned(study.evaluations),
     }
     if study.model == "layoutlmv3":
-        attacks["closed form"] = ClosedForm(template=False)
+        attacks["closed form"] = ClosedForm()
+        attacks["closed form, no template"] = ClosedForm(template=False)
     defences: dict[str, SafeTemplate | None] = {
         "no defence": None,
         "random 12": SafeTemplate(12, "random"),
@@ -313,8 +315,10 @@ def table_7(study: Study) -> tuple[list[Row], list[Claim]]:
         for a, b in order
     ]
     if "closed form" in attacks:
-        same = _get(of, "closed form, PGD 16") > 60
-        claims.append(("closed form does not notice", same))
+        claims += [
+            (f"{name}: above 60 dB under PGD 16", _get(of, f"{name}, PGD 16") > 60)
+            for name in ("closed form", "closed form, no template")
+        ]
     return rows, claims
 
 
@@ -324,13 +328,25 @@ def table_8(study: Study) -> tuple[list[Row], list[Claim]]:
     levels = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
     for noise in levels:
         run = study.run(gradient_noise=noise)
+        if noise <= 1e-5:
+            rows.append(study.attack(run, f"GI-DQA, noise {noise:g}", study.gi_dqa()))
         tuned = presets.gi_dqa_tuned(study.evaluations)
         rows.append(study.attack(run, f"tuned, noise {noise:g}", tuned))
         if study.model == "layoutlmv3":
             form = ClosedForm(noise=noise)
             rows.append(study.attack(run, f"closed form, noise {noise:g}", form))
     of = dict(rows)
-    claims = [beats("tuned, noise 0", f"tuned, noise {noise:g}", of) for noise in levels[4:]]
+    clean, template = _get(of, "GI-DQA, noise 0"), _get(of, "GI-DQA, noise 0", "template_psnr_roi")
+    claims = [
+        (
+            f"GI-DQA: noise {noise:g} costs more than 1 dB",
+            _get(of, f"GI-DQA, noise {noise:g}") < clean - 1,
+        )
+        for noise in levels[1:4]
+    ]
+    dead = _get(of, "GI-DQA, noise 1e-07") < template
+    claims.append(("GI-DQA at 1e-7 is below the template (the paper: dead)", dead))
+    claims += [beats("tuned, noise 0", f"tuned, noise {noise:g}", of) for noise in levels[4:]]
     return rows, claims
 
 
@@ -393,7 +409,7 @@ def show(title: str, rows: Sequence[Row], claims: Sequence[Claim]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=list(TABLES))
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}")
     parser.add_argument("--model", nargs="+", choices=("layoutlmv3", "donut"), default=["donut"])
     parser.add_argument("--data", nargs="+", choices=("slips", "sroie"), default=["slips"])
     parser.add_argument("--victims", type=int, default=3)
@@ -401,9 +417,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args(arguments)
+    tables = options.tables or list(TABLES)
+    if unknown := sorted(set(tables) - set(TABLES)):
+        parser.error(f"tables {', '.join(unknown)}: there are {', '.join(TABLES)}")
+    if "sroie" in options.data and "FEDPRIV_DATA" not in os.environ:
+        parser.error("--data sroie needs FEDPRIV_DATA, the folder that holds open/sroie")
+    if min(options.evaluations, options.victims) < 1:
+        parser.error("--evaluations and --victims must be 1 or more")
     folder = RunFolder.create(options.runs, "inversion_tables")
     record: list[dict[str, Any]] = []
-    for model, data, table in itertools.product(options.model, options.data, options.tables):
+    for model, data, table in itertools.product(options.model, options.data, tables):
         study = Study(
             model, data, options.victims, options.evaluations, options.seed, folder.path / "runs"
         )

@@ -55,13 +55,14 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Late:
-    """0 at first and 1 from `start` on: GradViT's (Hatamizadeh et al. 2022) delayed priors."""
+    """0 at first and `factor` from `start` on: GradViT's (Hatamizadeh et al. 2022) delay."""
 
     start: float = 0.5
+    factor: float = 1.0
 
     def at(self, done: float) -> float:
-        """Returns 0 or 1."""
-        return float(done >= self.start)
+        """Returns 0 or the factor."""
+        return self.factor * (done >= self.start)
 
 
 @dataclass(frozen=True)
