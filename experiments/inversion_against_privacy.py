@@ -1,7 +1,7 @@
 """What masking, aggregation and differential privacy leave of an inversion, on real federations.
 
     python experiments/inversion_against_privacy.py [masking aggregate dp]
-        [--seeds N] [--evaluations 150] [--out runs]
+        [--seeds N] [--evaluations 120] [--out runs]
 
 Eight clients hold one slip each; a small LayoutLMv3 answers questions on it; the server looks at
 what it receives in one round, and attacks it.
@@ -20,7 +20,7 @@ what it receives in one round, and attacks it.
   is no ε.
 
 How to read the figure of `dp`: wherever anything is recovered, ε is huge, millions for the text and
-tens of billions for a page that can be read. Such an ε promises nothing: that these attacks fail
+tens of billions before a first field of a page can be read. Such an ε promises nothing: that these attacks fail
 below it says something of the attacks only, and is no reason to choose it. Where ε is small enough
 to mean something, 8 or 1, nothing comes back, which no better attack could change. A few tenths of
 a decibel above the blank template are no finding: a solve of pure noise has them too.
@@ -502,7 +502,7 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--seeds", type=int, help=f"of each part; {SEEDS} if none")
-    parser.add_argument("--evaluations", type=int, default=150)
+    parser.add_argument("--evaluations", type=int, default=120)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]
