@@ -20,10 +20,11 @@ what it receives in one round, and attacks it.
   is no ε.
 
 How to read the figure of `dp`: wherever anything is recovered, ε is huge, millions for the text and
-tens of billions before a first field of a page can be read. Such an ε promises nothing: that these attacks fail
-below it says something of the attacks only, and is no reason to choose it. Where ε is small enough
-to mean something, 8 or 1, nothing comes back, which no better attack could change. A few tenths of
-a decibel above the blank template are no finding: a solve of pure noise has them too.
+tens of billions before a first field of a page can be read. Such an ε promises nothing: that these
+attacks fail below it says something of the attacks only, and is no reason to choose it. Where ε is
+small enough to mean something, 8 or 1, nothing comes back, and a better attack could hardly change
+that. A few tenths of a decibel above the blank template are no finding: a solve of pure noise has
+them too.
 
 Writes metrics.json and a figure for each part into <out>/inversion_against_privacy/<time>. The run
 folders of the federations are deleted once they are attacked.
