@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.victim import Message, Target, Victim, messages, notes_on, target_of
+from attacks.victim import Message, Target, Victim, each, messages, notes_on, target_of
 from fedpriv.adversary import (
     Capability,
     Findings,
@@ -68,7 +68,7 @@ class ClosedForm:
 
     def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
         """Solves for the page of every message."""
-        return Findings(tuple(map(self._recover, messages(view, knowledge, self.target))))
+        return each(messages(view, knowledge, self.target), self._recover)
 
     def _recover(self, message: Message) -> Recovered:
         if message.known.size > self.most_examples:
@@ -78,7 +78,9 @@ class ClosedForm:
                 "gi_dqa_tuned"
             )
         began = time.process_time()
-        page = solve(message.victim, template=self.template, noise=self.noise)
+        # Of a batch, one page is sought: it has no template.
+        template = self.template and message.known.size == 1
+        page = solve(message.victim, template=template, noise=self.noise)
         seconds = time.process_time() - began
         pages = page.expand(message.known.size, -1, -1, -1).numpy()
         return Recovered(message.key, pages, seconds=seconds, notes=notes_on(message))

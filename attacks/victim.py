@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpriv.adversary import Capability, Knowledge, Known, MessageKey
+from fedpriv.adversary import (
+    Capability,
+    Findings,
+    Knowledge,
+    Known,
+    MessageKey,
+    NotApplicable,
+    Recovered,
+)
 from fedpriv.data.examples import Batch
 from fedpriv.transcript import Kind, Round, Transcript, loaded
 
@@ -92,12 +100,41 @@ def target_of(target: str) -> frozenset[Capability]:
     return frozenset({REQUIRES[target]})
 
 
-def messages(view: Transcript, knowledge: Knowledge, target: Target) -> Iterator[Message]:
-    """Yields each message of the target's kind as a victim; all of a round share one model.
+def messages(view: Transcript, knowledge: Knowledge, target: Target) -> list[Message]:
+    """Returns each message of the target's kind as a victim; all of a round share one model.
 
     Raises:
+        NotApplicable: if of none of them it is known what batch is behind it.
         ValueError: if the transcript is of another model, or a gradient is not finite.
     """
+    found = list(_messages(view, knowledge, target))
+    if not found:
+        raise NotApplicable(
+            f"of no {target} is it known how many pages are behind it: of a sum that takes the "
+            "messages of all its clients (observer.clients=null, clients=null)"
+        )
+    return found
+
+
+def each(found: Iterable[Message], recover: Callable[[Message], Recovered]) -> Findings:
+    """Returns what `recover` makes of each message, and why it refuses others.
+
+    Raises:
+        NotApplicable: if it refuses all of them.
+    """
+    recovered: list[Recovered] = []
+    refused: list[str] = []
+    for message in found:
+        try:
+            recovered.append(recover(message))
+        except NotApplicable as reason:
+            refused.append(str(reason))
+    if not recovered:
+        raise NotApplicable("; ".join(dict.fromkeys(refused)))
+    return Findings(tuple(recovered), refused=tuple(refused))
+
+
+def _messages(view: Transcript, knowledge: Knowledge, target: Target) -> Iterator[Message]:
     for seen in view.rounds:
         model = loaded(knowledge.build_model(), seen.parameters, view.frozen)
         for key, kind, tensors in _seen(seen, target):
@@ -129,7 +166,10 @@ def notes_on(message: Message) -> tuple[str, ...]:
     """Returns what a reader of the findings must know of how a message was read."""
     notes = {
         "gradient": (),
-        "delta": ("the update is a model's change after local training, taken as a gradient",),
+        "delta": (
+            "the update is a model's change after local training, taken as the sum of the "
+            "gradients of its steps: -Δ/η of plain SGD, -Δ of any other optimiser",
+        ),
         "masked": ("the update is masked: it was read as if it were not",),
     }
     return notes[message.kind]
@@ -150,8 +190,8 @@ def as_gradient(
     """Returns an update read as a gradient.
 
     A change Δ after local training by plain SGD is taken as -Δ/η, the sum of the gradients of all
-    steps; by another optimiser as -Δ, of which direction and scale mean little. A masked message is
-    taken as what it would be without its mask.
+    steps; by another optimiser as -Δ, of which direction and scale mean little. The number of steps
+    is not taken off. A masked message is taken as what it would be without its mask.
     """
     if "delta" not in (kind, sends if kind == "masked" else kind):
         return tensors

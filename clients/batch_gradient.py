@@ -23,8 +23,6 @@ from fedpriv.data.examples import Examples
 from fedpriv.messages import Instruction
 from fedpriv.privacy.clipping import clip
 
-LOSS = "train-loss"
-
 
 @dataclass(frozen=True)
 class BatchGradient:
@@ -51,10 +49,10 @@ class BatchGradient:
             raise ValueError(f"gradient_noise={self.gradient_noise}: expected 0 or more")
 
     def train(self, visit: Visit) -> Contribution:
-        """Returns ∇ and the loss of the batch."""
+        """Returns ∇, and nothing beside it: the loss of a batch would tell of it too."""
         rows = self.drawn(visit.examples, visit.instruction, visit.generator)
         if not len(rows):
-            return Contribution({"float": np.zeros_like(visit.parameters["float"])}, {LOSS: 0.0})
+            return Contribution({"float": np.zeros_like(visit.parameters["float"])}, {})
         loss: torch.Tensor = visit.model.loss(  # type: ignore[operator]
             visit.examples.batch(rows, visit.device)
         )
@@ -72,7 +70,7 @@ class BatchGradient:
             rng = visit.generator("gradient noise")
             noise = rng.standard_normal(update.shape, dtype=np.float32)
             update = update + update.dtype.type(self.gradient_noise) * noise
-        return Contribution({"float": update}, {LOSS: loss.item()})
+        return Contribution({"float": update}, {})
 
     def drawn(
         self,

@@ -8,7 +8,7 @@ saw and `Knowledge`, which states every assumption beyond it. The truth is in ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,10 +114,17 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an attack hands back, by message."""
+    """What an attack hands back, by message.
+
+    Attributes:
+        recovered: of the messages that could be attacked.
+        notes: what a reader must know of all of them.
+        refused: for each message that could not, why; means are over the others.
+    """
 
     recovered: tuple[Recovered, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Publisher(Protocol):
 
         Args:
             model: with the parameters of the round.
-            columns: the model's batch without `pixels`, of the publisher's own documents.
+            columns: the model's batch without `pixels`, of the documents behind the message.
             template: blank pages, (B, 3, H, W).
             rng: the only source of randomness.
         """
@@ -94,7 +94,7 @@ class AttackRun:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if not self.name or Path(self.name).name != self.name:
+        if self.name in ("", ".", "..") or Path(self.name).name != self.name:
             raise ValueError(f"name={self.name!r}: expected the name of a folder")
 
     def on(
@@ -134,7 +134,10 @@ class AttackRun:
     ) -> tuple[Findings, float]:
         # The same for every attack, so that in a table all start alike; and able to spawn others.
         rng = np.random.default_rng(entropy(self.seed, "attack"))
-        bench = Workbench(rng, tell, cache_folder() / "attacks")
+        scratch = cache_folder() / "attacks"
+        scratch.mkdir(parents=True, exist_ok=True)
+        scratch.chmod(0o700)  # what is in it is as private as the pages
+        bench = Workbench(rng, tell, scratch)
         began = time.process_time()
         findings = self.attack.run(view, knowledge, bench)
         return findings, time.process_time() - began
@@ -149,7 +152,8 @@ class AttackRun:
             found = {key: load_known(folder, key, self.assume) for key in keys}
             own = {key: known for key, known in found.items() if known is not None}
             of.update(own)
-            if own:
+            # What is known of a sum is known of all that is in it.
+            if own and {client for _, client in keys} >= set(seen.answered):
                 of[seen.round, None] = _together(list(own.values()))
         words = self.assume.in_words()
         knowledge = Knowledge(build, of, words)
@@ -171,8 +175,12 @@ class AttackRun:
                 published = publisher.publish(model, own.text, known.template, rng)
                 of[key] = dataclasses.replace(known, template=published)
             kept = [of[key] for key in of if key[0] == seen.round and key[1] is not None]
-            of[seen.round, None] = _together(kept)
-        words = f"templates are published through {type(publisher).__name__}"
+            if (seen.round, None) in of:
+                of[seen.round, None] = _together(kept)
+        words = (
+            f"templates are published through {publisher}, computed with the client's own text and "
+            "this round's model, which favours the defence"
+        )
         return dataclasses.replace(knowledge, of=of, assumptions=(*knowledge.assumptions, words))
 
     def _not_applicable(self, folder: RunFolder, reason: str) -> dict[str, Any]:
@@ -183,28 +191,38 @@ class AttackRun:
     def _scored(
         self, folder: RunFolder, findings: Findings, knowledge: Knowledge, seconds: float
     ) -> dict[str, Any]:
-        """Opens the truth and scores what was found."""
+        """Writes what was found, opens the truth, and scores it."""
+        templates = {key: known.template for key, known in knowledge.of.items()}
+        unscored = {"status": "not scored"}  # stands where scoring fails
+        write_findings(folder, self.name, unscored, findings, templates, {}, originals=False)
         store = TruthStore(folder)
         truths = {r.message: _truth(store, r.message, knowledge) for r in findings.recovered}
         pieces = subwords.pieces if (subwords := _subwords(knowledge)) else None
         scores = {
-            r.message: score(r, truth, knowledge.of[r.message].template, self.ocr, pieces)
+            r.message: score(r, truth, templates.get(r.message), self.ocr, pieces)
             for r in findings.recovered
             if (truth := truths[r.message]) is not None
         }
         metrics = {
-            "status": "done" if scores else "not scored: the simulation kept no truth",
+            "status": _status(findings, len(scores)),
             **summary(list(scores.values())),
             "evaluations": sum(r.evaluations for r in findings.recovered),
-            "seconds": seconds,
+            # What was taken up from an earlier run counts as if it had been computed now.
+            "seconds": sum(r.seconds for r in findings.recovered) or seconds,
             "messages": len(findings.recovered),
+            "refused": len(findings.refused),
             "assumptions": list(knowledge.assumptions),
             "notes": list(
-                dict.fromkeys([*findings.notes, *(n for r in findings.recovered for n in r.notes)])
+                dict.fromkeys(
+                    [
+                        *findings.notes,
+                        *(f"refused: {reason}" for reason in findings.refused),
+                        *(note for r in findings.recovered for note in r.notes),
+                    ]
+                )
             ),
             "settings": repr(self.attack),
         }
-        templates = {key: known.template for key, known in knowledge.of.items()}
         write_findings(
             folder,
             self.name,
@@ -263,6 +281,12 @@ def _refusal(missing: frozenset[Capability], view: Transcript) -> str:
     wanted = ", ".join(sorted(capability.value for capability in missing))
     why = "updates are masked" if view.masked else "the transcript holds none"
     return f"the attack requires {wanted}, which this federation does not grant: {why}"
+
+
+def _status(findings: Findings, scored: int) -> str:
+    if not findings.recovered:
+        return "nothing was recovered"
+    return "done" if scored else "not scored: the simulation kept no truth"
 
 
 def _of_message(key: MessageKey, scores: Mapping[str, Any]) -> dict[str, Any]:

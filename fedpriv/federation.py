@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -486,12 +487,24 @@ def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
 
 def public_settings(federation: Federation) -> dict[str, Any]:
     """Returns what everybody in a federation knows of it, and nothing of its data."""
+    strategy = federation.strategy
+    inner = strategy.inner if isinstance(strategy, Masked) else strategy
+    halves = {"strategy": inner, "client": federation.recipe.client}
     config = federation.config or {}
-    sections = ("model", "strategy", "client", "masking", "finetuning", "training", "privacy")
     return {
-        **{name: config[name] for name in sections if name in config},
+        **{name: config[name] for name in ("model", "finetuning") if name in config},
+        **{name: _plain(half) for name, half in halves.items()},
+        "masked": isinstance(strategy, Masked),
         "clients": federation.clients,
     }
+
+
+def _plain(half: object) -> dict[str, Any]:
+    """Returns a dataclass's settings by name, as JSON can hold them."""
+    fields = asdict(half) if is_dataclass(half) and not isinstance(half, type) else {}
+    known = {"class": f"{type(half).__module__}.{type(half).__qualname__}", **fields}
+    plain: dict[str, Any] = json.loads(json.dumps(known, default=repr))
+    return plain
 
 
 def build_app(recipe: Recipe) -> ClientApp:

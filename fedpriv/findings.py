@@ -7,6 +7,7 @@ original and the difference.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shutil
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from PIL import Image
 
 from fedpriv.adversary import Findings, MessageKey, Recovered, RecoveredText
 from fedpriv.checkpoint import RunFolder
+from fedpriv.scoring import matched
 from fedpriv.truth import Truth
 
 FINDINGS = "findings"
@@ -51,6 +53,9 @@ def write_findings(
     (folder.path / place).mkdir(parents=True)
     for recovered in findings.recovered:
         truth = truths.get(recovered.message) if originals else None
+        if truth is not None and truth.pixels is not None and recovered.pages is not None:
+            ordered = matched(recovered.pages, truth.pixels).astype(np.float32)
+            recovered = dataclasses.replace(recovered, pages=ordered)
         panels = _panels(recovered, templates.get(recovered.message), truth)
         for page, shown in enumerate(panels):
             for panel, pixels in shown.items():

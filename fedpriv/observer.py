@@ -136,8 +136,8 @@ class Observation:
         if not self.observer.wants(round):
             return
         weights = total.metrics[self._weight] if self._weight else [1] * len(total.clients)
-        mean = {name: _mean(vector, sum(weights)) for name, vector in total.vectors.items()}
         if sum(weights):
+            mean = {name: _mean(vector, sum(weights)) for name, vector in total.vectors.items()}
             self._save(round, attempt, "aggregate", mean, answered=sorted(total.clients))
 
     def _sent(self, message: Message) -> bool:
@@ -161,7 +161,10 @@ class Observation:
             return
         now = instruction.round, instruction.attempt
         vectors = to_vectors(reply.content.array_records[UPDATE])
-        notes: dict[str, Any] = {"client": client, "metrics": dict(reply.content.metric_records[METRICS])}
+        notes: dict[str, Any] = {
+            "client": client,
+            "metrics": dict(reply.content.metric_records[METRICS]),
+        }
         if MASKED in vectors:
             words = torch.from_numpy(vectors[MASKED].view(np.int32).copy())
             step = message.content.config_records[SECAGG]["step"]

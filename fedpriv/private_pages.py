@@ -178,4 +178,5 @@ def _private(
         if not (changed & ~inside).any():
             break
         inside = binary_dilation(inside, square)
-    return inside
+    private: NDArray[np.bool_] = inside | changed
+    return private

@@ -298,9 +298,10 @@ def _private_text(
 ) -> float | None:
     found = set(text.tokens[:, 1].tolist())
     known = [
-        all(found.issuperset(tokens) for tokens in pieces(field.text.split()))
+        all(found.issuperset(tokens) for tokens in words)
         for page in fields
         for field in page
+        if any(words := pieces(field.text.split()))
     ]
     return _mean(known)
 

@@ -152,6 +152,9 @@ def load(
 ) -> Transcript:
     """Reads a run's transcript into memory.
 
+    Of a round that was repeated, the last attempt: what was noted of the batches is of that one.
+    The files of earlier attempts lie beside it.
+
     Args:
         folder: of the run.
         rounds: which; none for all that were kept.
@@ -165,7 +168,10 @@ def load(
         raise NoTranscript(
             f"{folder.path} has no transcript: run the federation with observer=curious"
         )
-    places = sorted((folder.path / TRANSCRIPT).glob("round-*"))
+    latest = {
+        _numbers(p)[0]: p for p in sorted((folder.path / TRANSCRIPT).glob("round-*"), key=_numbers)
+    }
+    places = list(latest.values())
     kept = [_read_round(place, clients) for place in places if _wanted(place, rounds)]
     found = {seen.round for seen in kept}
     if missing := sorted(set(rounds or ()) - found):
@@ -199,6 +205,8 @@ def loaded(
     if odd:
         raise ValueError(f"the transcript is of another model: this one has no {odd[0]}")
     state = model.state_dict()
+    if strange := sorted(set(frozen) - set(state)):
+        raise ValueError(f"the transcript is of another model: this one has no {strange[0]}")
     with torch.no_grad():
         for name, tensor in {**frozen, **parameters}.items():
             state[name].copy_(tensor)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
@@ -20,8 +19,6 @@ from fedpriv.messages import Instruction, sum_of, to_array_record, to_vectors
 from fedpriv.sampling import ClientSampling, FixedSize
 from fedpriv.seeds import generator
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
-
-LOSS = "train-loss"
 
 
 @dataclass
@@ -56,7 +53,7 @@ class FedSGD(Strategy):
         attempt = int(str(config[ATTEMPT]))
         rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
         cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
-        instruction = Instruction(round=server_round, attempt=attempt, metrics=(LOSS,))
+        instruction = Instruction(round=server_round, attempt=attempt)
         return self.broadcast(cohort, arrays, instruction, grid)
 
     def aggregate_train(
@@ -69,5 +66,4 @@ class FedSGD(Strategy):
         start = to_vectors(self._global)["float"]
         step = start.dtype.type(self.lr / len(total.clients))
         moved = start - step * total.vectors["float"]
-        loss = float(np.mean(total.metrics[LOSS]))
-        return to_array_record({"float": moved}), MetricRecord({LOSS: loss})
+        return to_array_record({"float": moved}), MetricRecord()

@@ -17,6 +17,7 @@ from attacks.inversion.method import Inversion
 from attacks.text.recover import recover_text
 from attacks.victim import (
     Message,
+    Reconstruction,
     Target,
     messages,
     notes_on,
@@ -43,8 +44,7 @@ class GradientInversion:
     Args:
         method: of `attacks.inversion.presets`, or put together from its parts.
         target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
-        hybrid: go on from the page that the closed form gives, where it gives one, in place of the
-            template.
+        hybrid: start from the page that the closed form gives, whatever start the method has.
     """
 
     method: Inversion
@@ -60,39 +60,37 @@ class GradientInversion:
         return target_of(self.target)
 
     def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
-        """Inverts every message, those of a round together."""
-        found = list(messages(view, knowledge, self.target))
-        if found and page_size(found[0].victim.model) == (0, 0):
+        """Inverts every message, those of a round together.
+
+        Messages whose text cannot be read are refused, and the means are over the others.
+        """
+        found = messages(view, knowledge, self.target)
+        if page_size(found[0].victim.model) == (0, 0):
             raise NotApplicable("the model reads no page")
         ready: list[tuple[Message, RecoveredText | None]] = []
-        skipped: list[str] = []
+        refused: list[str] = []
         for message in found:
             try:
                 ready.append(self._with_text(message))
             except NotApplicable as reason:
-                skipped.append(f"message {message.key}: {reason}")
+                refused.append(f"message {message.key}: {reason}")
         if not ready:
-            raise NotApplicable("; ".join(skipped) or "there is no message of this kind")
-        reconstructions = invert(
+            raise NotApplicable("; ".join(refused))
+        made = invert(
             [message.victim for message, _ in ready],
-            self.method,
+            self._method,
             bench.rng,
             tell=bench.tell,
             checkpoint=bench.scratch,
         )
         recovered = tuple(
-            Recovered(
-                message.key,
-                made.pixels.numpy(),
-                text,
-                made.evaluations,
-                made.seconds,
-                made.curve,
-                notes_on(message),
-            )
-            for (message, text), made in zip(ready, reconstructions, strict=True)
+            _recovered(message, text, one) for (message, text), one in zip(ready, made, strict=True)
         )
-        return Findings(recovered, tuple(skipped))
+        return Findings(recovered, refused=tuple(refused))
+
+    @property
+    def _method(self) -> Inversion:
+        return dataclasses.replace(self.method, start="template") if self.hybrid else self.method
 
     def _with_text(self, message: Message) -> tuple[Message, RecoveredText | None]:
         """Returns the message with its text, read out of the gradient unless it was given."""
@@ -110,6 +108,21 @@ class GradientInversion:
         return dataclasses.replace(message, victim=victim), text
 
 
+def _recovered(message: Message, text: RecoveredText | None, made: Reconstruction) -> Recovered:
+    return Recovered(
+        message.key,
+        made.pixels.numpy(),
+        text,
+        made.evaluations,
+        made.seconds,
+        made.curve,
+        notes_on(message),
+    )
+
+
 def _closed_form(message: Message) -> Tensor:
-    page = solve(message.victim, template=message.known.template is not None)
-    return page.expand(message.known.size, -1, -1, -1)
+    if message.known.size > 1:
+        raise NotApplicable(
+            f"hybrid=true starts from one page, and {message.known.size} are behind this message"
+        )
+    return solve(message.victim, template=message.known.template is not None)

@@ -45,8 +45,8 @@ LINE = 20
 """Evaluations of one step of L-BFGS at most, torch's own number."""
 
 SCALE = 127.5
-"""Pixels of 0…255 for one unit of the models' -1…1. L-BFGS works in those, as DLG does: its first
-step is the slope itself. Soft labels are kept multiplied by it, to be served by the same rate."""
+"""Pixels of 0…255 for one unit of the models' -1…1, in which L-BFGS gets its slopes, as in DLG.
+Soft labels are kept multiplied by it, to be served by the same rate."""
 
 
 def invert(
@@ -147,7 +147,8 @@ class _Run:
         depth = channels(method.pixels)
         guesses = [start(method.start, o.victim.template, depth, o.rng) for o in group]
         self._pixels = torch.stack(guesses).to(like).requires_grad_()
-        self._labels = _soft_labels(group, say) if method.labels == "soft" else []
+        soft = method.labels == "soft" and method.evaluations > 0
+        self._labels = _soft_labels(group, say) if soft else []
         self._gradients = Gradients(model, group[0].matched.names, bool(self._labels))
         self._best = self._pixels.detach().clone()
         self._least = torch.full((len(group),), math.inf, dtype=like.dtype, device=like.device)

@@ -78,6 +78,8 @@ class Inversion:
         for name, least in (("evaluations", 0), ("restarts", 1), ("together", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}: expected {least} or more")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas}: expected two numbers in [0, 1)")
         for name in ("lr", "patience", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

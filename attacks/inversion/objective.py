@@ -55,7 +55,7 @@ class Objective:
     def __post_init__(self) -> None:
         if self.layers not in LAYERS:
             raise ValueError(f"layers={self.layers!r}: expected one of {LAYERS}")
-        if not any(self._weights()) or min(self._weights()) < 0:
+        if not any(self._weights()) or not all(weight >= 0 for weight in self._weights()):
             raise ValueError(f"{self}: expected weights of 0 or more, one of them positive")
 
     def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:

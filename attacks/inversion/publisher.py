@@ -1,4 +1,4 @@
-"""Safe Template as what a publisher does to its templates before anybody has them (001 App. A.2)."""
+"""Safe Template as what a publisher does to its templates beforehand (001 App. A.2)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from attacks.victim import tensors_of
 @dataclass(frozen=True)
 class SafeTemplate:
     """Publishes templates through `safe_template`, rounded to whole numbers as pictures are.
+
+    The paper computes them once, offline, with a question and an answer of the publisher's. Here
+    they are computed for each page and round, with that page's own: at its best.
 
     Args:
         epsilon: of 255; in the paper 8, 12 and 16 for "pgd", 12 and 32 for "random".

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from attacks.text.recover import recover_text
-from attacks.victim import Message, Target, messages, notes_on, target_of
+from attacks.victim import Message, Target, each, messages, notes_on, target_of
 from fedpriv.adversary import Capability, Findings, Knowledge, Recovered, Workbench
 from fedpriv.data.questions import QUESTION_TEMPLATES
 from fedpriv.models.vt5 import VT5
@@ -38,7 +38,7 @@ class TextRecovery:
 
     def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
         """Reads the text of every message."""
-        return Findings(tuple(map(self._recover, messages(view, knowledge, self.target))))
+        return each(messages(view, knowledge, self.target), self._recover)
 
     def _recover(self, message: Message) -> Recovered:
         phrases = USUAL if self.phrases is None else self.phrases

@@ -199,7 +199,8 @@ def _span(
 
     The last layer's row for the first place is ½ (Σ_i p_i u_i - u_first), with the probabilities p
     and the layer's inputs u of the attacker's own forward pass on the template; for the last place
-    likewise.
+    likewise. Best is the span with the greatest cosine over both rows: clipping, or a learning rate
+    that is not known, changes their scale.
     """
     name = "network.qa_outputs.out_proj.weight"
     if name not in victim.gradient:
@@ -217,17 +218,20 @@ def _span(
         hook.remove()
     word = columns["word"][0]
     u = inputs[0][0, : len(word)].double().cpu()
-    misfits = []
+    products, squares = [], []
     for row, score in zip(seen, scores, strict=True):
         mean = score[0].double().softmax(-1).cpu() @ u
-        misfits.append((0.5 * (mean - u) - row).norm(dim=1).square().numpy())
-    total = misfits[0][:, None] + misfits[1][None, :]
+        products.append(((mean - u) @ row).numpy())
+        squares.append((mean - u).square().sum(1).numpy())
+    along = products[0][:, None] + products[1][None, :]
+    length = np.sqrt(squares[0][:, None] + squares[1][None, :])
+    cosine = along / np.maximum(length, np.finfo(np.float64).tiny)
     # An answer is made of whole words.
     opens = _begins(model.reader.subwords, columns["input_ids"][0], word >= 0)
     closes = (word >= 0) & (np.append(opens[1:], True) | np.append(word[1:] < 0, True))
     allowed = opens[:, None] & closes[None, :]
-    length = np.arange(len(word))[None, :] - np.arange(len(word))[:, None] + 1
-    allowed &= (length >= 1) & (length <= LONGEST)
+    tokens = np.arange(len(word))[None, :] - np.arange(len(word))[:, None] + 1
+    allowed &= (tokens >= 1) & (tokens <= LONGEST)
     allowed[0, 0] = True
-    first, final = np.unravel_index(np.where(allowed, total, np.inf).argmin(), total.shape)
+    first, final = np.unravel_index(np.where(allowed, cosine, -np.inf).argmax(), cosine.shape)
     return int(first), int(final)

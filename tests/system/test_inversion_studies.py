@@ -1,4 +1,4 @@
-"""The two studies of inversions, at sizes that take seconds: they run, draw, and say what is so."""
+"""The studies of inversions, at sizes that take seconds: they run, draw, and say what is so."""
 
 import functools
 import importlib
@@ -134,3 +134,24 @@ def test_random_words_replace_every_masked_message(privacy, tmp_path):
         for name, words in before.items():
             assert words.shape == after[name].shape
             assert (words == after[name]).float().mean() < 0.01
+
+
+def test_the_tables_run_and_record_their_claims(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(EXPERIMENTS)
+    inversion_tables = importlib.import_module("inversion_tables")
+
+    inversion_tables.main(
+        ["1", "7", "--model", "layoutlmv3", "--victims", "1", "--evaluations", "2",
+         "--runs", str(tmp_path)]
+    )  # fmt: skip
+    shown = capsys.readouterr().out
+    (record,) = tmp_path.glob("inversion_tables/*/tables.json")
+    tables = json.loads(record.read_text("utf-8"))
+    assert [table["table"] for table in tables] == ["1", "7"]
+    rows = {row["name"]: row for row in tables[0]["rows"]}
+    assert rows["closed form"]["psnr_roi"] > 70 > rows["GI-DQA"]["psnr_roi"]
+    assert "holds: psnr_roi: closed form" in shown
+    assert "DOES NOT HOLD" in shown  # two steps lead nowhere
+    with pytest.raises(SystemExit):
+        inversion_tables.main(["9"])
+    assert "there are 1, 2, 3" in capsys.readouterr().err

@@ -13,12 +13,13 @@ import torch
 
 from attacks.closed_form import ClosedForm
 from attacks.inversion.attack import GradientInversion
-from attacks.inversion.presets import gi_dqa_tuned, random, template_only
+from attacks.inversion.presets import gi_dqa, gi_dqa_tuned, random, template_only
 from attacks.inversion.publisher import SafeTemplate
 from attacks.text.attack import TextRecovery
 from clients.batch_gradient import BatchGradient
+from clients.local_training import LocalTraining
 from fedpriv import transcript
-from fedpriv.adversary import Capability, Findings, Recovered
+from fedpriv.adversary import Capability, Findings, NotApplicable, Recovered
 from fedpriv.attacking import AttackRun
 from fedpriv.checkpoint import RunFolder
 from fedpriv.data.federated import DocumentData
@@ -29,7 +30,10 @@ from fedpriv.knowledge import Assumed, load_known
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
 from fedpriv.observer import Observer
 from fedpriv.secagg.masking import Masking
+from fedpriv.settings import Settings
+from fedpriv.training.loops import Optimizer
 from fedpriv.truth import TruthStore
+from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 
 SMALL = partial(layoutlmv3_answers_small, image_size=64)
@@ -246,6 +250,90 @@ def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
     assert tokens["token_set_recall"] > 0.9  # masking hides whose words they are, not which
 
 
+def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_path):
+    one = AttackRun(ClosedForm(target="aggregate"), "sum", clients=(0,)).on(folder, SMALL)
+    assert one["status"] == "not_applicable"
+    assert "takes the messages of all its clients" in one["reason"]
+    kept = run(tmp_path / "kept", observer=Observer(clients=(0,)))
+    assert AttackRun(ClosedForm(target="aggregate"), "sum").on(kept, SMALL)["status"] == (
+        "not_applicable"
+    )
+
+
+def test_messages_that_cannot_be_attacked_are_counted(folder):
+    name = "network.layoutlmv3.patch_embed.proj.weight"
+
+    @dataclass(frozen=True)
+    class Half(ClosedForm):
+        """Refuses client 1, as an attack refuses what it cannot work on."""
+
+        def _recover(self, message):
+            if message.key[1]:
+                raise NotApplicable(f"{name} is missing")
+            return super()._recover(message)
+
+    metrics = AttackRun(Half(), "half").on(folder, SMALL)
+    assert (metrics["messages"], metrics["refused"]) == (1, 1)
+    assert f"refused: {name} is missing" in metrics["notes"]
+
+
+def test_a_hybrid_starts_from_the_page_of_the_closed_form(folder):
+    inversion = GradientInversion(gi_dqa(0), hybrid=True)
+    metrics = AttackRun(inversion, "hybrid").on(folder, SMALL)
+    assert metrics["psnr_roi"] > 60
+    alone = AttackRun(GradientInversion(gi_dqa(0)), "alone").on(folder, SMALL)
+    assert alone["psnr_roi"] < 15
+
+
+def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
+    @dataclass(frozen=True)
+    class Late(BatchGradient):
+        """Its second client fails at the first attempt."""
+
+        def train(self, visit):
+            if visit.client == 1 and visit.instruction.attempt == 0:
+                raise RuntimeError
+            return super().train(visit)
+
+    documents = Slips((64, 64), providers=2, documents_per_provider=4, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
+        strategy=FedSGD(),
+        client=Late(),
+        observer=Observer(),
+        settings=Settings(min_clients=2),
+        runs=tmp_path,
+    )
+    again = federation.run(1).run_dir
+    assert len(list((again / "transcript").glob("round-000001*"))) == 2
+    metrics = AttackRun(ClosedForm(), "closed_form").on(again, SMALL)
+    assert metrics["messages"] == 2
+    assert metrics["psnr_roi"] > 70
+
+
+def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
+    documents = Slips((64, 64), providers=2, documents_per_provider=1, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
+        strategy=FedAvg(weighted=False, buffers=False),
+        client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
+        observer=Observer(),
+        runs=tmp_path,
+    )
+    delta = federation.run(1).run_dir
+    view = transcript.load(RunFolder.existing(delta))
+    assert view.settings["client"]["optimizer"] == {
+        "name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0
+    }  # fmt: skip
+    page = AttackRun(ClosedForm(), "closed_form").on(delta, SMALL)
+    assert page["psnr_roi"] > 30  # of 32-bit weights, not of gradients
+    assert any("after local training" in note for note in page["notes"])
+    inversion = GradientInversion(gi_dqa_tuned(20))
+    assert AttackRun(inversion, "tuned").on(delta, SMALL)["psnr_roi"] > page["template_psnr_roi"]
+
+
 def test_models_without_the_weakness_are_not_applicable(folder):
     batch = run(folder.parent / "batches", clients=1, batch_size=2)
     metrics = AttackRun(ClosedForm(), "closed_form").on(batch, SMALL)
@@ -273,8 +361,9 @@ def test_mistakes_are_named(folder, tmp_path):
         AttackRun(ClosedForm(), "x", rounds=(7,)).on(folder, SMALL)
     with pytest.raises(ValueError, match="transcript is of another model"):
         AttackRun(ClosedForm(), "x").on(folder, layoutlmv3_answers_small)
-    with pytest.raises(ValueError, match="expected the name of a folder"):
-        AttackRun(ClosedForm(), "../x")
+    for name in ("../x", "..", ".", ""):
+        with pytest.raises(ValueError, match="expected the name of a folder"):
+            AttackRun(ClosedForm(), name)
     with pytest.raises(ValueError, match="target='masks': expected one of update, aggregate"):
         ClosedForm(target="masks")
     with pytest.raises(ValueError, match="text='some': expected one of none, given"):

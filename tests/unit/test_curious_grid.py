@@ -161,9 +161,7 @@ def test_a_resumed_run_leaves_the_same_transcript():
 def test_another_model_is_refused():
     result = federation(observer=Observer(rounds=(1,))).run(1)
     (seen,) = seen_by(result).rounds
-    with pytest.raises(
-        ValueError, match=r"of another model: for 0.weight of \(2, 4\) it has noth"
-    ):
+    with pytest.raises(ValueError, match=r"of another model: for 0.weight of \(2, 4\) it has noth"):
         transcript.loaded(torch.nn.Sequential(torch.nn.Linear(4, 2)), seen.parameters, {})
     with pytest.raises(ValueError, match="this one has no layers.0.bias"):
         transcript.loaded(torch.nn.Sequential(), seen.parameters, {})

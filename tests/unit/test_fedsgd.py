@@ -51,7 +51,7 @@ def test_one_round_is_a_step_of_gradient_descent_on_all_examples():
         model.named_parameters(), result.model.parameters(), strict=True
     ):
         torch.testing.assert_close(moved, start - 0.5 * start.grad, msg=name)
-    assert result.metrics[0]["train_loss"] == pytest.approx(torch.stack(losses).mean().item())
+    assert "train_loss" not in result.metrics[0]  # gradients are all that is sent
 
 
 def test_batches_are_new_in_each_round_and_differ_between_clients():

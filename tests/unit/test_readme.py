@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv import experiment
+from fedpriv import attack_command, experiment
 from fedpriv.cli import main
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -66,6 +66,17 @@ def test_every_command_names_what_exists(monkeypatch):
     for name, overrides in commands:
         good = [o for o in overrides.split() if o not in wrong]
         experiment.build(experiment.load(name, good))
+
+
+def test_every_attack_names_what_exists():
+    commands = re.findall(r"fedpriv attack RUN_DIR((?: [\w.]+=[^\s`)]+)+)", README)
+    assert len(commands) > 3
+    for overrides in commands:
+        if "my_attacks" not in overrides:
+            attack_command.parse([*overrides.split(), "ocr=null"])
+    for override in ("attack.hybrid=true", "attack.target=masked", "assume.template=false"):
+        assert override in README
+        attack_command.parse(["attack=gi_dqa", override, "ocr=null"])
 
 
 def test_the_error_shown_is_the_error_given():

@@ -49,13 +49,13 @@ def gradient_of(model, batch):
     return {n: g for (n, _), g in zip(named, values, strict=True) if g is not None}
 
 
-def attacked(build, rows, seed=0, noise=0.0, without=(), phrases=()):
+def attacked(build, rows, seed=0, noise=0.0, without=(), phrases=(), scale=1.0):
     """Returns what was read of the rows' batch, and the batch."""
     model, examples = built(build, seed)
     batch = examples.batch(np.array(rows))
     torch.manual_seed(0)
     gradient = {
-        name: value + noise * torch.randn_like(value)
+        name: scale * value + noise * torch.randn_like(value)
         for name, value in gradient_of(model, batch).items()
         if not any(part in name for part in without)
     }
@@ -120,6 +120,18 @@ def read_rightly(build, row):
     there = int(attack.batch["end"]) > 0
     answer = plain(attack.text.answer) == (plain(asked.answers[0]) if there else "")
     return plain(attack.text.question) == plain(asked.text), answer
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+@pytest.mark.parametrize("build", [WIDE, donut_tiny, vt5_tiny])
+def test_clipping_and_unknown_learning_rates_hide_nothing(build, scale):
+    phrases = [question.text for question in QUESTIONS]
+    for row in (0, 7):
+        attack = attacked(build, [row], scale=scale, phrases=phrases)
+        asked = QUESTIONS[int(attack.batch["question"])]
+        assert plain(attack.text.question) == plain(asked.text)
+        if "end" not in attack.batch or int(attack.batch["end"]):
+            assert plain(attack.text.answer) == plain(asked.answers[0])
 
 
 def test_layoutlmv3_question_and_answer_are_read_as_text():
