@@ -163,7 +163,7 @@ def test_another_model_is_refused():
     (seen,) = seen_by(result).rounds
     with pytest.raises(ValueError, match=r"of another model: for 0.weight of \(2, 4\) it has noth"):
         transcript.loaded(torch.nn.Sequential(torch.nn.Linear(4, 2)), seen.parameters, {})
-    with pytest.raises(ValueError, match="this one has no layers.0.bias"):
+    with pytest.raises(ValueError, match=r"this one has no layers\.0\.bias"):
         transcript.loaded(torch.nn.Sequential(), seen.parameters, {})
 
 
