@@ -76,9 +76,10 @@ class GradientInversion:
                 refused.append(f"message {message.key}: {reason}")
         if not ready:
             raise NotApplicable("; ".join(refused))
+        method = self._method(clipped=_clipped(view))
         made = invert(
             [message.victim for message, _ in ready],
-            self._method,
+            method,
             bench.rng,
             tell=bench.tell,
             checkpoint=bench.scratch,
@@ -88,9 +89,15 @@ class GradientInversion:
         )
         return Findings(recovered, refused=tuple(refused))
 
-    @property
-    def _method(self) -> Inversion:
-        return dataclasses.replace(self.method, start="template") if self.hybrid else self.method
+    def _method(self, *, clipped: bool) -> Inversion:
+        """Returns the method as this run needs it: that clients clip is public, by how much not."""
+        method = self.method
+        if self.hybrid:
+            method = dataclasses.replace(method, start="template")
+        if clipped:
+            objective = dataclasses.replace(method.objective, any_scale=True)
+            method = dataclasses.replace(method, objective=objective)
+        return method
 
     def _with_text(self, message: Message) -> tuple[Message, RecoveredText | None]:
         """Returns the message with its text, read out of the gradient unless it was given."""
@@ -106,6 +113,12 @@ class GradientInversion:
                 )
             victim = dataclasses.replace(victim, batch=tensors_of(text.columns))
         return dataclasses.replace(message, victim=victim), text
+
+
+def _clipped(view: Transcript) -> bool:
+    """Whether the public settings say that what clients send is clipped."""
+    client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
+    return client.get("clip_norm") is not None or strategy.get("mechanism") is not None
 
 
 def _recovered(message: Message, text: RecoveredText | None, made: Reconstruction) -> Recovered:

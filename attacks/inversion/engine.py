@@ -41,6 +41,9 @@ Tell = Callable[[str], None]
 POINTS = 50
 """Of a curve, at most."""
 
+SECONDS_BETWEEN_LINES = 5.0
+"""Of progress."""
+
 LINE = 20
 """Evaluations of one step of L-BFGS at most, torch's own number."""
 
@@ -163,12 +166,26 @@ class _Run:
         if path is not None and path.is_file():
             self._load(saved.read(path))
         written = self._evaluations
+        told = time.monotonic()
         while not self._ended():
             self._timed_step()
+            if time.monotonic() - told > SECONDS_BETWEEN_LINES:
+                told = time.monotonic()
+                self._say(self._in_words())
             if path is not None and (self._ended() or self._evaluations - written >= every):
                 saved.write(path, self._state())
                 written = self._evaluations
         return self._results()
+
+    def _in_words(self) -> str:
+        """Returns how far the run is, for the person who waits."""
+        per_evaluation = self._wall / max(self._evaluations, 1)
+        left = per_evaluation * (self._method.evaluations - self._evaluations)
+        least = self._least.mean().item()
+        return (
+            f"{self._count} victims: {self._evaluations} of {self._method.evaluations} gradients, "
+            f"distance {least:.3g}, {left:.0f} s left"
+        )
 
     def _ended(self) -> bool:
         limits = self._method.patience, self._method.seconds

@@ -40,6 +40,8 @@ class Objective:
         layers: "pre_fusion", what a page goes through before it meets the text: embeddings and
             vision encoder; "post_fusion", all else; or "all".
         partial: whether gradients may be missing; those that are there are matched then.
+        any_scale: g is first brought to the scale at which it is nearest to g*, each tensor by its
+            share of its norm: for gradients that were clipped, which nobody knows how much.
     """
 
     mse: float = 0.0
@@ -51,6 +53,7 @@ class Objective:
     positions: float = 0.0
     layers: Layers = "all"
     partial: bool = False
+    any_scale: bool = False
 
     def __post_init__(self) -> None:
         if self.layers not in LAYERS:
@@ -61,6 +64,9 @@ class Objective:
     def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:
         """Returns the distance, a scalar; both by the names that `choose` returned."""
         pairs = [(gradients[name], sent[name]) for name in sent]
+        if self.any_scale:
+            scale = _nearest_scale(pairs)
+            pairs = [(scale * mine, theirs) for mine, theirs in pairs]
         total = pairs[0][0].new_zeros(())
         for mine, theirs in pairs:
             total = total + self._of_one(mine, theirs)
@@ -175,6 +181,15 @@ def _of_layers(model: Any, layers: Layers) -> list[str]:
 
 def _names(modules: Iterable[nn.Module], names: Mapping[int, str]) -> set[str]:
     return {names[id(p)] for module in modules for p in module.parameters() if id(p) in names}
+
+
+def _nearest_scale(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Returns the a for which Σ_l |a g_l - g*_l|² / |g*_l|² is least."""
+    weights = [1 / _dot(theirs, theirs) for _, theirs in pairs]
+    both = zip(weights, pairs, strict=True)
+    parts = [(weight * _dot(g, sent), weight * _dot(g, g)) for weight, (g, sent) in both]
+    along, own = (torch.stack(column).sum() for column in zip(*parts, strict=True))
+    return along / (own + torch.finfo(own.dtype).tiny)
 
 
 def _apart(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

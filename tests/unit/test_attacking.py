@@ -356,6 +356,15 @@ def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     assert form.on(folder, SMALL)["psnr_roi"] > 60
 
 
+def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
+    clipped = run(tmp_path, clients=1, clip_norm=1e-3)
+    tuned = AttackRun(GradientInversion(gi_dqa_tuned(40)), "tuned").on(clipped, SMALL)
+    assert tuned["psnr_roi"] > tuned["template_psnr_roi"] + 3
+    assert AttackRun(ClosedForm(), "closed_form").on(clipped, SMALL)["psnr_roi"] > 70
+    text = AttackRun(TextRecovery(), "text").on(clipped, SMALL)
+    assert text["answer_exact"] == text["exact_position"] == 1
+
+
 def test_mistakes_are_named(folder, tmp_path):
     with pytest.raises(transcript.NoTranscript, match=r"rounds \[7\] were not observed"):
         AttackRun(ClosedForm(), "x", rounds=(7,)).on(folder, SMALL)
