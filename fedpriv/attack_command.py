@@ -15,7 +15,13 @@ ATTACKS = "attacks"
 
 def register(commands: Any) -> None:
     """Adds the command to the parser's."""
-    parser = commands.add_parser("attack", help="attack what a run's curious server kept")
+    parser = commands.add_parser(
+        "attack",
+        help="attack what a run's curious server kept",
+        epilog="Settings: rounds, clients, assume.template, assume.text, publisher=safe_pgd, "
+        "originals=true, ocr=null, name (of the findings' folder), seed, and attack.* as in "
+        "experiments/attack/NAME.yaml; `fedpriv list` names the attacks.",
+    )
     parser.add_argument("run_dir", type=Path)
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="attack=NAME, or a dotted path"
@@ -51,13 +57,18 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     from fedpriv.attacking import AttackRun
 
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
+    if chosen is None:
+        there = ", ".join(experiment.groups()["attack"])
+        raise experiment.Mistakes(
+            "fedpriv attack", [f"attack= is missing: {there}, or the dotted path of a class"]
+        )
     rest = list(overrides)
-    if chosen is not None and "." in chosen:  # a class of the user's, not one of our files
+    if "." in chosen:  # a class of the user's, not one of our files
         rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
     config = experiment.load(ATTACKS, rest)
-    if chosen is not None and "." in chosen:
+    if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
-    config.setdefault("name", (chosen or "closed_form").rpartition(".")[2])
+    config.setdefault("name", chosen.rpartition(".")[2])
     built = experiment.constructed(AttackRun, config, "fedpriv attack")
     return built, config["name"]
 
@@ -71,6 +82,14 @@ def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
     from fedpriv import experiment
     from fedpriv.training.adapters import FineTuned
 
+    if "model" not in config:
+        raise experiment.Mistakes(
+            source,
+            [
+                "the run was started from Python, and its config.yaml names no model: attack it "
+                "from there, with fedpriv.attacking.AttackRun(...).on(run_dir, model)"
+            ],
+        )
     section = experiment.constructed(
         experiment.ModelSection,
         {key: config[key] for key in ("model", "finetuning") if key in config},

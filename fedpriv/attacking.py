@@ -96,6 +96,9 @@ class AttackRun:
     def __post_init__(self) -> None:
         if self.name in ("", ".", "..") or Path(self.name).name != self.name:
             raise ValueError(f"name={self.name!r}: expected the name of a folder")
+        for which in ("rounds", "clients"):
+            if getattr(self, which) == ():
+                raise ValueError(f"{which}=[]: name at least one; null takes all that were kept")
 
     def on(
         self,
@@ -221,7 +224,10 @@ class AttackRun:
                     ]
                 )
             ),
-            "settings": repr(self.attack),
+            "settings": {
+                name: repr(getattr(self, name))
+                for name in ("attack", "assume", "publisher", "rounds", "clients", "seed")
+            },
         }
         write_findings(
             folder,

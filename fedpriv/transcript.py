@@ -8,7 +8,7 @@ aggregate. A loaded transcript is in memory and knows no path: an attack can fol
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -177,7 +177,7 @@ def load(
     if missing := sorted(set(rounds or ()) - found):
         every = ", ".join(place.name.removeprefix("round-").lstrip("0") for place in places)
         raise NoTranscript(f"rounds {missing} were not observed; there is {every or 'none'}")
-    _require_clients(kept, clients, folder)
+    _require_clients([place for place in places if _wanted(place, rounds)], clients, folder)
     frozen, _ = read_tensors(folder.path / f"{FROZEN}.safetensors")
     return Transcript(tuple(kept), settings, frozen)
 
@@ -214,9 +214,9 @@ def loaded(
 
 
 def _require_clients(
-    kept: Sequence[Round], clients: Collection[int] | None, folder: RunFolder
+    places: Iterable[Path], clients: Collection[int] | None, folder: RunFolder
 ) -> None:
-    seen = {upload.client for round in kept for upload in round.uploads}
+    seen = {_client(path) for place in places for path in place.glob("client-*.safetensors")}
     if missing := sorted(set(clients or ()) - seen):
         raise NoTranscript(
             f"{folder.path}: no message of clients {missing} was kept; there are {sorted(seen)}"
@@ -245,10 +245,14 @@ def _read_round(place: Path, clients: Collection[int] | None) -> Round:
     uploads = tuple(
         _read_upload(path, parameters)
         for path in files
-        if clients is None or int(path.stem.removeprefix("client-")) in clients
+        if clients is None or _client(path) in clients
     )
     answered = tuple(about.get("answered", ()))
     return Round(round, attempt, answered, parameters, uploads, mean, notes["kind"])
+
+
+def _client(path: Path) -> int:
+    return int(path.stem.removeprefix("client-"))
 
 
 def _read_upload(path: Path, parameters: Mapping[str, Tensor]) -> Upload:

@@ -36,8 +36,8 @@ class SafeTemplate:
             raise ValueError(f"kind={self.kind!r}: expected one of {', '.join(KINDS)}")
         if not (0 < self.epsilon <= 255 and self.steps > 0):
             raise ValueError(
-                f"epsilon={self.epsilon}, steps={self.steps}: expected positive numbers, epsilon "
-                "of 255"
+                f"epsilon={self.epsilon}, steps={self.steps}: expected positive numbers; epsilon "
+                "in pixels of 0…255"
             )
 
     def publish(

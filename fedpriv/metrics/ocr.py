@@ -63,8 +63,8 @@ class Tesseract:
             )
         if shutil.which(self.program) is None:
             raise FileNotFoundError(
-                f"there is no program {self.program}: apt-get install tesseract-ocr, or read with "
-                "TrOCR"
+                f"there is no program {self.program}: apt-get install tesseract-ocr, read with "
+                "TrOCR, or leave reading out (ocr=null)"
             )
 
     def read(self, crops: Sequence[Crop]) -> list[str]:

@@ -137,7 +137,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     """Returns what ledger.json says, in a few lines for the end of a run."""
     views, mechanism = content["views"], content["mechanism"]
     if mechanism is None:
-        return ["privacy: none; the strategy clips nothing and adds no noise"]
+        return ["privacy: no ε; the strategy has no mechanism of differential privacy"]
     server = _server(content)
     lines = [
         f"privacy of one {content['unit']}, ε at δ = {content['delta']:g} (pld): "

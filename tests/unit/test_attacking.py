@@ -243,7 +243,7 @@ def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
     assert "the update is masked: it was read as if it were not" in masked_page["notes"]
     refused = AttackRun(ClosedForm(target="aggregate"), "aggregate").on(folder, SMALL)
     assert refused["status"] == "not_applicable"
-    assert "is of 2 examples" in refused["reason"]
+    assert "2 examples are behind the message" in refused["reason"]
     sum_ = AttackRun(ClosedForm(target="aggregate", most_examples=2), "sum").on(folder, SMALL)
     assert sum_["psnr_roi"] < 30
     tokens = AttackRun(TextRecovery(target="aggregate"), "words").on(folder, SMALL)
@@ -352,8 +352,10 @@ def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     ).on(folder, SMALL)
     assert safe["template_psnr_page"] < clean["template_psnr_page"]
     assert any("SafeTemplate" in line for line in safe["assumptions"])
-    form = AttackRun(ClosedForm(template=False), "form", publisher=SafeTemplate(64, "random"))
-    assert form.on(folder, SMALL)["psnr_roi"] > 60
+    form = AttackRun(ClosedForm(), "form", publisher=SafeTemplate(64, "random"))
+    stolen = form.on(folder, SMALL)
+    assert stolen["psnr_roi"] > 60
+    assert "the template does not fit the gradient, and was left aside" in stolen["notes"]
 
 
 def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
@@ -368,6 +370,12 @@ def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
 def test_mistakes_are_named(folder, tmp_path):
     with pytest.raises(transcript.NoTranscript, match=r"rounds \[7\] were not observed"):
         AttackRun(ClosedForm(), "x", rounds=(7,)).on(folder, SMALL)
+    with pytest.raises(
+        transcript.NoTranscript, match=r"clients \[99\] was kept; there are \[0, 1\]"
+    ):
+        AttackRun(ClosedForm(), "x", clients=(1, 99)).on(folder, SMALL)
+    with pytest.raises(ValueError, match=r"clients=\[\]: name at least one"):
+        AttackRun(ClosedForm(), "x", clients=())
     with pytest.raises(ValueError, match="transcript is of another model"):
         AttackRun(ClosedForm(), "x").on(folder, layoutlmv3_answers_small)
     for name in ("../x", "..", ".", ""):

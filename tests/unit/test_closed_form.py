@@ -135,7 +135,7 @@ def run(attack, victim, build, count, tmp_path):
 
 def test_batches_are_refused_and_give_a_mixture_where_they_are_not(tmp_path):
     truth, victim = page_and_victim(SMALL, count=2)
-    with pytest.raises(NotApplicable, match="is of 2 examples"):
+    with pytest.raises(NotApplicable, match="2 examples are behind"):
         run(ClosedForm(), victim, SMALL, 2, tmp_path)
     (found,) = run(ClosedForm(most_examples=2), victim, SMALL, 2, tmp_path).recovered
     assert max(psnr(torch.from_numpy(found.pages[:1]), page) for page in truth) < 25

@@ -55,9 +55,11 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
 
 @pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
 def test_every_attack_loads_and_checks(group, choice):
-    run, name = attack_command.parse([f"{group}={choice}", "ocr=null"])
+    attack = choice if group == "attack" else "closed_form"
+    more = [] if group == "attack" else [f"{group}={choice}"]
+    run, name = attack_command.parse([f"attack={attack}", *more, "ocr=null"])
     assert isinstance(run, AttackRun)
-    assert name == (choice if group == "attack" else "closed_form")
+    assert name == attack
 
 
 def test_mistakes_in_an_attack_are_named():
@@ -70,6 +72,10 @@ def test_mistakes_in_an_attack_are_named():
     assert "did you mean 'seed'?" in str(caught.value)
     with pytest.raises(experiment.Mistakes, match="attack=closed_from: there is april"):
         attack_command.parse(["attack=closed_from", "ocr=null"])
+    with pytest.raises(experiment.Mistakes, match="attack= is missing: april, "):
+        attack_command.parse(["ocr=null"])
+    with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
+        attack_command.model_of({"name": "mine"}, "runs/mine")
     with pytest.raises(experiment.Mistakes, match="nowhere"):
         attack_command.parse(["attack=nowhere.to.be.Found", "ocr=null"])
 

@@ -55,7 +55,7 @@ def test_what_no_epsilon_covers_is_said():
 
 def test_a_run_that_is_not_private_says_so():
     told = statement(Ledger())
-    assert summary(told) == ["privacy: none; the strategy clips nothing and adds no noise"]
+    assert summary(told) == ["privacy: no ε; the strategy has no mechanism of differential privacy"]
     assert in_short(told) == in_short(None) == {}
 
 
