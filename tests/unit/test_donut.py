@@ -314,7 +314,10 @@ def test_it_learns_whose_page_it_is():
 
 def test_sizes_are_chosen_by_name():
     assert donut(image_size=(64, 96)).reader.image_size == (64, 96)
+    assert donut(size="small").reader.image_size == (112, 112)
+    with pytest.raises(ValueError, match=r"^task='tags': expected 'answers'$"):
+        donut(task="tags")
     with torch.device("meta"):
         assert donut(size="base").reader.image_size == (1280, 960)
-    with pytest.raises(ValueError, match=r"^size='proto': expected 'tiny' or 'base'$"):
+    with pytest.raises(ValueError, match=r"^size='proto': expected 'tiny' or 'small' or 'base'$"):
         donut(size="proto")
