@@ -146,7 +146,7 @@ class _Run:
         self._sent = Sent(columns, gradient)
         private = torch.stack([victim.private for victim in victims]).to(like.device)
         template = torch.stack([victim.template for victim in victims]).to(like)
-        self._canvas = Canvas.of(template, private, method.region)
+        self._canvas = Canvas.of(template, private, method.region, method.pixels)
         depth = channels(method.pixels)
         guesses = [start(method.start, o.victim.template, depth, o.rng) for o in group]
         self._pixels = torch.stack(guesses).to(like).requires_grad_()

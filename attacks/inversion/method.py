@@ -18,7 +18,7 @@ Step = Literal["adam", "signed_adam", "lbfgs"]
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "start": STARTS,
     "region": ("private", "page"),
-    "pixels": ("grey", "rgb"),
+    "pixels": ("ink", "grey", "rgb"),
     "optimizer": ("adam", "signed_adam", "lbfgs"),
     "keep": ("best", "last"),
     "labels": ("known", "soft"),
@@ -37,7 +37,8 @@ class Inversion:
         prior_schedule: φ.
         start: of the free pixels, see `attacks.inversion.start`.
         region: which pixels are free: the "private" ones or the whole "page".
-        pixels: "grey" seeks one number a pixel, "rgb" three.
+        pixels: "grey" seeks one number a pixel, "rgb" three; "ink" one, of shades between white and
+            the colour in which the template is printed.
         optimizer: "adam", "signed_adam" (the signs of the gradient; Geiping et al. 2020), "lbfgs".
         lr: learning rate, for pixels of 0…255.
         betas: of Adam.

@@ -68,12 +68,14 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings:
 
 
 def gi_dqa_tuned(evaluations: int | None = None, **settings: Any) -> Inversion:
-    """GI-DQA as it works best here: grey pixels from the template, relative distances, no priors.
+    """GI-DQA as it works best here: shades of the template's ink, relative distances, no priors.
 
-    One grey channel is the channel prior as a hard constraint; of the gradient only what a page
-    goes through before it meets the text is matched, each tensor by its share of its own norm. Adam
-    forgets slopes fast, as they shrink by orders of magnitude on the way: with the usual second
-    beta, 0.999, a LayoutLMv3 on pages of 64 x 64 comes to 22 dB where this comes to 48.
+    One channel is the channel prior as a hard constraint, in the colour that the template is
+    printed in: grey pixels cannot show a blue ink, and stop at 22 dB on such pages. Of the gradient
+    only what a page goes through before it meets the text is matched, each tensor by its share of
+    its own norm. Adam forgets slopes fast, as they shrink by orders of magnitude on the way: with
+    the usual second beta, 0.999, a LayoutLMv3 on pages of 64 x 64 comes to 22 dB where this comes
+    to 48.
 
     Args:
         evaluations: 400 if none.
@@ -82,7 +84,7 @@ def gi_dqa_tuned(evaluations: int | None = None, **settings: Any) -> Inversion:
     chosen: dict[str, Any] = {
         "objective": Objective(relative=1, layers="pre_fusion"),
         "start": "template",
-        "pixels": "grey",
+        "pixels": "ink",
         "optimizer": "adam",
         "lr": 25.0,
         "betas": (0.9, 0.9),

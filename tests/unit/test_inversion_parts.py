@@ -11,6 +11,7 @@ from torch import nn
 from attacks.inversion import saved
 from attacks.inversion.gradients import gradient_of, soft_loss
 from attacks.inversion.objective import FLAT, Objective, choose
+from attacks.inversion.pixels import Canvas, channels, ink_of
 from attacks.inversion.prior import (
     ChannelVariation,
     GaussianSmooth,
@@ -279,3 +280,25 @@ def test_safe_templates_that_cannot_be_made_are_refused(wrong, message):
         safe_template(model, batch, template, rng=np.random.default_rng(0), **settings)
     with pytest.raises(ValueError, match="takes no pages of"):
         safe_template(model, batch, template[..., :16], 8, np.random.default_rng(0))
+
+
+def test_ink_is_the_colour_that_the_template_is_printed_in():
+    blank = torch.full((1, 3, 4, 4), 255.0)
+    blue = blank.clone()
+    blue[0, :, 1, 2] = torch.tensor([15.0, 15.0, 135.0])  # takes away 240, 240 and 120
+    blue[0, :, 3, 3] = torch.tensor([135.0, 135.0, 195.0])  # the same, half as dark
+    pages = torch.stack([blank, blue])
+    ink = ink_of(pages).flatten(1)
+    torch.testing.assert_close(ink, torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.5]]))
+    private = torch.ones(2, 1, 1, 4, 4, dtype=torch.bool)
+    shown = Canvas.of(pages, private, "private", "ink").page(torch.full((2, 1, 1, 4, 4), 55.0))
+    assert shown[0].unique().tolist() == [55.0]
+    assert shown[1, 0, :, 0, 0].tolist() == [55.0, 55.0, 155.0]
+    assert channels("ink") == channels("grey") == 1
+
+
+def test_white_stays_white_in_any_ink():
+    page = torch.rand(1, 3, 8, 8) * 255
+    free = torch.ones(1, 1, 8, 8, dtype=torch.bool)
+    shown = Canvas.of(page, free, "private", "ink").page(torch.full((1, 1, 8, 8), 255.0))
+    assert torch.equal(shown, torch.full((1, 3, 8, 8), 255.0))
