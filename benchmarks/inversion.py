@@ -20,8 +20,6 @@ import argparse
 import dataclasses
 import functools
 import importlib
-import json
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from models import Row, compared, cpu_seconds
+from models import Row, compared, cpu_seconds, report
 from torch import Tensor, nn
 
 from attacks.inversion import Inversion, Objective, invert
@@ -288,15 +286,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"load average {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
-    print(f"{'part':9}{'what':36}{'ms':>10} {'against':>10}  ratio (least–most)")
-    rows = []
-    for row in (row for part in options.only for row in PARTS[part](options)):
-        print(row, flush=True)
-        rows.append(dataclasses.asdict(row))
-    if options.json:
-        found = {"torch": torch.__version__, "rows": rows}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    report((row for part in options.only for row in PARTS[part](options)), options.json)
 
 
 if __name__ == "__main__":

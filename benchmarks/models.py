@@ -24,7 +24,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -335,6 +335,19 @@ cpu_seconds = seconds_on("cpu")
 PARTS = {"steps": steps, "encoding": encoding, "cache": cache}
 
 
+def report(measured: Iterable[Row], file: Path | None) -> None:
+    """Prints the rows as they come; writes them into a file at the end, if one is named."""
+    print(f"load average {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
+    print(f"{'part':9}{'what':36}{'ms':>10} {'against':>10}  ratio (least–most)")
+    rows = []
+    for row in measured:
+        print(row, flush=True)
+        rows.append(dataclasses.asdict(row))
+    if file:
+        found = {"torch": torch.__version__, "rows": rows}
+        file.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     """Runs the parts and prints a line for each model."""
     data = os.environ.get("FEDPRIV_DATA")
@@ -354,15 +367,7 @@ def main() -> None:
     options.chosen = [(size, name) for size in options.sizes for name in options.models]
     torch.set_num_threads(1)
     keep_large_blocks()
-    print(f"load average {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
-    print(f"{'part':9}{'what':36}{'ms':>10} {'against':>10}  ratio (least–most)")
-    rows = []
-    for row in (row for part in options.only for row in PARTS[part](options)):
-        print(row, flush=True)
-        rows.append(dataclasses.asdict(row))
-    if options.json:
-        found = {"torch": torch.__version__, "rows": rows}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    report((row for part in options.only for row in PARTS[part](options)), options.json)
 
 
 if __name__ == "__main__":

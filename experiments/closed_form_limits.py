@@ -40,6 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.closed_form import layoutlmv3_of, patches, solve
+from attacks.inversion.gradients import gradient_of
 from attacks.text.recover import recover_text
 from attacks.victim import Victim, as_gradient, victim_of
 from fedpriv.adversary import Known, NotApplicable, Recovered
@@ -204,17 +205,6 @@ def _text(truth: Truth, victim: Victim) -> dict[str, float | None]:
 
 def _complement(share: float | None) -> float | None:
     return None if share is None else 1 - share
-
-
-def gradient_of(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-    """Returns the gradient of the batch's mean loss by the parameters' names."""
-    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    loss: Tensor = model.loss(batch)  # type: ignore[operator]
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
-        for (name, parameter), gradient in zip(named.items(), found, strict=True)
-    }
 
 
 def rms(gradient: Gradient) -> float:

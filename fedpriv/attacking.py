@@ -200,7 +200,10 @@ class AttackRun:
         write_findings(folder, self.name, unscored, findings, templates, {}, originals=False)
         store = TruthStore(folder)
         truths = {r.message: _truth(store, r.message, knowledge) for r in findings.recovered}
-        pieces = subwords.pieces if (subwords := _subwords(knowledge)) else None
+        # The tokenizer comes with a model, which may be large: only where there is text to score.
+        read = any(r.text is not None for r in findings.recovered)
+        subwords = _subwords(knowledge) if read else None
+        pieces = subwords.pieces if subwords else None
         scores = {
             r.message: score(r, truth, templates.get(r.message), self.ocr, pieces)
             for r in findings.recovered

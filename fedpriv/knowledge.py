@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedpriv.adversary import Known, MessageKey
 from fedpriv.checkpoint import RunFolder
+from fedpriv.parameters import as_tensor
 from fedpriv.transcript import read_tensors, save_tensors
 
 KNOWLEDGE = "knowledge"
@@ -75,10 +75,10 @@ def save_known(folder: RunFolder, key: MessageKey, known: Known, texts: Texts) -
         known: of it `text` is not used.
         texts: the model's columns under each assumption of `TEXTS` but "none".
     """
-    tensors = {f"{name}/{c}": _tensor(a) for name, text in texts.items() for c, a in text.items()}
+    tensors = {f"{name}/{c}": as_tensor(a) for name, text in texts.items() for c, a in text.items()}
     if known.template is not None and known.private is not None:
-        tensors["template"] = _tensor(known.template)
-        tensors["private"] = _tensor(known.private)
+        tensors["template"] = as_tensor(known.template)
+        tensors["private"] = as_tensor(known.private)
     save_tensors(folder, _file(key), tensors, {"size": known.size})
 
 
@@ -105,10 +105,6 @@ def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | 
         arrays["private"].astype(np.bool_) if granted else None,
         text or None,
     )
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _file(key: MessageKey) -> str:

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedpriv.adversary import MessageKey
 from fedpriv.checkpoint import RunFolder
+from fedpriv.parameters import as_tensor
 from fedpriv.transcript import read_tensors, save_tensors
 
 TRUTH = "truth"
@@ -60,9 +60,9 @@ class Truth:
 
 def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
     """Writes the truth behind one message."""
-    tensors = {f"columns/{name}": _tensor(array) for name, array in truth.columns.items()}
+    tensors = {f"columns/{name}": as_tensor(array) for name, array in truth.columns.items()}
     if truth.pixels is not None:
-        tensors["pixels"] = _tensor(truth.pixels)
+        tensors["pixels"] = as_tensor(truth.pixels)
     notes = {
         "documents": truth.documents,
         "fields": [[asdict(field) for field in page] for page in truth.fields],
@@ -111,10 +111,6 @@ class TruthStore:
 def _box(sides: list[int]) -> tuple[int, int, int, int]:
     left, top, right, bottom = sides
     return left, top, right, bottom
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _file(key: MessageKey) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.closed_form import ClosedForm, patches, solve, unpatched
+from attacks.inversion.gradients import gradient_of
 from attacks.victim import Victim, victim_of
 from fedpriv.adversary import Knowledge, Known, NotApplicable, Workbench
 from fedpriv.client import seeded_model
@@ -22,15 +23,6 @@ from fedpriv.transcript import Round, Transcript, Upload
 
 SLIPS = Slips(providers=2, documents_per_provider=2, questions=("total",))
 SMALL = partial(layoutlmv3_answers_tiny, image_size=64, hidden_size=96, layers=1)
-
-
-def gradient_of(model, batch):
-    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    found = torch.autograd.grad(model.loss(batch), list(named.values()), allow_unused=True)
-    return {
-        n: torch.zeros_like(p) if g is None else g.detach()
-        for (n, p), g in zip(named.items(), found, strict=True)
-    }
 
 
 def page_and_victim(build, count=1, seed=0):
