@@ -31,6 +31,9 @@ class Capability(Enum):
     AGGREGATE = "the sum of the updates"
     GLOBAL_MODEL = "a global model"
     MODEL_SERIES = "the global models of several rounds"
+    ANSWERS = "answers of the final model"
+    CONFIDENCE = "confidence and loss of the final model's answers"
+    PUBLIC_MODEL = "the public model that training started from"
 
 
 @dataclass(frozen=True)

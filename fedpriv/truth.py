@@ -1,13 +1,14 @@
-"""The ground truth of the messages that a server saw, in a store that only scoring opens.
+"""The ground truth of a run, in a store that only scoring opens.
 
-The simulated clients' documents, as the model read them. No attack gets a handle: an attack's
-arguments are a `Transcript` and `Knowledge`, loaded into memory without a path to here.
+The simulated clients' documents behind the messages that a server saw, as the model read them; and
+which providers were trained on. No attack gets a handle: an attack's arguments are in memory,
+without a path to here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedpriv.parameters import as_tensor
 from fedpriv.transcript import read_tensors, save_tensors
 
 TRUTH = "truth"
+PROVIDERS = f"{TRUTH}/providers.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,34 @@ class Truth:
     fields: tuple[tuple[Field, ...], ...]
     questions: tuple[str, ...]
     answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A provider's part in the training.
+
+    Attributes:
+        documents: of it that were trained on; 0 for a non-member.
+        client: that holds, or would have held, them; none where they were at several, or nowhere.
+        canary: whether a coin decided on its membership.
+        answers: that were trained on, by key.
+    """
+
+    documents: int
+    client: int | None = None
+    canary: bool = False
+    answers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def member(self) -> bool:
+        """Whether the provider was trained on."""
+        return self.documents > 0
+
+
+def save_parts(folder: RunFolder, parts: Mapping[str, Part]) -> None:
+    """Writes each provider's part in the training."""
+    (folder.path / TRUTH).mkdir(exist_ok=True)
+    folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
 
 
 def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
@@ -106,6 +136,16 @@ class TruthStore:
             tuple(notes["questions"]),
             tuple(notes["answers"]),
         )
+
+    def parts(self) -> dict[str, Part]:
+        """Returns each provider's part in the training; empty where the simulation kept none."""
+        found = self._folder.read_json(PROVIDERS) or {}
+        return {provider: _part(values) for provider, values in found.items()}
+
+
+def _part(values: Mapping[str, Any]) -> Part:
+    answers = {key: tuple(texts) for key, texts in values["answers"].items()}
+    return Part(values["documents"], values["client"], values["canary"], answers)
 
 
 def _box(sides: list[int]) -> tuple[int, int, int, int]:

@@ -83,8 +83,13 @@ def documents_digest(documents: Iterable[Document]) -> str:
     """Returns a hash of all that documents hold; of an image file, its path, size and time."""
     digest = hashlib.sha256()
     for document in documents:
-        digest.update(_hash_of(_content(document)).encode())
+        digest.update(document_digest(document).encode())
     return digest.hexdigest()
+
+
+def document_digest(document: Document) -> str:
+    """Returns a hash of all that one document holds; as `documents_digest`."""
+    return _hash_of(_content(document))
 
 
 def code_digest(owner: type) -> str:

@@ -1,0 +1,1 @@
+"""Who was in the training set: attacks on the membership of providers."""

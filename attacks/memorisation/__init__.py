@@ -1,0 +1,1 @@
+"""What a model says that is not on the page."""

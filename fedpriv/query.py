@@ -1,0 +1,153 @@
+"""Questions put to a model from outside: its answers, or its answers with confidence and loss.
+
+A black box and a grey box are different types: what the one does not give cannot be asked of it.
+Replies are kept on disk by (model, page, question), so that ten attacks cost one pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedpriv.data.cache import code_digest, document_digest, json_digest, versions_of
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Examples
+from fedpriv.models.question_answering import EVALUATION_BATCH, QUESTION, QuestionAnswerer
+
+PAGES_AT_ONCE = 64
+"""Documents that are encoded together, which bounds the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a grey box says to one question.
+
+    Attributes:
+        text: of the answer; empty where the model finds none.
+        confidence: the model's probability of its answer, in [0, 1]; see `Answer`.
+        loss: of the first accepted answer, the mean of -log p over its tokens; the mean over the
+            windows of a page that is read in several.
+    """
+
+    text: str
+    confidence: float
+    loss: float
+
+
+Replies = Callable[[Sequence[Document]], list[tuple[Reply, ...]]]
+"""For each document, a reply to each of its questions, in their order."""
+
+
+class BlackBox:
+    """A model that answers, and says nothing else.
+
+    Args:
+        replies: of the model behind it.
+    """
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+
+    def answers(self, documents: Sequence[Document]) -> list[tuple[str, ...]]:
+        """Returns, for each document, the answer to each of its questions, in their order."""
+        return [tuple(reply.text for reply in said) for said in self._replies(documents)]
+
+
+class GreyBox(BlackBox):
+    """A model that also says how sure it is, and what its loss is on the accepted answer."""
+
+    def replies(self, documents: Sequence[Document]) -> list[tuple[Reply, ...]]:
+        """Returns, for each document, a reply to each of its questions, in their order."""
+        return self._replies(documents)
+
+
+class Oracle:
+    """A model and all it has been asked; `replies` asks it only what is new.
+
+    Args:
+        model: in evaluation mode; it must not change any more.
+        folder: where replies are kept for later runs; None keeps them in memory only.
+    """
+
+    def __init__(self, model: QuestionAnswerer, folder: Path | None) -> None:
+        self._model = model.eval()
+        self._known: dict[str, Reply] = {}
+        self._file = folder / f"{_digest(model)}.jsonl" if folder else None
+        if self._file is not None and self._file.is_file():
+            self._known = _read(self._file)
+
+    def replies(self, documents: Sequence[Document]) -> list[tuple[Reply, ...]]:
+        """Returns, for each document, a reply to each of its questions, in their order."""
+        keys = [_keys(document) for document in documents]
+        new: dict[str, Document] = {}
+        for document, own in zip(documents, keys, strict=True):
+            for key, question in zip(own, document.questions, strict=True):
+                if key not in self._known:
+                    new[key] = dataclasses.replace(document, questions=(question,))
+        for start in range(0, len(new), PAGES_AT_ONCE):
+            self._ask(dict(list(new.items())[start : start + PAGES_AT_ONCE]))
+        return [tuple(self._known[key] for key in own) for own in keys]
+
+    def _ask(self, new: dict[str, Document]) -> None:
+        with torch.no_grad():
+            found = ask(self._model, self._model.encode(list(new.values())))
+        fresh = dict(zip(new, found, strict=True))
+        self._known |= fresh
+        if self._file is not None:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lines = [json.dumps([key, *dataclasses.astuple(r)]) + "\n" for key, r in fresh.items()]
+            with self._file.open("a", encoding="ascii") as file:
+                file.writelines(lines)
+
+
+def ask(model: QuestionAnswerer, examples: Examples) -> list[Reply]:
+    """Returns the model's reply to each question of its examples, in the order of their numbers."""
+    answers = model.answers(examples)
+    losses = [
+        model.losses(batch).double().cpu().numpy()
+        for batch in examples.batches(EVALUATION_BATCH, device=model.device)
+    ]
+    numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
+    windows = np.bincount(numbers)
+    means = np.bincount(numbers, np.concatenate(losses)) / windows
+    return [
+        Reply(answer.text, answer.confidence, loss)
+        for answer, loss in zip(answers, means.tolist(), strict=True)
+    ]
+
+
+def _keys(document: Document) -> list[str]:
+    """Returns a name for each question of a document: a hash of the page and the question."""
+    page = document_digest(dataclasses.replace(document, id="", provider="", questions=()))
+    return [json_digest([page, q.text, q.answers]) for q in document.questions]
+
+
+def _digest(model: QuestionAnswerer) -> str:
+    """Returns a hash of all that the replies of a model depend on."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    reading = getattr(model, "reading", dict)()
+    made = [code_digest(type(model)), versions_of("torch", "transformers", "tokenizers"), reading]
+    digest.update(json_digest(made).encode())
+    return digest.hexdigest()
+
+
+def _read(file: Path) -> dict[str, Reply]:
+    """Reads what was asked before; a line that was cut off is asked again."""
+    known: dict[str, Reply] = {}
+    for line in file.read_text("ascii", "replace").splitlines():
+        try:
+            key, text, confidence, loss = json.loads(line)
+            known[key] = Reply(str(text), float(confidence), float(loss))
+        except (ValueError, TypeError):
+            continue
+    return known
