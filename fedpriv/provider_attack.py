@@ -66,6 +66,7 @@ class Suspects:
         build_model: returns a model of the federation's architecture; its weights are of no use.
         start_model: returns a model with the public weights that training started from; none where
             they are not known.
+        canaries: the providers that were planted, each in or out by a coin that it does not know.
         assumptions: in words, for the report.
     """
 
@@ -73,6 +74,7 @@ class Suspects:
     trials: tuple[Trial, ...]
     build_model: Callable[[], QuestionAnswerer]
     start_model: Callable[[], QuestionAnswerer] | None = None
+    canaries: frozenset[str] = frozenset()
     assumptions: tuple[str, ...] = ()
 
 

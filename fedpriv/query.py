@@ -135,7 +135,7 @@ def _digest(model: QuestionAnswerer) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    reading = getattr(model, "reading", dict)()
+    reading = model.reading() if hasattr(model, "reading") else {}
     made = [code_digest(type(model)), versions_of("torch", "transformers", "tokenizers"), reading]
     digest.update(json_digest(made).encode())
     return digest.hexdigest()
