@@ -15,11 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedpriv.data.cache import code_digest, document_digest, json_digest, versions_of
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
-from fedpriv.models.question_answering import EVALUATION_BATCH, QUESTION, QuestionAnswerer
+from fedpriv.models.base import Answer
+from fedpriv.models.question_answering import (
+    EVALUATION_BATCH,
+    QUESTION,
+    QuestionAnswerer,
+    most_confident,
+)
 
 PAGES_AT_ONCE = 64
 """Documents that are encoded together, which bounds the memory."""
@@ -109,17 +116,18 @@ class Oracle:
 
 def ask(model: QuestionAnswerer, examples: Examples) -> list[Reply]:
     """Returns the model's reply to each question of its examples, in the order of their numbers."""
-    answers = model.answers(examples)
-    losses = [
-        model.losses(batch).double().cpu().numpy()
-        for batch in examples.batches(EVALUATION_BATCH, device=model.device)
-    ]
+    said: list[Answer] = []
+    losses: list[Tensor] = []
+    for batch in examples.batches(EVALUATION_BATCH, device=model.device):
+        answers, costs = model.reply_batch(batch)
+        said += answers
+        losses.append(costs.double().cpu())
     numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
     windows = np.bincount(numbers)
-    means = np.bincount(numbers, np.concatenate(losses)) / windows
+    means = np.bincount(numbers, torch.cat(losses).numpy()) / windows
     return [
         Reply(answer.text, answer.confidence, loss)
-        for answer, loss in zip(answers, means.tolist(), strict=True)
+        for answer, loss in zip(most_confident(examples, said), means.tolist(), strict=True)
     ]
 
 
@@ -135,9 +143,9 @@ def _digest(model: QuestionAnswerer) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    reading = model.reading() if hasattr(model, "reading") else {}
-    made = [code_digest(type(model)), versions_of("torch", "transformers", "tokenizers"), reading]
-    digest.update(json_digest(made).encode())
+    reading = getattr(model, "reading", None)
+    made = [code_digest(type(model)), versions_of("torch", "transformers", "tokenizers")]
+    digest.update(json_digest([made, reading() if reading else None]).encode())
     return digest.hexdigest()
 
 

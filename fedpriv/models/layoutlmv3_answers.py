@@ -319,11 +319,12 @@ class LayoutLMv3Answerer(QuestionAnswerer):
     def losses(self, batch: Batch) -> Tensor:
         """Returns the mean of both cross-entropies of each example, (batch,)."""
         begin, end = self(batch)
-        cross_entropy = nn.functional.cross_entropy
-        return 0.5 * (
-            cross_entropy(begin, batch["start"], reduction="none")
-            + cross_entropy(end, batch["end"], reduction="none")
-        )
+        return _losses(begin, end, batch)
+
+    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
+        """Returns answers and losses of one reading of the page."""
+        begin, end = self(batch)
+        return self._answers(begin, end, batch), _losses(begin, end, batch)
 
     def answer_batch(self, batch: Batch) -> list[Answer]:
         """Returns an answer for each row.
@@ -331,7 +332,11 @@ class LayoutLMv3Answerer(QuestionAnswerer):
         The confidence is the product of the probabilities of its begin and its end. Where that of
         `<s>` is as high as any span's, there is no answer in this window, and the text is empty.
         """
-        begin, end = (scores.softmax(-1) for scores in self(batch))
+        begin, end = self(batch)
+        return self._answers(begin, end, batch)
+
+    def _answers(self, begins: Tensor, ends: Tensor, batch: Batch) -> list[Answer]:
+        begin, end = begins.softmax(-1), ends.softmax(-1)
         none = begin[:, 0] * end[:, 0]
         spans = (begin[:, :, None] * end[:, None, :]).masked_fill(~_spans(batch), 0.0)
         best, place = spans.flatten(1).max(1)
@@ -368,6 +373,14 @@ class LayoutLMv3Answerer(QuestionAnswerer):
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model into a folder; `from_pretrained` reads it back."""
         save(folder, self.network, self.reader.subwords, self.reading())
+
+
+def _losses(begin: Tensor, end: Tensor, batch: Batch) -> Tensor:
+    cross_entropy = nn.functional.cross_entropy
+    return 0.5 * (
+        cross_entropy(begin, batch["start"], reduction="none")
+        + cross_entropy(end, batch["end"], reduction="none")
+    )
 
 
 def _possible(batch: Batch) -> Tensor:

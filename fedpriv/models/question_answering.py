@@ -5,9 +5,10 @@ Every (document, question) pair is one example: one row, or several windows that
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,10 @@ class QuestionAnswerer(nn.Module, ABC):
     def answer_batch(self, batch: Batch) -> list[Answer]:
         """Returns an answer for each row."""
 
+    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
+        """Returns an answer for each row and the losses; a model may share what both compute."""
+        return self.answer_batch(batch), self.losses(batch)
+
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean of the examples' losses."""
         return self.losses(batch).mean()
@@ -109,14 +114,11 @@ class QuestionAnswerer(nn.Module, ABC):
         Of several windows of one question, the most confident one that says anything speaks: the
         others are right to find no answer in their part of the page, and sure of it.
         """
-        best: dict[int, Answer] = {}
-        for batch in examples.batches(EVALUATION_BATCH, device=self.device):
-            for number, answer in zip(
-                batch[QUESTION].tolist(), self.answer_batch(batch), strict=True
-            ):
-                if number not in best or _weight(answer) > _weight(best[number]):
-                    best[number] = answer
-        return [best[number] for number in sorted(best)]
+        said = (
+            self.answer_batch(batch)
+            for batch in examples.batches(EVALUATION_BATCH, device=self.device)
+        )
+        return most_confident(examples, itertools.chain.from_iterable(said))
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
         """Returns `loss`, `anls`, `accuracy` and, per key, `anls/<key>` and `accuracy/<key>`."""
@@ -130,6 +132,15 @@ class QuestionAnswerer(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.parameters()).device
+
+
+def most_confident(examples: Examples, answers: Iterable[Answer]) -> list[Answer]:
+    """Returns one answer per question, of its rows' answers; see `QuestionAnswerer.answers`."""
+    best: dict[int, Answer] = {}
+    for number, answer in zip(examples.column(QUESTION).tolist(), answers, strict=True):
+        if number not in best or _weight(answer) > _weight(best[number]):
+            best[number] = answer
+    return [best[number] for number in sorted(best)]
 
 
 def _weight(answer: Answer) -> tuple[bool, float]:

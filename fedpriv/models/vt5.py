@@ -410,8 +410,25 @@ class VT5(QuestionAnswerer):
     def answer_batch(self, batch: Batch) -> list[Answer]:
         """Returns the greedy answer of each row."""
         embeddings, mask = self.read(batch)
+        return self._written(mask, inputs_embeds=embeddings)
+
+    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
+        """Returns answers and losses of one reading of the page."""
+        embeddings, mask = self.read(batch)
+        backbone = self.language_backbone
+        read = backbone.encoder(inputs_embeds=embeddings, attention_mask=mask)
+        output = backbone(
+            encoder_outputs=read,
+            attention_mask=mask,
+            decoder_input_ids=self._before(batch["labels"]),
+            use_cache=False,
+        )
+        losses = token_losses(output.logits, batch["labels"])
+        return self._written(mask, encoder_outputs=read), losses
+
+    def _written(self, mask: Tensor, **read: Any) -> list[Answer]:
         generated = self.language_backbone.generate(
-            inputs_embeds=embeddings,
+            **read,
             attention_mask=mask,
             max_new_tokens=self.reader.answer_length,
             do_sample=False,
