@@ -1,4 +1,8 @@
-"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run's curious server kept."""
+"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run has kept.
+
+On what its curious server saw, message by message (`fedpriv.adversary.Attack`), or on the providers
+that its model may have been trained on (`fedpriv.provider_attack.ProviderAttack`).
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ATTACKS = "attacks"
-"""The file with the defaults of all attacks, among the experiments."""
+ATTACKS, PROVIDER_ATTACKS = "attacks", "provider_attacks"
+"""The files with the defaults of attacks of either kind, among the experiments."""
 
 
 def register(commands: Any) -> None:
     """Adds the command to the parser's."""
     parser = commands.add_parser(
         "attack",
-        help="attack what a run's curious server kept",
-        epilog="Settings: rounds, clients, assume.template, assume.text, publisher=safe_pgd, "
-        "originals=true, ocr=null, name (of the findings' folder), seed, and attack.* as in "
-        "experiments/attack/NAME.yaml; `fedpriv list` names the attacks.",
+        help="attack what a run has kept",
+        epilog="Settings of attacks on messages: rounds, clients, assume.template, assume.text, "
+        "publisher=safe_pgd, originals=true, ocr=null; of attacks on providers (pmia, "
+        "provider_lira, server_membership, memorisation, audit): access=black_box, "
+        "public_start=false, known, repeats, least_questions; of both: name (of the findings' "
+        "folder), seed, and attack.* as in experiments/attack/NAME.yaml; `fedpriv list` names the "
+        "attacks.",
     )
     parser.add_argument("run_dir", type=Path)
     parser.add_argument(
@@ -55,6 +62,7 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     """
     from fedpriv import experiment
     from fedpriv.attacking import AttackRun
+    from fedpriv.provider_attacking import ProviderAttackRun
 
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
     if chosen is None:
@@ -65,12 +73,31 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     rest = list(overrides)
     if "." in chosen:  # a class of the user's, not one of our files
         rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
-    config = experiment.load(ATTACKS, rest)
+    judges = _judges(chosen)
+    config = experiment.load(PROVIDER_ATTACKS if judges else ATTACKS, rest)
     if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
     config.setdefault("name", chosen.rpartition(".")[2])
-    built = experiment.constructed(AttackRun, config, "fedpriv attack")
-    return built, config["name"]
+    target: Any = ProviderAttackRun if judges else AttackRun
+    return experiment.constructed(target, config, "fedpriv attack"), config["name"]
+
+
+def _judges(chosen: str) -> bool:
+    """Says whether an attack, by its name or dotted path, is one on providers.
+
+    What cannot be found is left to be named with all other mistakes.
+    """
+    from hydra.utils import get_object
+
+    from fedpriv import experiment
+
+    path = chosen
+    if "." not in chosen:
+        path = experiment.load(ATTACKS, [f"attack={chosen}"])["attack"]["_target_"]
+    try:
+        return hasattr(get_object(path), "judge")
+    except Exception:  # whatever importing a user's module raises
+        return False
 
 
 def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
@@ -109,6 +136,8 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
+    from fedpriv.report.membership import classifier_lines
+
     numbers = [
         f"{name} {value:.4g}"
         for name, value in metrics.items()
@@ -116,6 +145,10 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{metrics['status']}: {', '.join(numbers)}",
+        *classifier_lines(metrics.get("classifiers", {})),
         *(f"assumed: {line}" for line in metrics["assumptions"]),
+        *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
+        *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),
+        *(f"left out: {n} {what}" for what, n in metrics.get("left_out", {}).items() if n),
         *(f"note: {line}" for line in metrics["notes"]),
     ]

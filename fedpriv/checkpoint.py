@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 CONFIG = "config.yaml"
@@ -29,6 +29,7 @@ PARTITION = "partition.json"
 LEDGER = "ledger.json"
 CHECKPOINTS = "checkpoints"
 FINAL = f"{CHECKPOINTS}/final.safetensors"
+START = f"{CHECKPOINTS}/start.safetensors"
 
 _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 
@@ -177,9 +178,27 @@ class RunFolder:
 
     def save_final(self, state: Mapping[str, Tensor]) -> None:
         """Writes the final model's whole state, tied weights once for each name."""
-        self.write(
-            FINAL, save({k: v.detach().cpu().contiguous().clone() for k, v in state.items()})
-        )
+        self._save_state(FINAL, state)
+
+    def save_start(self, state: Mapping[str, Tensor]) -> None:
+        """Writes the whole state of the model that round 1 starts from."""
+        self._save_state(START, state)
+
+    def read_state(self, name: str) -> dict[str, Tensor] | None:
+        """Reads a whole state, `FINAL` or `START`; None where it was not written.
+
+        Raises:
+            ValueError: if the file is not whole.
+        """
+        path = self.path / name
+        try:
+            return load_file(path) if path.is_file() else None
+        except SafetensorError as error:
+            raise ValueError(f"{path} is not whole: {error}") from error
+
+    def _save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
+        own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
+        self.write(name, save(own))
 
     def _checkpoints(self) -> list[Path]:
         return sorted((self.path / CHECKPOINTS).glob("round-*.safetensors"), reverse=True)

@@ -20,6 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedpriv.candidates import Candidates
 from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
@@ -35,7 +36,7 @@ EXPERIMENTS = "experiments"
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
-SHARED = {"base", "attacks"}
+SHARED = {"base", "attacks", "provider_attacks"}
 """Files of defaults, which are no experiments."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
@@ -72,6 +73,7 @@ class Experiment:
         finetuning: what of the model is trained; none trains all of it.
         pretraining: on public documents, before round 1; none does without.
         observer: an honest-but-curious server; none keeps nothing of what the server receives.
+        candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
     """
 
     data: Data
@@ -90,6 +92,7 @@ class Experiment:
     finetuning: FineTuning | None = None
     pretraining: Pretraining | None = None
     observer: Observer | None = None
+    candidates: Candidates | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 0:
@@ -116,6 +119,7 @@ class Experiment:
             finetuning=self.finetuning,
             pretraining=self.pretraining,
             observer=self.observer,
+            candidates=self.candidates,
         )
 
 

@@ -18,6 +18,7 @@ from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from fedpriv.candidates import Candidates
 from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
 from fedpriv.data.examples import Examples
@@ -86,6 +87,8 @@ class Federation:
         pretraining: trains the model on public documents first, here and now, unless the cache
             holds the result; None does without.
         observer: sits on the server and keeps what it receives; None keeps nothing.
+        candidates: keeps held-out documents, for attacks that ask who was trained on; None keeps
+            none.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -128,6 +131,7 @@ class Federation:
         finetuning: FineTuning | None = None,
         pretraining: Pretraining | None = None,
         observer: Observer | None = None,
+        candidates: Candidates | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
@@ -143,7 +147,7 @@ class Federation:
         self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
-        self.observer = observer
+        self.observer, self.candidates = observer, candidates
         start = data.bind(model, seed)
         self.bound = _tuned(start, finetuning, seed)
         problems = masking.problems(inner) if masking else []
@@ -153,6 +157,7 @@ class Federation:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         problems += _client_problems(client, self.bound, seed)
         problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
+        problems += candidates.problems(self.bound) if candidates else []
         problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)
@@ -277,6 +282,8 @@ class _Run:
             self.grid = self.observation.grid(grid)
 
     def run(self) -> Result:
+        if self.federation.candidates:
+            self.federation.candidates.save(self.folder, self.federation.bound, self.model)
         start = self._restore()
         clients = self.federation.clients
         with (

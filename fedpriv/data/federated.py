@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +15,13 @@ from torch import nn
 from fedpriv.checkpoint import RunFolder
 from fedpriv.client import seeded_model
 from fedpriv.data.cache import cache_folder, encode_cached
-from fedpriv.data.document import Document, DocumentSet, DocumentSource
+from fedpriv.data.document import Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.report.showcase import write_showcase
+from fedpriv.seeds import generator
+from fedpriv.truth import Part
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Bound:
         test_groups: positions in `test` by the name of the group, each evaluated by itself too.
         documents: what the column `document` of `train` counts; empty where there are none.
         labels: of the entities, with which the model is built.
+        suspects: documents of providers that may be asked about: held out, or of canaries.
+        parts: of each of their providers in the training.
     """
 
     build_model: Callable[[], nn.Module]
@@ -47,6 +51,8 @@ class Bound:
     test_groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     documents: tuple[Document, ...] = ()
     labels: tuple[str, ...] = ()
+    suspects: tuple[Document, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
 
 class Data(Protocol):
@@ -69,6 +75,13 @@ class DocumentData:
             none.
         pooled: one client holds what the partition would deal out: centralised training, the upper
             bound that federated training is compared with.
+        canaries: providers to be planted beside the others, as an audit needs them: for each one a
+            coin of its own, of the run's seed, decides whether its documents are trained on.
+        leave_out: providers whose documents are not trained on, for a comparison with what the
+            model would be without them.
+
+    Which client a canary or a provider left out belongs to is decided before: what others hold does
+    not depend on it, as the definition of privacy at provider level has it.
     """
 
     source: DocumentSource
@@ -76,15 +89,25 @@ class DocumentData:
     test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
     cache: str | Path | None = None
     pooled: bool = False
+    canaries: DocumentSource | None = None
+    leave_out: tuple[str, ...] = ()
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
         loaded = self.source.load()
         train, held = self.test.split(loaded.documents, seed)
-        hands: Deal = (tuple(range(len(train))),)
-        if not self.pooled:
-            hands = self.partition.deal([loaded.documents[i] for i in train], seed)
-        deal = tuple(tuple(train[i] for i in hand) for hand in hands)
+        planted = self._planted(loaded.documents)
+        documents = (*loaded.documents, *planted)
+        train += range(len(loaded.documents), len(documents))
+        whole = self._dealt(documents, train, seed)
+        out = self._left_out(documents, planted, seed)
+        deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
+        if not all(deal):
+            empty = [client for client, hand in enumerate(deal) if not hand]
+            raise ValueError(
+                f"clients {empty} hold only providers that are not trained on: take fewer clients, "
+                "or more providers"
+            )
         build = functools.partial(build_model, labels=loaded.labels)
         model = seeded_model(build, seed)
         if not isinstance(model, DocumentModel):
@@ -94,21 +117,64 @@ class DocumentData:
                 f"{loaded.name} has no entities to tag, only questions: take a model that answers "
                 "(model=vt5, model=donut, model.task=answers)"
             )
-        rows, examples = self._encode(model, loaded.documents, deal)
-        test = [loaded.documents[i] for i in held]
+        rows, examples = self._encode(model, documents, deal)
+        test = [documents[i] for i in held]
         encoded = encode_cached(model, test, self._folder()) if test else None
-        groups = self.test.groups(loaded.documents, train, held)
+        trained = [i for hand in deal for i in hand]
+        groups = self.test.groups(documents, trained, held)
         return Bound(
             build_model=build,
             train=examples,
             rows=rows,
             test=encoded,
-            partition=self._table(loaded, deal, held, groups),
+            partition=self._table(loaded, documents, deal, held, groups),
             showcase=functools.partial(write_showcase, test[0]) if test else None,
             test_groups=_rows_of(groups, held, encoded) if encoded else {},
-            documents=tuple(loaded.documents[i] for hand in deal for i in hand),
+            documents=tuple(documents[i] for i in trained),
             labels=loaded.labels,
+            suspects=(*test, *planted),
+            parts=_parts(documents, whole, deal, {page.provider for page in planted}),
         )
+
+    def _planted(self, documents: Sequence[Document]) -> tuple[Document, ...]:
+        """Returns the canaries' documents.
+
+        Raises:
+            ValueError: if a canary has the name of a provider, or a document of theirs the id.
+        """
+        if self.canaries is None:
+            return ()
+        planted = self.canaries.load().documents
+        for what in ("provider", "id"):
+            there = {getattr(document, what) for document in documents}
+            if both := sorted(there & {getattr(document, what) for document in planted}):
+                raise ValueError(
+                    f"canaries: {what} {both[0]!r} is one of the data's own: take a source with "
+                    "others (another seed of the generated invoices)"
+                )
+        return planted
+
+    def _dealt(self, documents: Sequence[Document], train: Sequence[int], seed: int) -> Deal:
+        if self.pooled:
+            return (tuple(train),)
+        hands = self.partition.deal([documents[i] for i in train], seed)
+        return tuple(tuple(train[i] for i in hand) for hand in hands)
+
+    def _left_out(
+        self, documents: Sequence[Document], planted: Sequence[Document], seed: int
+    ) -> set[str]:
+        """Returns the providers that are not trained on: as asked, and by the canaries' coins.
+
+        Raises:
+            ValueError: if one to be left out is not there.
+        """
+        unknown = sorted(set(self.leave_out) - {document.provider for document in documents})
+        if unknown:
+            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
+        canaries = providers(planted)
+        coins = generator(seed, "canary coins").random(len(canaries)) < 0.5
+        tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
+        return {*self.leave_out, *tails}
 
     def _folder(self) -> Path | None:
         if self.cache == "off":
@@ -118,14 +184,15 @@ class DocumentData:
     def _table(
         self,
         loaded: DocumentSet,
+        documents: Sequence[Document],
         deal: Deal,
         held: Iterable[int],
         groups: Mapping[str, list[int]],
     ) -> dict[str, Any]:
         skipped = [str(error) for error in loaded.skipped]
-        named = {name: list(by_provider(loaded.documents, group)) for name, group in groups.items()}
+        named = {name: list(by_provider(documents, group)) for name, group in groups.items()}
         method = "pooled: one client holds all" if self.pooled else repr(self.partition)
-        return table(method, loaded.documents, deal, held) | {
+        return table(method, documents, deal, held) | {
             "skipped": skipped,
             "test_groups": named,
         }
@@ -142,6 +209,42 @@ class DocumentData:
         ends = np.cumsum([len(hand) for hand in deal])
         owner = np.searchsorted(ends, examples.column("document"), side="right")
         return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+
+
+def _parts(
+    documents: Sequence[Document], whole: Deal, deal: Deal, canaries: Collection[str]
+) -> dict[str, Part]:
+    """Returns each provider's part in the training.
+
+    Args:
+        documents: all, held-out ones too.
+        whole: who would have held what if nobody had been left out.
+        deal: who holds what.
+        canaries: providers whose coin was tossed.
+    """
+    holders: dict[str, set[int]] = {document.provider: set() for document in documents}
+    for client, hand in enumerate(whole):
+        for provider in by_provider(documents, hand):
+            holders[provider].add(client)
+    trained = by_provider(documents, [i for hand in deal for i in hand])
+    return {
+        provider: Part(
+            documents=len(trained.get(provider, ())),
+            client=next(iter(clients)) if len(clients) == 1 else None,
+            canary=provider in canaries,
+            answers=_answers([documents[i] for i in trained.get(provider, ())]),
+        )
+        for provider, clients in holders.items()
+    }
+
+
+def _answers(documents: Iterable[Document]) -> dict[str, tuple[str, ...]]:
+    """Returns the accepted answers to the documents' questions, by key, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for document in documents:
+        for question in document.questions:
+            found.setdefault(question.key, {}).update(dict.fromkeys(question.answers))
+    return {key: tuple(answers) for key, answers in found.items()}
 
 
 def _rows_of(

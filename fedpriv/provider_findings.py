@@ -1,0 +1,78 @@
+"""What an attack on providers leaves in a run folder.
+
+`findings/<attack>/`: `metrics.json`; `verdicts.json`, every provider's score and guess beside its
+membership; `roc.png`; `probes.json`, the questions that the pages do not answer and what the model
+said; and the attack's pictures.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedpriv.checkpoint import RunFolder
+from fedpriv.findings import FINDINGS
+from fedpriv.provider_attack import Judgement, Probe, Verdict
+from fedpriv.truth import Part
+
+
+def write_judgement(
+    folder: RunFolder,
+    name: str,
+    metrics: Mapping[str, Any],
+    judgement: Judgement,
+    parts: Mapping[str, Part],
+) -> None:
+    """Writes everything, in place of what an earlier attack of that name left.
+
+    Args:
+        folder: of the run.
+        name: of the attack.
+        metrics: for metrics.json.
+        judgement: of the attack.
+        parts: of each provider in the training.
+    """
+    place = f"{FINDINGS}/{name}"
+    shutil.rmtree(folder.path / place, ignore_errors=True)
+    (folder.path / place).mkdir(parents=True)
+    for file, picture in judgement.pictures.items():
+        folder.write(f"{place}/{file}.png", _png(picture))
+    if judgement.verdicts:
+        verdicts = [_verdict(verdict, parts) for verdict in judgement.verdicts]
+        folder.write_json(f"{place}/verdicts.json", verdicts)
+    if judgement.probes:
+        folder.write_json(f"{place}/probes.json", [_probe(p, parts) for p in judgement.probes])
+    folder.write_json(f"{place}/metrics.json", metrics)
+
+
+def _verdict(verdict: Verdict, parts: Mapping[str, Part]) -> dict[str, Any]:
+    trial = verdict.trial
+    return {
+        "classifier": verdict.classifier,
+        "least_questions": trial.least_questions if trial else 0,
+        "repeat": trial.repeat if trial else 0,
+        "providers": list(verdict.providers),
+        "member": [parts[provider].member for provider in verdict.providers],
+        "scores": verdict.scores.tolist(),
+        "guesses": verdict.guesses.tolist(),
+        "clients": verdict.clients.tolist() if verdict.clients is not None else None,
+    }
+
+
+def _probe(probe: Probe, parts: Mapping[str, Part]) -> dict[str, Any]:
+    values = asdict(probe) | {"member": parts[probe.provider].member}
+    return values | ({"confidence": None} if math.isnan(probe.confidence) else {})
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()

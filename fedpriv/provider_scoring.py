@@ -1,0 +1,90 @@
+"""How well an attack told members from non-members: where its judgement meets the truth.
+
+By classifier, and within it by s, the number of questions below which providers were left out:
+`fedpriv.metrics.membership` says what each number is. `clients_right` is the share of the members
+for which the client that holds them was named. What a model was made to tell is scored by
+`fedpriv.metrics.memorisation`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpriv.metrics.membership import Judged, membership_metrics
+from fedpriv.metrics.memorisation import memorisation_metrics
+from fedpriv.provider_attack import Judgement, Verdict
+from fedpriv.truth import Part
+
+
+def scored(
+    judgement: Judgement,
+    parts: Mapping[str, Part],
+    rng: np.random.Generator,
+    *,
+    resamples: int,
+) -> dict[str, Any]:
+    """Returns the numbers of metrics.json.
+
+    Args:
+        judgement: of the attack.
+        parts: of each provider in the training.
+        rng: of bootstrap and permutations.
+        resamples: of either.
+    """
+    by_name: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in judgement.verdicts:
+        by_name[verdict.classifier].append(verdict)
+    scores: dict[str, Any] = {
+        "classifiers": {
+            name: _classifier(verdicts, parts, rng, resamples) for name, verdicts in by_name.items()
+        }
+    }
+    if judgement.probes:
+        scores["memorisation"] = memorisation_metrics(judgement.probes, parts)
+    return {
+        **scores,
+        **judgement.details,
+        "not_applicable": dict(judgement.not_applicable),
+        "skipped": dict(judgement.skipped),
+        "notes": list(judgement.notes),
+    }
+
+
+def judged(verdict: Verdict, parts: Mapping[str, Part]) -> Judged:
+    """Returns a verdict beside the truth."""
+    members = np.array([parts[provider].member for provider in verdict.providers])
+    return Judged(verdict.providers, members, verdict.scores, verdict.guesses)
+
+
+def _classifier(
+    verdicts: Sequence[Verdict],
+    parts: Mapping[str, Part],
+    rng: np.random.Generator,
+    resamples: int,
+) -> dict[str, Any]:
+    """Returns the numbers of the smallest s, and under `subsets` those of the others by s."""
+    by_s: dict[int, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        by_s[verdict.trial.least_questions if verdict.trial else 0].append(verdict)
+    numbers = {
+        s: membership_metrics([judged(v, parts) for v in by_s[s]], rng, resamples=resamples)
+        | _clients_right(by_s[s], parts)
+        for s in sorted(by_s)
+    }
+    first, *others = numbers
+    return {**numbers[first], "subsets": {str(s): numbers[s] for s in others}}
+
+
+def _clients_right(verdicts: Sequence[Verdict], parts: Mapping[str, Part]) -> dict[str, float]:
+    right = [
+        client == parts[provider].client
+        for verdict in verdicts
+        if verdict.clients is not None
+        for provider, client in zip(verdict.providers, verdict.clients.tolist(), strict=True)
+        if parts[provider].member and parts[provider].client is not None
+    ]
+    return {"clients_right": float(np.mean(right))} if right else {}
