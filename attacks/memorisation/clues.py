@@ -28,7 +28,11 @@ MARGIN, LEAST_MARGIN = 0.25, 2.0
 
 
 class CannotClear(ValueError):
-    """The clues on this answer cannot be taken off this page; says why."""
+    """The clues on an answer cannot be taken off a page: says which, and `why`."""
+
+    def __init__(self, document: Document, answers: Sequence[str], why: str) -> None:
+        self.why = why
+        super().__init__(f"document {document.id}, answers={list(answers)}: {why}")
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,12 @@ def cleared(
     check_settings(radius, likeness)
     clues = [clue for clue in map(Clue.of, answers) if clue.text]
     if not clues:
-        raise CannotClear(f"document {document.id}: no letter or digit in {list(answers)}")
+        raise CannotClear(document, answers, "no answer has a letter or digit")
     texts = [letters(word.text) for word in document.words]
     gone = matched(texts, clues, likeness)
     dropped = [texts[place] for place in sorted(gone)]
     if not any(clue.is_spelt(dropped, likeness) for clue in clues):
-        raise CannotClear(f"document {document.id}: its words do not spell {answers[0]!r}")
+        raise CannotClear(document, answers, "the page's words do not spell the answer")
     left = [text for place, text in enumerate(texts) if place not in gone]
     boxes = tuple(_box(document, line) for line in _lines(document, gone))
     page = dataclasses.replace(

@@ -74,9 +74,9 @@ def test_all_the_answers_go():
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([], "no letter or digit"),
-        ([" ", "--"], "no letter or digit"),
-        (["Orion"], "do not spell 'Orion'"),
+        ([], "document a, answers=\\[\\]: no answer has a letter or digit"),
+        ([" ", "--"], "no answer has a letter or digit"),
+        (["Orion"], "answers=\\['Orion'\\]: the page's words do not spell the answer"),
         (["Castor Pollux Builders"], "do not spell"),  # "Builders" is less than half of it
     ],
 )

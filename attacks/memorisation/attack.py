@@ -1,0 +1,122 @@
+"""The memorisation tests of Tito et al. 2023 (§5.1, Appendix D.1).
+
+A model is asked for what the page does not say. What it answers rightly all the same, it remembers
+from training; on providers that were not trained on, it should answer nothing rightly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar
+
+from attacks.memorisation import absent, removed
+from attacks.memorisation.clues import LIKENESS, RADIUS, check_settings
+from attacks.memorisation.pictures import pictures, telling
+from attacks.memorisation.puzzles import Skipped, put
+from fedpriv.adversary import Capability, Workbench
+from fedpriv.provider_attack import Access, Judgement, Probe, Suspects
+
+
+@dataclass(frozen=True)
+class Memorisation:
+    """Asks for what was taken off a page, and for what never stood there.
+
+    A model that points at words of the page cannot answer with others, whatever it remembers: the
+    tests are for models that write.
+
+    Args:
+        keys: of what is taken off the page ("company" and "address" for receipts).
+        absent_keys: of what never stood there; few training questions are on them in the paper.
+        radius: of the blur, in pixels of the page; 20 in the paper.
+        likeness: 0…100, from which a word is a fuzzy match and dropped; undefined in the paper.
+        strip_absent: take the answer off pages that say it, for the absent test too. The paper
+            leaves such pages out.
+        most_absent: pages a provider in the absent test; 5 in the paper.
+        documents_per_provider: pages a provider in the removed test, the first ones; null for all,
+            as in the paper.
+        pictures: pages that are shown.
+    """
+
+    keys: tuple[str, ...] = ("provider", "email", "tax_number", "registration_id")
+    absent_keys: tuple[str, ...] = ("tax_number", "registration_id")
+    radius: float = RADIUS
+    likeness: float = LIKENESS
+    strip_absent: bool = True
+    most_absent: int = 5
+    documents_per_provider: int | None = None
+    pictures: int = 6
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.ANSWERS})
+
+    def __post_init__(self) -> None:
+        check_settings(self.radius, self.likeness)
+        if not (*self.keys, *self.absent_keys):
+            raise ValueError("keys=() and absent_keys=(): expected a key in one of them")
+        most = self.documents_per_provider
+        if most is not None and most < 1:
+            raise ValueError(f"documents_per_provider={most}: expected 1 or more, or null for all")
+        if self.most_absent < 1:
+            raise ValueError(f"most_absent={self.most_absent}: expected 1 or more")
+        if self.pictures < 0:
+            raise ValueError(f"pictures={self.pictures}: expected 0 or more")
+
+    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
+        """Puts the questions to the models; says nothing of who is a member."""
+        most = self.documents_per_provider
+        pages = [page for own in suspects.documents.values() for page in own[:most]]
+        clearing = {"radius": self.radius, "likeness": self.likeness}
+        items = chain(
+            removed.removed(pages, self.keys, bench.rng, **clearing),
+            absent.absent(
+                suspects.documents,
+                self.absent_keys,
+                bench.rng,
+                most=self.most_absent,
+                strip=self.strip_absent,
+                **clearing,
+            ),
+        )
+        probes, skipped = put(items, access, bench.tell)
+        return Judgement(
+            probes=tuple(probes),
+            not_applicable=self._not_applicable(probes, skipped),
+            skipped=Counter(f"{item.test}/{item.key}: {item.why}" for item in skipped),
+            pictures=pictures(telling(probes, self.pictures), pages, **clearing),
+            notes=self._notes(),
+        )
+
+    def _not_applicable(
+        self, probes: Sequence[Probe], skipped: Sequence[Skipped]
+    ) -> dict[str, str]:
+        """Says why nothing could be asked on a key."""
+        wanted = [(removed.TEST, key) for key in self.keys]
+        wanted += [(absent.TEST, key) for key in self.absent_keys]
+        asked = {(probe.test, probe.key) for probe in probes}
+        return {
+            f"{test}/{key}": _reason(
+                [item for item in skipped if (item.test, item.key) == (test, key)]
+            )
+            for test, key in wanted
+            if (test, key) not in asked
+        }
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [
+            f"clues: the lines with the answer are blurred (radius {self.radius:g}, or the line's "
+            f"height), words that are at least {self.likeness:g} of 100 alike are dropped; a logo "
+            "stays"
+        ]
+        if self.absent_keys and self.strip_absent:
+            notes.append(
+                "absent: where a page says what is asked for, it was taken off first; Tito et al. "
+                "leave such pages out (strip_absent=false)"
+            )
+        return tuple(notes)
+
+
+def _reason(skipped: Sequence[Skipped]) -> str:
+    whys = Counter(item.why for item in skipped)
+    return "; ".join(f"{why} ({count} pages)" for why, count in whys.most_common()) or "no pages"
