@@ -1,0 +1,282 @@
+"""What an adversary measures of each provider (Tito et al. 2023, §5.2.2).
+
+Of each question:
+
+    G1 = (ACC, NLS), G2 = (L, conf)     the answer right or not, its likeness to the right one,
+                                        loss and confidence
+    G3 = (ΔL, Δconf)                    what training changed: L₀ - L and conf - conf₀, with
+                                        index 0 for the public model that it started from
+    G4 = (NLS_mem, ΔNLS_mem)            what is answered when the answer is off the page
+
+Members should have the higher values, but for L. The paper gives no signs for G3, and no way to
+bring a provider's questions together: here the mean, or the minimum, maximum or median by name.
+
+G4. NLS_mem is the ANLS on one key, with every clue on it cleared. It is 0 below a likeness of 1/2:
+the raw one is above 0 as soon as two texts share a letter, and its threshold at 0 would let nearly
+everybody pass. For ΔNLS_mem the model first says something about the page unasked (an empty
+question). That is cleared off the page, and the same is asked again; ΔNLS_mem is the likeness of
+the two answers. The paper tells this in three sentences, and not what to do with an answer that
+does not stand on the page: it cannot be cleared, and is left out and counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.memorisation.clues import CannotClear, cleared
+from fedpriv.data.document import Document, Question
+from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
+from fedpriv.provider_attack import Access
+from fedpriv.query import BlackBox, GreyBox, Reply
+
+Aggregate = Literal["mean", "min", "max", "median"]
+
+G1 = ("accuracy", "nls")
+G2 = ("loss", "confidence")
+G3 = ("loss_drop", "confidence_gain")
+G4 = ("memory", "memory_change")
+
+UNASKED = Question(key="", text="", answers=())
+CLEARED_AT_ONCE = 64
+"""Cleared pages that are held in memory together."""
+
+Documents = Mapping[str, Sequence[Document]]
+Marks = Mapping[str, Mapping[str, Sequence[float]]]
+"""Feature → provider → values, one for each question or page."""
+
+MemoryTest = Callable[[BlackBox, Documents, Counter[str]], dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What was measured of n providers.
+
+    Attributes:
+        columns: feature → (n,), float64.
+        providers: n, those with a question whose answer is known.
+        missing: features that could not be measured, and why.
+        skipped: reason → how many questions were left out for it.
+        notes: what a reader must know.
+    """
+
+    columns: Mapping[str, NDArray[np.float64]]
+    providers: tuple[str, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def rows(self, providers: Sequence[str], names: Sequence[str]) -> NDArray[np.float64]:
+        """Returns some features of some providers, (providers, names)."""
+        place = {provider: number for number, provider in enumerate(self.providers)}
+        chosen = [place[provider] for provider in providers]
+        return np.stack([self.columns[name][chosen] for name in names], axis=1)
+
+
+def measured(
+    access: Access,
+    documents: Documents,
+    aggregate: Aggregate = "mean",
+    memory_key: str = "provider",
+    tell: Callable[[str], None] = lambda line: None,
+) -> Features:
+    """Asks the models about all documents; returns the features of each provider.
+
+    Args:
+        access: to the final model, and to the one that training started from.
+        documents: of each provider.
+        aggregate: "mean", "min", "max" or "median" over the provider's questions.
+        memory_key: of the questions on which NLS_mem is measured.
+        tell: shows a line of progress.
+
+    Raises:
+        ValueError: if no question has an accepted answer, or the aggregate is none of the above.
+    """
+    summary = _summary(aggregate)
+    skipped: Counter[str] = Counter()
+    pages = _answerable(documents, skipped)
+    if not pages:
+        raise ValueError("no question of any provider has an accepted answer: expected some")
+    tell(f"asking about {sum(map(len, pages.values()))} pages of {len(pages)} providers")
+    marks = dict(_of_questions(access, pages))
+    missing = _not_granted(access)
+    tell("asking again with the answers cleared off the pages")
+    tests: dict[str, MemoryTest] = {
+        "memory": partial(_memory, key=memory_key),
+        "memory_change": _memory_change,
+    }
+    for name, test in tests.items():
+        try:
+            marks[name] = test(access.final, pages, skipped)
+        except _NoTest as error:
+            missing[name] = str(error)
+    columns = {
+        # 0 where there is nothing, no sign of memory: only G4 has such providers.
+        name: np.array([summary(of[p]) if p in of else 0.0 for p in pages], np.float64)
+        for name, of in marks.items()
+    }
+    return Features(columns, tuple(pages), missing, dict(skipped), _notes(marks, documents, pages))
+
+
+def check_aggregate(aggregate: str) -> None:
+    """Raises `ValueError` if there is no such aggregate."""
+    if aggregate not in get_args(Aggregate):
+        raise ValueError(f"aggregate={aggregate!r}: expected one of {get_args(Aggregate)}")
+
+
+def _summary(aggregate: str) -> Callable[[Sequence[float]], Any]:
+    check_aggregate(aggregate)
+    ways: dict[str, Callable[..., Any]] = {
+        "mean": np.mean,
+        "min": np.min,
+        "max": np.max,
+        "median": np.median,
+    }
+    return ways[aggregate]
+
+
+def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[Document]]:
+    """Returns the pages that have questions with accepted answers, and only those questions."""
+    kept: dict[str, list[Document]] = defaultdict(list)
+    for provider, pages in documents.items():
+        for page in pages:
+            good = tuple(question for question in page.questions if question.answers)
+            if len(good) < len(page.questions):
+                skipped["no accepted answer"] += len(page.questions) - len(good)
+            if good:
+                kept[provider].append(dataclasses.replace(page, questions=good))
+    return dict(kept)
+
+
+def _not_granted(access: Access) -> dict[str, str]:
+    if not isinstance(access.final, GreyBox):
+        why = "confidence and loss of the final model's answers are not granted"
+        return dict.fromkeys((*G2, *G3), why)
+    if not isinstance(access.start, GreyBox):
+        why = "confidence and loss of the model that training started from are not granted"
+        return dict.fromkeys(G3, why)
+    return {}
+
+
+def _of_questions(access: Access, pages: Documents) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields G1, G2 and G3, as far as granted, with a value for each question."""
+    owners = [provider for provider, page in _each(pages) for _ in page.questions]
+    asked = [question for _, page in _each(pages) for question in page.questions]
+    final = _replies(access.final, pages)
+    both = list(zip(final, asked, strict=True))
+    yield "accuracy", _by(owners, [float(is_exact(r.text, q.answers)) for r, q in both])
+    yield "nls", _by(owners, [anls(r.text, q.answers, threshold=0) for r, q in both])
+    if not isinstance(access.final, GreyBox):
+        return
+    yield "loss", _by(owners, [reply.loss for reply in final])
+    yield "confidence", _by(owners, [reply.confidence for reply in final])
+    if not isinstance(access.start, GreyBox):
+        return
+    changes = list(zip(_replies(access.start, pages), final, strict=True))
+    yield "loss_drop", _by(owners, [first.loss - last.loss for first, last in changes])
+    yield "confidence_gain", _by(owners, [b.confidence - a.confidence for a, b in changes])
+
+
+def _replies(box: BlackBox, pages: Documents) -> list[Reply]:
+    """Returns the reply to each question in order; of a black box, with its text only."""
+    every = [page for _, page in _each(pages)]
+    if isinstance(box, GreyBox):
+        return [reply for said in box.replies(every) for reply in said]
+    nothing = float("nan")
+    return [Reply(text, nothing, nothing) for said in box.answers(every) for text in said]
+
+
+def _by(owners: Sequence[str], values: Sequence[float]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for owner, value in zip(owners, values, strict=True):
+        found[owner].append(value)
+    return dict(found)
+
+
+class _NoTest(Exception):
+    """A test of memory cannot be made on any page; says why."""
+
+
+Test = tuple[str, Document, Sequence[str]]
+"""Provider, page with its one question, and the answers to be cleared."""
+
+
+def _memory(
+    final: BlackBox, pages: Documents, skipped: Counter[str], key: str
+) -> dict[str, list[float]]:
+    """Returns NLS_mem: ANLS on one key where every clue on it is off the page (App. D.1.1)."""
+    tests: list[Test] = [
+        (provider, dataclasses.replace(page, questions=(question,)), question.answers)
+        for provider, page in _each(pages)
+        for question in page.questions
+        if question.key == key
+    ]
+    if not tests:
+        raise _NoTest(f"no page has a question on {key!r}")
+    return _after_clearing(final, tests, f"the {key} cannot be cleared off the page", skipped)
+
+
+def _memory_change(
+    final: BlackBox, pages: Documents, skipped: Counter[str]
+) -> dict[str, list[float]]:
+    """Returns ΔNLS_mem: the likeness of what is said unasked before and after it is cleared."""
+    providers = [provider for provider, _ in _each(pages)]
+    unasked = [dataclasses.replace(page, questions=(UNASKED,)) for _, page in _each(pages)]
+    try:
+        said = final.answers(unasked)
+    except ValueError as error:
+        raise _NoTest(f"the model does not take an empty question: {error}") from error
+    tests: list[Test] = list(zip(providers, unasked, said, strict=True))
+    why = "the answer to an empty question cannot be cleared off the page"
+    return _after_clearing(final, tests, why, skipped, threshold=0)
+
+
+def _after_clearing(
+    final: BlackBox,
+    tests: Sequence[Test],
+    why_not: str,
+    skipped: Counter[str],
+    threshold: float = THRESHOLD,
+) -> dict[str, list[float]]:
+    """Returns how like the cleared answers the new ones are, by provider."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for start in range(0, len(tests), CLEARED_AT_ONCE):
+        ready: list[Test] = []
+        for provider, page, answers in tests[start : start + CLEARED_AT_ONCE]:
+            try:
+                ready.append((provider, cleared(page, page.questions[0], answers).page, answers))
+            except CannotClear:
+                skipped[why_not] += 1
+        given = final.answers([page for _, page, _ in ready])
+        for (provider, _, answers), (answer,) in zip(ready, given, strict=True):
+            found[provider].append(anls(answer, answers, threshold))
+    if not found:
+        raise _NoTest(f"on every page, {why_not}")
+    return dict(found)
+
+
+def _each(pages: Documents) -> Iterator[tuple[str, Document]]:
+    return ((provider, page) for provider, own in pages.items() for page in own)
+
+
+def _notes(marks: Marks, documents: Documents, pages: Documents) -> tuple[str, ...]:
+    """Says which providers are judged with less than the others, or not at all."""
+    notes = [
+        f"{len(pages) - len(of)} of {len(pages)} providers have no test for {name}, which counts "
+        "as 0"
+        for name, of in marks.items()
+        if len(of) < len(pages)
+    ]
+    if len(pages) < len(documents):
+        notes.append(
+            f"{len(documents) - len(pages)} of {len(documents)} providers have no question with "
+            "an accepted answer, and are not judged"
+        )
+    return tuple(notes)

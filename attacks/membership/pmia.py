@@ -1,0 +1,206 @@
+"""Provider membership inference by asking the model (Tito et al. 2023, §5.2, App. D.3-D.4).
+
+    AZK       k-means on (ACC, NLS), without any knowledge
+    APK       random forest on G1, G2 and G3, knowing some providers, confidence, loss, and the
+              public model that training started from
+    CLS1      NLS_mem above 0
+    CLS2      k-means on ΔNLS_mem
+    ensemble  a hard vote of AZK or APK with CLS1 and CLS2
+
+and the ablations of Tables 4 and 11: the forest on fewer groups, or on G4 too; k-means on all six.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.membership.classifiers import (
+    Opinion,
+    above_zero,
+    ensemble,
+    folds,
+    forest,
+    two_means,
+)
+from attacks.membership.features import (
+    G1,
+    G2,
+    G3,
+    G4,
+    Aggregate,
+    Features,
+    check_aggregate,
+    measured,
+)
+from fedpriv.adversary import Capability, NotApplicable, Workbench
+from fedpriv.provider_attack import (
+    MEMBER,
+    NON_MEMBER,
+    Access,
+    Judgement,
+    Suspects,
+    Trial,
+    Verdict,
+)
+
+UNSUPERVISED = {"azk": G1, "kmeans_all": (*G1, *G2, *G3), "cls2": G4[1:]}
+SUPERVISED = {
+    "apk_g1": G1,
+    "apk_g1_g2": (*G1, *G2),
+    "apk": (*G1, *G2, *G3),
+    "apk_g4": (*G1, *G2, *G3, *G4),
+}
+CLS1 = {"cls1": G4[:1]}
+ENSEMBLES = {"azk_ensemble": ("azk", "cls1", "cls2"), "apk_ensemble": ("apk", "cls1", "cls2")}
+ALONE = UNSUPERVISED | SUPERVISED | CLS1
+"""Classifier → the features that it works on."""
+
+
+@dataclass(frozen=True)
+class PMIA:
+    """Judges each provider by how the model answers questions on its documents.
+
+    Every classifier judges the providers of every trial that are not known; AZK, CLS1 and CLS2 do
+    not look at the known ones.
+
+    Args:
+        aggregate: "mean", "min", "max" or "median", of a provider's questions; the paper does not
+            say which.
+        memory_key: of the question that is asked with the answer cleared off the page.
+    """
+
+    aggregate: Aggregate = "mean"
+    memory_key: str = "provider"
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.ANSWERS})
+
+    def __post_init__(self) -> None:
+        check_aggregate(self.aggregate)
+
+    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
+        """Asks about all documents once, then judges the providers in each trial.
+
+        Raises:
+            NotApplicable: if there is no trial.
+        """
+        if not suspects.trials:
+            raise NotApplicable("there is no trial: expected providers that are to be judged")
+        features = measured(access, suspects.documents, self.aggregate, self.memory_key, bench.tell)
+        refused = _refused(features, suspects)
+        verdicts: list[Verdict] = []
+        for trial in suspects.trials:
+            bench.tell(f"judging, s = {trial.least_questions}, trial {trial.repeat}")
+            case = Case.of(trial, features, int(bench.rng.integers(2**31)))
+            if not case.unknown:
+                continue
+            verdicts += [
+                case.verdict(name, opinion) for name, opinion in _opinions(case, refused).items()
+            ]
+        return Judgement(
+            verdicts=tuple(verdicts),
+            not_applicable=refused,
+            skipped=features.skipped,
+            notes=(*features.notes, *_notes(suspects, refused)),
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a trial gives the classifiers.
+
+    Attributes:
+        trial: whose it is.
+        features: of all providers.
+        known: providers whose membership is known.
+        members: (k,), it.
+        unknown: providers to be judged.
+        seed: of whatever is random.
+    """
+
+    trial: Trial
+    features: Features
+    known: tuple[str, ...]
+    members: NDArray[np.bool_]
+    unknown: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, trial: Trial, features: Features, seed: int) -> Case:
+        """Leaves out the providers of which nothing was measured."""
+        there = set(features.providers)
+        known = {provider: member for provider, member in trial.known.items() if provider in there}
+        unknown = tuple(provider for provider in trial.unknown if provider in there)
+        return cls(
+            trial, features, tuple(known), np.array(list(known.values()), bool), unknown, seed
+        )
+
+    def opinion(self, name: str) -> Opinion:
+        """Returns what a classifier says that needs no other."""
+        rows = self.features.rows(self.unknown, ALONE[name])
+        if name in CLS1:
+            return above_zero(rows[:, 0])
+        if name in UNSUPERVISED:
+            return two_means(rows, self.seed)
+        known = self.features.rows(self.known, ALONE[name])
+        return forest(known, self.members, rows, self.seed)
+
+    def verdict(self, name: str, opinion: Opinion) -> Verdict:
+        """Returns an opinion on the unknown providers as a verdict."""
+        guesses = np.where(opinion.members, MEMBER, NON_MEMBER).astype(np.int8)
+        return Verdict(name, self.unknown, opinion.scores, guesses, self.trial)
+
+
+def _opinions(case: Case, refused: Collection[str]) -> dict[str, Opinion]:
+    found = {
+        name: case.opinion(name)
+        for name in ALONE
+        if name not in refused and not (name in SUPERVISED and folds(case.members) < 1)
+    }
+    for name, voters in ENSEMBLES.items():
+        if found.keys() >= set(voters):
+            found[name] = ensemble([found[voter] for voter in voters])
+    return found
+
+
+def _refused(features: Features, suspects: Suspects) -> dict[str, str]:
+    """Returns the classifiers that cannot be run in any trial, and why."""
+    refused: dict[str, str] = {}
+    if not any(_taught(trial) for trial in suspects.trials):
+        why = "no trial knows both a member and a non-member"
+        refused |= dict.fromkeys(SUPERVISED, why)
+    for name, needed in ALONE.items():
+        lacking = [feature for feature in needed if feature in features.missing]
+        if lacking:
+            refused[name] = features.missing[lacking[0]]
+    for name, voters in ENSEMBLES.items():
+        if out := [voter for voter in voters if voter in refused]:
+            refused[name] = f"{out[0]} has no vote: {refused[out[0]]}"
+    return refused
+
+
+def _taught(trial: Trial) -> bool:
+    return set(trial.known.values()) == {True, False}
+
+
+def _notes(suspects: Suspects, refused: Collection[str]) -> list[str]:
+    """Says where the forest had too little to learn from."""
+    if set(SUPERVISED) <= set(refused):
+        return []
+    parts = [folds(np.array(list(trial.known.values()), bool)) for trial in suspects.trials]
+    notes = []
+    if untaught := sum(part < 1 for part in parts):
+        notes.append(
+            f"{untaught} of {len(parts)} trials do not know both a member and a non-member: "
+            "no forest learns in them"
+        )
+    if unsearched := sum(part == 1 for part in parts):
+        notes.append(
+            f"in {unsearched} of {len(parts)} trials fewer than two members, or two non-members, "
+            "are known: the forests have scikit-learn's defaults, without a search"
+        )
+    return notes
