@@ -57,7 +57,7 @@ TRIALS = tuple(
           PROVIDERS[:start] + PROVIDERS[start + 12 :])
     for repeat, start in enumerate((0, 14))
 )  # fmt: skip
-SUSPECTS = Suspects(documents_of(PROVIDERS), TRIALS, build_model=lambda: None)
+SUSPECTS = Suspects(documents_of(PROVIDERS), TRIALS[:1], build_model=lambda: None)
 
 
 def remembering(knows, noise=0.2, seed=0):
@@ -105,7 +105,7 @@ def bench(tmp_path):
     return Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
 
 
-def scored(judgement, trials=TRIALS):
+def scored(judgement):
     """Returns the metrics of each classifier."""
     found = {}
     for verdict in judgement.verdicts:
@@ -117,7 +117,7 @@ def scored(judgement, trials=TRIALS):
 
 
 def test_every_classifier_judges_every_trial(bench):
-    judgement = PMIA().judge(FULL, SUSPECTS, bench)
+    judgement = PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=TRIALS), bench)
     assert {v.classifier for v in judgement.verdicts} == EVERY
     assert len(judgement.verdicts) == 2 * len(EVERY)
     assert judgement.not_applicable == {}
@@ -138,13 +138,13 @@ def test_a_model_that_remembers_gives_its_members_away(bench):
 
 def test_untrained_models_give_nobody_away(bench):
     found = []
-    for seed in range(2, 8):
+    for seed in range(2, 7):
         access = Access(GreyBox(ignorant(seed)), GreyBox(ignorant(1)))
         found.append(scored(PMIA().judge(access, SUSPECTS, bench)))
     for name in EVERY:
         right = np.mean([metrics[name]["balanced_accuracy"] for metrics in found])
-        # Three standard deviations of the mean of six shares among 28 providers.
-        assert abs(right - 0.5) < 3 * 0.5 / np.sqrt(6 * 28), name
+        # Three standard deviations of the mean of five shares among 28 providers.
+        assert abs(right - 0.5) < 3 * 0.5 / np.sqrt(5 * 28), name
         assert np.median([metrics[name]["p_value"] for metrics in found]) > 0.2, name
 
 
