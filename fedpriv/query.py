@@ -109,7 +109,8 @@ class Oracle:
         self._known |= fresh
         if self._file is not None:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lines = [json.dumps([key, *dataclasses.astuple(r)]) + "\n" for key, r in fresh.items()]
+            # The line's end comes first: what a killed process left behind spoils nothing.
+            lines = ["\n" + json.dumps([key, *dataclasses.astuple(r)]) for key, r in fresh.items()]
             with self._file.open("a", encoding="ascii") as file:
                 file.writelines(lines)
 
