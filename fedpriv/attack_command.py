@@ -136,7 +136,7 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report.membership import classifier_lines
+    from fedpriv.report.membership import is_of_providers, lines
 
     numbers = [
         f"{name} {value:.4g}"
@@ -145,7 +145,7 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{metrics['status']}: {', '.join(numbers)}",
-        *classifier_lines(metrics.get("classifiers", {})),
+        *(lines(metrics) if is_of_providers(metrics) else ()),
         *(f"assumed: {line}" for line in metrics["assumptions"]),
         *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
         *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,8 +89,8 @@ class Candidates:
         save_parts(folder, bound.parts)
         pages = folder.path / PAGES
         pages.mkdir(parents=True, exist_ok=True)
-        for number, document in enumerate(kept):
-            document.image().save(pages / _page_name(number), compress_level=1)
+        for document in kept:
+            document.image().save(pages / f"{_pixels(document)}.png", compress_level=1)
         folder.write_json(
             DOCUMENTS,
             {
@@ -114,11 +116,16 @@ class Kept:
     duplicates_dropped: int
 
 
-def load_candidates(folder: RunFolder) -> Kept:
-    """Reads what was kept; the pages stay in their files.
+def load_candidates(folder: RunFolder, own: Path) -> Kept:
+    """Reads what was kept.
+
+    Args:
+        folder: of the run.
+        own: a folder of the adversary's, to which the pages are linked or copied: a document shall
+            not lead into the run, where the truth lies.
 
     Raises:
-        NoCandidates: if nothing was.
+        NoCandidates: if nothing was kept.
     """
     content = folder.read_json(DOCUMENTS)
     if content is None:
@@ -127,11 +134,22 @@ def load_candidates(folder: RunFolder) -> Kept:
             "candidates=kept (it has no effect on the training)"
         )
     by_provider: dict[str, list[Document]] = defaultdict(list)
-    for number, values in enumerate(content["documents"]):
-        document = _from_json(values, folder.path / PAGES / _page_name(number))
+    for values in content["documents"]:
+        name = f"{values['page']}.png"
+        document = _from_json(values, _given(folder.path / PAGES / name, own / name))
         by_provider[document.provider].append(document)
-    documents = {provider: tuple(own) for provider, own in by_provider.items()}
+    documents = {provider: tuple(pages) for provider, pages in by_provider.items()}
     return Kept(documents, frozenset(content["canaries"]), content["duplicates_dropped"])
+
+
+def _given(page: Path, own: Path) -> Path:
+    """Returns the adversary's copy of a page."""
+    if not own.exists():
+        try:
+            os.link(page, own)
+        except OSError:  # another file system
+            shutil.copy2(page, own)
+    return own
 
 
 def _duplicates(bound: Bound) -> list[str]:
@@ -153,17 +171,13 @@ def _pixels(document: Document) -> str:
     return hashlib.sha256(np.asarray(document.image()).tobytes()).hexdigest()
 
 
-def _page_name(number: int) -> str:
-    return f"{number:06d}.png"
-
-
 def _to_json(document: Document) -> dict[str, Any]:
     values = {f.name: getattr(document, f.name) for f in dataclasses.fields(document)}
     words = [[word.text, word.box, word.segment] for word in document.words]
     entities = [[entity.label, entity.words] for entity in document.entities]
     questions = [[q.key, q.text, q.answers] for q in document.questions]
     values |= {"words": words, "entities": entities, "questions": questions}
-    return {name: value for name, value in values.items() if name != "page"}
+    return values | {"page": _pixels(document)}
 
 
 def _from_json(values: Mapping[str, Any], page: Path) -> Document:

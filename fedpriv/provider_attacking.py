@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from fedpriv import transcript
 from fedpriv.adversary import Capability, NotApplicable, Workbench, granted
@@ -108,10 +109,10 @@ class ProviderAttackRun:
             ValueError: if the run is not finished, or of another model, or tells nobody apart.
         """
         folder = RunFolder.existing(run_dir)
-        kept, parts = load_candidates(folder), TruthStore(folder).parts()
+        kept, parts = load_candidates(folder, _private("pages")), TruthStore(folder).parts()
         pages, left_out = _suspected(kept, canaries=judges_canaries(self.attack))
         require_both_kinds(pages, parts)
-        models = _Models(build_model, folder)
+        models = _Models(build_model, {name: _state(folder, name) for name in (START, FINAL)})
         suspects = self._suspects(pages, kept, parts, models)
         began = time.process_time()
         try:
@@ -231,31 +232,34 @@ class ProviderAttackRun:
 
 @dataclass(frozen=True)
 class _Models:
-    """Builds the run's model, with the weights of a state in the run folder or without."""
+    """Builds the run's model, with its first or its last weights; knows no path to the run."""
 
     build_model: Callable[..., Any]
-    folder: RunFolder
+    states: Mapping[str, Mapping[str, Tensor]]
 
     def build(self, state: str | None) -> QuestionAnswerer:
-        """Returns a model of its own, in evaluation mode.
+        """Returns a model of its own, in evaluation mode; None leaves the weights as they are made.
 
         Raises:
             NotApplicable: if it answers no questions.
-            ValueError: if the state is not there, or of another model.
+            ValueError: if the weights are of another model.
         """
         model = seeded_model(self.build_model, 0)
         if not isinstance(model, QuestionAnswerer):
             raise NotApplicable(f"{type(model).__name__} answers no questions")
-        if state is None:
-            return model.eval()
-        weights = self.folder.read_state(state)
-        if weights is None:
-            raise ValueError(f"{self.folder.path} has no {state}: the run has not come to its end")
         try:
-            model.load_state_dict(weights)
+            if state is not None:
+                model.load_state_dict(self.states[state])
         except RuntimeError as error:
-            raise ValueError(f"{self.folder.path / state} is of another model: {error}") from error
+            raise ValueError(f"{state} is of another model: {error}") from error
         return model.eval()
+
+
+def _state(folder: RunFolder, name: str) -> Mapping[str, Tensor]:
+    state = folder.read_state(name)
+    if state is None:
+        raise ValueError(f"{folder.path} has no {name}: the run has not come to its end")
+    return state
 
 
 def judges_canaries(attack: ProviderAttack) -> bool:

@@ -1,12 +1,21 @@
 """A model of one number per vocabulary word that answers questions about toy pages."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import nn
 
-from fedpriv.data.document import Document, Question, Word
+from clients.local_training import LocalTraining
+from fedpriv.candidates import Candidates
+from fedpriv.data.document import Document, DocumentSet, Question, Word
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.federation import Federation
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
+from fedpriv.training.loops import Optimizer
+from strategies.fedavg import FedAvg
 
 WORDS = ("ada", "bo", "cy", "di")
 
@@ -26,7 +35,7 @@ class Chooser(QuestionAnswerer):
     def encode(self, documents):
         rows = []
         for question in asked(documents):
-            page = documents[question.document].page
+            page = np.asarray(documents[question.document].image())[..., 0]
             right = question.question.answers[0] if question.question.answers else WORDS[0]
             columns = {
                 "colour": np.array(int(page[0, 0])),
@@ -49,9 +58,12 @@ class Chooser(QuestionAnswerer):
         return {"model": "chooser", "windows": self.windows}
 
 
-def page(colour: int, *answers: str, provider: str = "p", name: str = "") -> Document:
-    """A page of one colour with a question for each answer."""
+def page(
+    colour: int, *answers: str, provider: str = "p", name: str = "", mark: int = 0
+) -> Document:
+    """A page of one colour but for a mark, with a question for each answer."""
     pixels = np.full((4, 4), colour, dtype=np.uint8)
+    pixels[1, 1] = mark
     questions = tuple(
         Question("name", f"Who, {n}?", (answer,) if answer else ())
         for n, answer in enumerate(answers)
@@ -59,4 +71,55 @@ def page(colour: int, *answers: str, provider: str = "p", name: str = "") -> Doc
     words = (Word("hello", (0, 0, 2, 2), 0),)
     return Document(
         name or f"{provider}-{colour}", provider, pixels, (4, 4), words, questions=questions
+    )
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages of providers, each with a colour of its own from `first` on; `same`: all alike."""
+
+    providers: int = 8
+    each: int = 2
+    same: bool = False
+    first: int = 0
+    answers: tuple[str, ...] = ("bo",)
+
+    def load(self):
+        pages = tuple(
+            page(
+                0 if self.same else self.first + p,
+                *self.answers,
+                provider=f"p{p}",
+                name=f"p{p}-{n}",
+                mark=0 if self.same else n,
+            )
+            for p in range(self.providers)
+            for n in range(self.each)
+        )
+        return DocumentSet("toy", pages, ())
+
+
+def chooser(labels=()):
+    return Chooser()
+
+
+def federation(
+    runs,
+    *,
+    candidates=Candidates(),  # noqa: B008
+    source=Pages(),
+    clients=2,
+    observer=None,
+    **data,
+):
+    """Half of the providers are trained on, each on half of its pages, unless said otherwise."""
+    held = data.pop("test", HoldOut(fraction=0.5, unseen=0.5))
+    return Federation(
+        model=chooser,
+        data=DocumentData(source, ByProvider(clients), held, cache="off", **data),
+        strategy=FedAvg(),
+        client=LocalTraining(optimizer=Optimizer("sgd", lr=1.0)),
+        candidates=candidates,
+        observer=observer,
+        runs=runs,
     )

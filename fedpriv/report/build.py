@@ -18,6 +18,7 @@ from fedpriv.report import figures
 from fedpriv.report.attacks import attacks_view
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
+from fedpriv.report.membership import HEADINGS, is_of_providers, membership_view
 from fedpriv.report.privacy import privacy_view
 from fedpriv.report.rounds import (
     Curve,
@@ -77,7 +78,9 @@ def render(run: Run) -> str:
         partition=partition_view(run.partition),
         privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
-        attacks=attacks_view(run.found),
+        attacks=attacks_view([one for one in run.found if not is_of_providers(one.metrics)]),
+        providers=membership_view(run.found),
+        classifier_headings=HEADINGS,
         failures=failures_view(run),
         cost=cost_view(run.rounds),
         settings=settings_view(run),

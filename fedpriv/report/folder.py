@@ -82,6 +82,7 @@ class Found:
         curves: by message, the content of ``curve.json``.
         texts: by message, the content of ``text.json``.
         pages: by recovered page, its pictures as data URIs, by panel.
+        verdicts: the content of ``verdicts.json``.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Found:
     curves: Mapping[str, Sequence[Row]]
     texts: Mapping[str, Row]
     pages: Mapping[str, Mapping[str, str]]
+    verdicts: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,18 @@ def _read_lines(path: Path, problems: list[str]) -> list[Row]:
     return rows
 
 
+def _read_list(path: Path, problems: list[str]) -> list[Row]:
+    """Returns the objects of a JSON array; empty where there is none."""
+    if not path.is_file():
+        return []
+    try:
+        content = json.loads(path.read_text("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{path.name} is not valid JSON: {_brief(error)}")
+        return []
+    return [row for row in content if isinstance(row, dict)] if isinstance(content, list) else []
+
+
 def _read_json(path: Path, problems: list[str]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
@@ -274,7 +288,9 @@ def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
             continue
         curves = _read_json(place / "curve.json", problems) or {}
         texts = _read_json(place / "text.json", problems) or {}
-        found.append(Found(place.name, metrics, curves, texts, _read_pages(place, problems)))
+        verdicts = _read_list(place / "verdicts.json", problems)
+        pages = _read_pages(place, problems)
+        found.append(Found(place.name, metrics, curves, texts, pages, verdicts))
     return found
 
 

@@ -1,37 +1,182 @@
-"""Membership inference as tables: what `fedpriv attack` prints."""
+"""Who was trained on, and what the model remembers: tables for terminal and report, and the ROC."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-COLUMNS = ("n", "prior", "accuracy", "balanced", "AUC", "TPR at 1 %", "p")
+import numpy as np
+
+from fedpriv.metrics.membership import roc
+from fedpriv.report import figures
+from fedpriv.report.figures import Chart
+from fedpriv.report.folder import Found
+
+HEADINGS = ("s", "n", "prior", "accuracy", "balanced", "AUC", "TPR at 1 %", "p", "client named")
+"""Of the table of classifiers, after the classifier's name."""
+
+REMOVED = ("members", "", "", "others", "", "", "p")
+"""Of the table of the removed test: pages, accuracy and ANLS of either group."""
+
+MOST_CURVES = 6
+"""Classifiers whose ROC is drawn; their order is the attack's."""
+
+Row = Sequence[str]
 
 
-def classifier_lines(classifiers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yields a table: by classifier and s its scores, with 95 % intervals, as 004's Table 4."""
-    if not classifiers:
-        return
-    width = max(map(len, classifiers))
-    yield (
-        f"{'':{width}}   s     n  prior  accuracy      balanced           AUC                "
-        "TPR@1%      p"
-    )
-    for name, numbers in classifiers.items():
-        for s, row in {"0": numbers, **numbers["subsets"]}.items():
-            yield f"{name:{width}}  {s:>2}  {_row(row)}"
+@dataclass(frozen=True)
+class Judged:
+    """One attack on providers as the report shows it."""
+
+    name: str
+    audit: str
+    classifiers: Sequence[Row]
+    removed: Sequence[Row]
+    absent: Sequence[str]
+    chart: Chart | None
+    pages: Sequence[tuple[str, str]]
+    assumptions: Sequence[str]
+    notes: Sequence[str]
 
 
-def _row(row: Mapping[str, Any]) -> str:
-    std = f"±{row['accuracy_std']:.3f}" if row["trials"] > 1 else ""
-    client = f"  client named {row['clients_right']:.0%}" if "clients_right" in row else ""
+def is_of_providers(metrics: Mapping[str, Any]) -> bool:
+    """Says whether an attack's metrics are those of an attack on providers."""
+    return "classifiers" in metrics
+
+
+def membership_view(found: Sequence[Found]) -> list[Judged]:
+    """Returns each attack on providers for the report."""
+    return [
+        Judged(
+            one.name,
+            audit_line(one.metrics),
+            classifier_rows(one.metrics["classifiers"]),
+            removed_rows(one.metrics.get("memorisation", {})),
+            absent_lines(one.metrics.get("memorisation", {})),
+            _roc(one.verdicts),
+            [(name, uri) for name, panels in one.pages.items() for uri in panels.values()],
+            [str(line) for line in one.metrics.get("assumptions", ())],
+            [str(line) for line in one.metrics.get("notes", ())],
+        )
+        for one in found
+        if is_of_providers(one.metrics)
+    ]
+
+
+def lines(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the tables of an attack on providers as text, for a terminal."""
+    if said := audit_line(metrics):
+        yield said
+    yield from _aligned([("", *HEADINGS), *classifier_rows(metrics["classifiers"])])
+    memory = metrics.get("memorisation", {})
+    heading = ("answer taken off the page", *REMOVED)
+    yield from _aligned([heading, *removed_rows(memory)])
+    yield from absent_lines(memory)
+
+
+def classifier_rows(classifiers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Returns a row for each classifier and s, as in 004's Table 4, under `HEADINGS`."""
+    return [
+        (name, s, *_numbers(numbers))
+        for name, all_of_it in classifiers.items()
+        for s, numbers in {"0": all_of_it, **all_of_it["subsets"]}.items()
+    ]
+
+
+def removed_rows(memory: Mapping[str, Any]) -> list[Row]:
+    """Returns a row for each model and key, as in 004's Tables 2 and 7."""
+    return [
+        (
+            f"{key}, {model} model",
+            *_group(numbers["members"]),
+            *_group(numbers["non_members"]),
+            _digits(numbers["p_value"], "p {:.2g}"),
+        )
+        for model, keys in memory.get("removed", {}).items()
+        for key, numbers in keys.items()
+    ]
+
+
+def absent_lines(memory: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each model and key, as 004's App. D.1.4 tells it."""
+    return [
+        f"asked for {key}, which no page says, the {model} model gives "
+        f"{numbers['unique']} different answers to {numbers['n']} questions, of which {_digits(numbers['top_share'], '{:.0%}')} "
+        f"the most frequent one (entropy {_digits(numbers['entropy'], '{:.2f}')} of 1); "
+        f"{numbers['from_training']['same_key']} were trained on as answers on {key}, "
+        f"{numbers['from_training']['other_key']} on other keys"
+        for model, keys in memory.get("absent", {}).items()
+        for key, numbers in keys.items()
+    ]
+
+
+def audit_line(metrics: Mapping[str, Any]) -> str:
+    """Returns what an audit shows of ε; empty for any other attack."""
+    if "epsilon_lower" not in metrics:
+        return ""
+    claimed = metrics["epsilon_claimed_provider"][metrics["view"]]
+    says = {"inf": "promises nothing", None: "says nothing of a provider"}
+    ledger = says.get(claimed) or f"claims ε ≤ {claimed:.4g} of a provider"
+    broken = ": THE CLAIM IS BROKEN" if metrics["violated"] else ""
     return (
-        f"{row['n']:>4g}  {row['prior']:.3f}  {row['accuracy']:.3f}{std:6}  "
-        f"{_between(row, 'balanced_accuracy')}  {_between(row, 'auc')}  "
-        f"{row['tpr_at_fpr']['0.01']:.3f}  {row['p_value']:.3g}{client}"
+        f"ε ≥ {metrics['epsilon_lower']:.3g} of a provider with {metrics['confidence']:.0%} "
+        f"confidence (at most {metrics['epsilon_ceiling']:.3g} could be shown: "
+        f"{metrics['right']} of {metrics['guesses']} guesses are right, on "
+        f"{metrics['canaries']} canaries, at δ = {metrics['delta']:g}); in the view "
+        f"{metrics['view']} the ledger {ledger}{broken}"
+    )
+
+
+def _numbers(row: Mapping[str, Any]) -> Row:
+    std = f" ± {row['accuracy_std']:.3f}" if row["trials"] > 1 else ""
+    return (
+        f"{row['n']:g}",
+        f"{row['prior']:.3f}",
+        f"{row['accuracy']:.3f}{std}",
+        _between(row, "balanced_accuracy"),
+        _between(row, "auc"),
+        f"{row['tpr_at_fpr']['0.01']:.3f}",
+        f"{row['p_value']:.2g}",
+        _digits(row.get("clients_right"), "{:.0%}"),
     )
 
 
 def _between(row: Mapping[str, Any], name: str) -> str:
     low, high = row["interval"][name]
     return f"{row[name]:.3f} [{low:.2f}, {high:.2f}]"
+
+
+def _group(group: Mapping[str, Any]) -> Row:
+    return (
+        f"{group['n']} pages",
+        _digits(group["accuracy"], "{:.1%}"),
+        _digits(group["anls"], "ANLS {:.1%}"),
+    )
+
+
+def _digits(value: float | None, pattern: str) -> str:
+    return "—" if value is None else pattern.format(value)
+
+
+def _aligned(rows: Sequence[Row]) -> Iterator[str]:
+    """Yields rows as lines with columns of one width; nothing but a heading is nothing."""
+    if len(rows) < 2:
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _roc(verdicts: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """Returns the ROC of each classifier's first trial of the smallest s."""
+    curves: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    for verdict in verdicts:
+        members = np.array(verdict["member"], dtype=np.bool_)
+        if verdict["classifier"] not in curves and members.any() and not members.all():
+            false, true = roc(members, np.array(verdict["scores"], dtype=np.float64))
+            curves[verdict["classifier"]] = false.tolist(), true.tolist()
+    if not curves:
+        return None
+    return figures.roc_chart(dict(list(curves.items())[:MOST_CURVES]))

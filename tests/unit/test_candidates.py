@@ -1,71 +1,23 @@
 """What a run keeps for those who ask who was trained on, and who is."""
 
 import dataclasses
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from toy_answers import Chooser, page
+from toy_answers import Pages, chooser, federation
 
-from clients.local_training import LocalTraining
 from fedpriv.candidates import Candidates, NoCandidates, load_candidates
 from fedpriv.checkpoint import FINAL, START, RunFolder
-from fedpriv.data.document import DocumentSet
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.federation import Federation, Unworkable
-from fedpriv.training.loops import Optimizer
+from fedpriv.federation import Unworkable
 from fedpriv.truth import TruthStore
-from strategies.fedavg import FedAvg
-
-
-@dataclass(frozen=True)
-class Pages:
-    """Pages of providers, two of each unless said otherwise, no two of one colour."""
-
-    providers: int = 8
-    each: int = 2
-    first: int = 0
-    same: bool = False
-
-    def load(self):
-        colours = np.full(self.providers * self.each, 3) if self.same else np.arange(256)
-        return DocumentSet(
-            "toy",
-            tuple(
-                page(
-                    int(colours[self.first + p * self.each + n]),
-                    "bo",
-                    provider=f"p{p}",
-                    name=f"p{p}-{n}",
-                )
-                for p in range(self.providers)
-                for n in range(self.each)
-            ),
-            (),
-        )
-
-
-def chooser(labels=()):
-    return Chooser()
-
-
-def federation(tmp_path, *, candidates=Candidates(), source=Pages(), clients=2, **data):  # noqa: B008
-    held = data.pop("test", HoldOut(fraction=0.5, unseen=0.5))
-    return Federation(
-        model=chooser,
-        data=DocumentData(source, ByProvider(clients), held, cache="off", **data),
-        strategy=FedAvg(),
-        client=LocalTraining(optimizer=Optimizer("sgd", lr=1.0)),
-        candidates=candidates,
-        runs=tmp_path,
-    )
 
 
 def test_a_run_keeps_held_out_pages_and_both_models(tmp_path):
     made = federation(tmp_path)
     folder = RunFolder(made.run(1).run_dir)
-    kept = load_candidates(folder)
+    kept = load_candidates(folder, tmp_path)
     pages = {d.id: d for own in kept.documents.values() for d in own}
     held = {d.id: d for d in made.bound.suspects}
     assert pages.keys() == held.keys()
@@ -81,7 +33,7 @@ def test_a_run_keeps_held_out_pages_and_both_models(tmp_path):
 def test_no_kept_page_was_trained_on(tmp_path):
     made = federation(tmp_path)
     trained = {document.id for document in made.bound.documents}
-    kept = load_candidates(RunFolder(made.run(1).run_dir))
+    kept = load_candidates(RunFolder(made.run(1).run_dir), tmp_path)
     assert not trained & {d.id for own in kept.documents.values() for d in own}
 
 
@@ -104,7 +56,7 @@ def test_keeping_pages_does_not_change_the_training(tmp_path):
     states = [RunFolder(r.run_dir).read_state(FINAL)["weights"] for r in (kept, plain)]
     assert states[0].equal(states[1])
     with pytest.raises(NoCandidates, match="candidates=kept"):
-        load_candidates(RunFolder(plain.run_dir))
+        load_candidates(RunFolder(plain.run_dir), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +81,7 @@ def test_pages_that_are_there_twice_are_refused_or_counted(tmp_path):
     with pytest.raises(Unworkable, match="duplicates=drop"):
         federation(tmp_path, source=Pages(same=True))
     made = federation(tmp_path, source=Pages(same=True), candidates=Candidates("drop"))
-    kept = load_candidates(RunFolder(made.run(1).run_dir))
+    kept = load_candidates(RunFolder(made.run(1).run_dir), tmp_path)
     assert not kept.documents
     assert kept.duplicates_dropped == len(made.bound.suspects) > 0
 

@@ -10,6 +10,7 @@ from fedpriv.report.figures.charts import (
     OFF_SCALE,
     Chart,
     line_chart,
+    roc_chart,
     small_chart,
     stacked_chart,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "line_chart",
     "page_marks",
     "partition_bars",
+    "roc_chart",
     "small_chart",
     "spans",
     "stacked_chart",

@@ -170,6 +170,38 @@ def stacked_chart(
     return Chart(title, svg, keys, "▼ marks a refused round" if marked else "")
 
 
+def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
+    """Returns ROC curves on logarithmic axes, with chance as a grey line.
+
+    Args:
+        curves: by name, false positive rates and true positive rates, ascending from 0 to 1. What
+            is 0 is drawn at the left or lower edge.
+    """
+    title = "Members found (TPR) by false alarms (FPR)"
+    rates = [rate for pair in curves.values() for side in pair for rate in side if rate > 0]
+    least = 10 ** math.floor(math.log10(min([*rates, 0.1])))
+    keys: list[Key] = []
+    with _style():
+        figure, axes = _canvas(_SIZE)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.plot([least, 1], [least, 1], color=_colour("muted"), linewidth=1)
+        for place, (label, (false, true)) in enumerate(curves.items()):
+            shade, dashes = place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)]
+            style: Any = (0, tuple(float(p) / _WIDTH for p in dashes.split())) if dashes else "-"
+            ends = [np.maximum(side, least) for side in (false, true)]
+            axes.plot(*ends, color=_colour(f"c{shade}"), linewidth=_WIDTH, linestyle=style)
+            keys.append(Key(label, shade, dashes))
+        axes.set_xlim(least, 1.1)
+        axes.set_ylim(least, 1.1)
+        axes.set_xlabel("false positive rate")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        svg = _svg(figure, f"{title}: {', '.join(curves)}")
+    note = "the grey line is chance; rates of 0 stand at the edge"
+    return Chart(title, svg, tuple(keys), note)
+
+
 def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     """Draws one curve; it breaks where a value is not finite, and a cross stands there."""
     rounds = sorted(curve)
