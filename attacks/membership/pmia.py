@@ -91,22 +91,26 @@ class PMIA:
         if not suspects.trials:
             raise NotApplicable("there is no trial: expected providers that are to be judged")
         features = measured(access, suspects.documents, self.aggregate, self.memory_key, bench.tell)
-        refused = _refused(features, suspects)
-        verdicts: list[Verdict] = []
-        for trial in suspects.trials:
-            bench.tell(f"judging, s = {trial.least_questions}, trial {trial.repeat}")
-            case = Case.of(trial, features, int(bench.rng.integers(2**31)))
-            if not case.unknown:
-                continue
-            verdicts += [
-                case.verdict(name, opinion) for name, opinion in _opinions(case, refused).items()
-            ]
-        return Judgement(
-            verdicts=tuple(verdicts),
-            not_applicable=refused,
-            skipped=features.skipped,
-            notes=(*features.notes, *_notes(suspects, refused)),
-        )
+        return judged(features, suspects, bench)
+
+
+def judged(features: Features, suspects: Suspects, bench: Workbench) -> Judgement:
+    """Returns what all classifiers make of the features, in every trial."""
+    refused = _refused(features, suspects)
+    verdicts: list[Verdict] = []
+    for trial in suspects.trials:
+        bench.tell(f"judging, s = {trial.least_questions}, trial {trial.repeat}")
+        case = Case.of(trial, features, int(bench.rng.integers(2**31)))
+        if not case.unknown:
+            continue
+        found = _opinions(case, refused)
+        verdicts += [case.verdict(name, opinion) for name, opinion in found.items()]
+    return Judgement(
+        verdicts=tuple(verdicts),
+        not_applicable=refused,
+        skipped=features.skipped,
+        notes=(*features.notes, *_notes(suspects, refused)),
+    )
 
 
 @dataclass(frozen=True)
