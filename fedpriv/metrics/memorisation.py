@@ -84,8 +84,10 @@ def absent_metrics(
 ) -> dict[str, Any]:
     """Returns the scores of one model on one key that no page says.
 
-    Answers are compared in lower case, without outer white space. Those of a model that remembers
-    nothing depend on the page, and are many; a skewed distribution shows memorisation.
+    Answers are compared in lower case, without outer white space. A model that reads gives many:
+    the paper takes a skewed distribution for a sign of memorisation. It is none by itself, since an
+    untrained model may say one thing everywhere; that frequent answers were trained on, and that
+    the start model does not give them, is.
 
     Args:
         key: of the questions.

@@ -43,6 +43,13 @@ def test_an_answer_on_several_lines_goes_with_its_short_words_and_signs():
     assert shown == ["Invoice", "12", "of", "40", "No.", "thanks", "12", "items"]
 
 
+def test_short_words_and_signs_go_with_their_neighbours():
+    """Where other words come between, no row of words spells the answer."""
+    page = document("12 High Road, Invoice", "thanks Leeds LS 4A & Co", "now 12 & Co")
+    shown = left(page, "12 High Road, Leeds LS 4A & Co")
+    assert shown == ["Invoice", "thanks", "now", "12", "&", "Co"]
+
+
 @pytest.mark.parametrize("pieces", ["V e g a Buil ders", "Vega-Bui lders", "Ve.ga -- Builders"])
 def test_an_answer_in_other_pieces_is_found(pieces):
     assert left(document(f"to {pieces} now")) == ["to", "now"]
@@ -105,6 +112,7 @@ def test_settings_out_of_range_are_refused(settings, said):
         (("Holt Ltd", "info@holt.test"), "Holt Ltd", True),  # partial_ratio 71
         (("Holt Ltd", "hol tel"), "Holt Ltd", True),  # "holt" of the 7 letters, across two words
         (("Holt Ltd", "ho tel"), "Holt Ltd", False),
+        (("Slf Cash & Carry", "Cashier"), "Slf Cash & Carry", True),  # "cash"
         (("AB", "cabs"), "AB", False),  # too short to tell from chance
     ],
 )
@@ -140,6 +148,15 @@ def test_one_box_covers_the_words_of_a_line_and_nothing_else_changes():
     np.testing.assert_array_equal(before[outside], after[outside])
     assert before[10:22, 60:150].std() > 80
     assert after[7:25, 57:153].std() < 12
+
+
+def test_what_stands_between_or_on_another_line_has_a_box_of_its_own():
+    page = document("Vega and Builders", "Vega now")
+    assert cleared(page, ASKED, ["Vega Builders"]).boxes == (
+        (7, 7, 53, 25),
+        (107, 7, 153, 25),
+        (7, 37, 53, 55),
+    )
 
 
 def test_boxes_stay_on_the_page():

@@ -184,6 +184,7 @@ def test_absent_takes_it_off_where_that_is_wanted():
     assert {probe.accepted for probe in found.probes} == {()}
     for shown in memory.seen:
         assert [word.text for word in shown.words][2:] == ["Vega", "Builders", "thanks"]
+        assert shown.questions[0].answers == ()
     refused = judge(documents, memory, keys=(), absent_keys=("tax_number",), strip_absent=False)
     assert refused.not_applicable == {"absent/tax_number": "the page says it (3 pages)"}
 
