@@ -200,7 +200,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--pages", type=int, default=32, help="to ask about, with ten questions each")
+    parser.add_argument(
+        "--pages", type=int, default=32, help="to ask about, with ten questions each"
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
