@@ -1,0 +1,315 @@
+"""A likelihood ratio for each provider, from models trained with and without it.
+
+Carlini et al. 2022, "Membership Inference Attacks From First Principles", with a provider in
+the place of an example; beyond Tito et al. 2023. The adversary trains reference models of its own
+from the public one, each on documents of half of the providers, and sees how well a model answers
+for a provider that it was trained on, and for one that it was not. Which of the two does the final
+model look like?
+
+The references are few, so each provider has means of its own and all share one variance (their
+variant for few models). And they are not the federation's: it saw other documents of a provider, in
+other numbers and other steps. So what the final model answers is first moved, by one number for all
+providers, to where the references are: the median provider is taken to be as much in as out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from fedpriv.adversary import Capability, NotApplicable, Workbench
+from fedpriv.client import isolated_randomness
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Examples
+from fedpriv.models.question_answering import (
+    DOCUMENT,
+    EVALUATION_BATCH,
+    QUESTION,
+    QuestionAnswerer,
+)
+from fedpriv.provider_attack import (
+    MEMBER,
+    NON_MEMBER,
+    Access,
+    Judgement,
+    Suspects,
+    Verdict,
+)
+from fedpriv.query import GreyBox
+from fedpriv.training.loops import Optimizer, train_steps
+
+Row = NDArray[np.float64]
+"""One number for each provider."""
+Table = NDArray[np.float64]
+"""One row for each reference model, one column for each provider."""
+Mask = NDArray[np.bool_]
+
+TINY = 1e-6
+"""A loss below it is taken to be it: no certainty is infinite."""
+
+
+@dataclass(frozen=True)
+class ProviderLiRA:
+    """Judges each provider by the ratio of two likelihoods.
+
+    Args:
+        references: K, an even number of models that are trained.
+        steps: that each takes; about as many as the final model saw of a provider.
+        batch_size: of each step.
+        optimizer: of each.
+        train_share: share of a provider's documents that the references may train on; the final
+            model is asked about the others. A provider with one document is only asked about.
+        statistic: "online" compares in with out; "offline" says only how unlikely it is that the
+            provider was out, and bears references that have memorised more or less than the final
+            model.
+        signal: "logit" of the probability of the answer, log(p / (1 - p)) with p = exp(-loss), or
+            the "loss" itself.
+        calibrate: move the final model's signals to where the references' are. Without it, a model
+            that answers everything better than the references has all providers for members.
+    """
+
+    references: int = 8
+    steps: int = 200
+    batch_size: int = 8
+    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
+    train_share: float = 0.5
+    statistic: Literal["online", "offline"] = "online"
+    signal: Literal["logit", "loss"] = "logit"
+    calibrate: bool = True
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.ANSWERS, Capability.CONFIDENCE, Capability.PUBLIC_MODEL}
+    )
+
+    def __post_init__(self) -> None:
+        if self.references < 4 or self.references % 2:
+            raise ValueError(
+                f"references={self.references}: expected an even number, 4 or more: every provider "
+                "is in half of them, and a variance needs two"
+            )
+        for name in ("steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected 1 or more")
+        if not 0 < self.train_share < 1:
+            raise ValueError(f"train_share={self.train_share}: expected a share between 0 and 1")
+        if self.statistic not in ("online", "offline"):
+            raise ValueError(f"statistic={self.statistic!r}: expected 'online' or 'offline'")
+        if self.signal not in ("logit", "loss"):
+            raise ValueError(f"signal={self.signal!r}: expected 'logit' or 'loss'")
+
+    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
+        """Returns one verdict on all providers.
+
+        Raises:
+            NotApplicable: if the final model does not tell its loss, the public model is not known,
+                or no provider has two documents.
+        """
+        if not isinstance(access.final, GreyBox) or suspects.start_model is None:
+            raise NotApplicable("the loss of the final model and the public model are needed")
+        taught, asked = split(suspects.documents, self.train_share, bench.rng)
+        alone = sum(not pages for pages in taught.values())
+        if alone == len(taught):
+            raise NotApplicable(
+                "no provider has two documents, one to train on and another to ask about"
+            )
+        trained_on = balanced_halves(
+            self.references, [bool(pages) for pages in taught.values()], bench.rng
+        )
+        losses = [
+            [reply.loss for said in access.final.replies(pages) for reply in said]
+            for pages in asked.values()
+        ]
+        final = np.array([_signal(np.array(own), self.signal).mean() for own in losses])
+        references = self._references(suspects.start_model, taught, asked, trained_on, bench)
+        scores = likelihood_ratios(
+            final,
+            references,
+            trained_on,
+            offline=self.statistic == "offline",
+            calibrate=self.calibrate,
+        )
+        guesses = np.where(scores > 0, MEMBER, NON_MEMBER).astype(np.int8)
+        verdict = Verdict("provider_lira", tuple(suspects.documents), scores, guesses)
+        return Judgement((verdict,), notes=self._notes(alone))
+
+    def _references(
+        self,
+        start_model: Callable[[], QuestionAnswerer],
+        taught: Mapping[str, Sequence[Document]],
+        asked: Mapping[str, Sequence[Document]],
+        trained_on: Mask,
+        bench: Workbench,
+    ) -> Table:
+        """Returns the reference models' signals, (references, providers), one model at a time."""
+        model = start_model()
+        lessons, owners = encoded(model, taught)
+        questions, asked_of = encoded(model, asked)
+        signals = []
+        for number, own in enumerate(trained_on):
+            bench.tell(f"reference {number + 1} of {self.references}: {own.sum()} providers")
+            examples = lessons.take(np.flatnonzero(own[owners]))
+            model = self._trained(start_model, examples, bench.rng)
+            signals.append(_means(_signal(losses_of(model, questions), self.signal), asked_of))
+        return np.array(signals)
+
+    def _trained(
+        self,
+        start_model: Callable[[], QuestionAnswerer],
+        examples: Examples,
+        rng: np.random.Generator,
+    ) -> QuestionAnswerer:
+        with isolated_randomness(int(rng.integers(2**31))):
+            model = start_model().train()
+            train_steps(
+                model,
+                examples,
+                self.optimizer.build(model),
+                steps=self.steps,
+                batch_size=self.batch_size,
+                shuffle=rng,
+                device=model.device,
+            )
+        return model.eval()
+
+    def _notes(self, alone: int) -> tuple[str, ...]:
+        notes = [
+            f"{self.references} reference models of {self.steps} steps, each on half of the "
+            "providers; the final model was asked about other documents than they were trained on"
+        ]
+        if self.calibrate:
+            notes.append("half of the providers are taken to be members")
+        if alone:
+            notes.append(
+                f"{alone} providers have one document: no reference was trained on it, and what "
+                "training would have done to it is taken from the other providers"
+            )
+        return tuple(notes)
+
+
+def split(
+    documents: Mapping[str, Sequence[Document]], train_share: float, rng: np.random.Generator
+) -> tuple[dict[str, list[Document]], dict[str, list[Document]]]:
+    """Parts each provider's documents at random into those to train on and those to ask about.
+
+    Each part gets one at least; a single document is only asked about.
+    """
+    taught: dict[str, list[Document]] = {}
+    asked: dict[str, list[Document]] = {}
+    for provider, pages in documents.items():
+        mixed = [pages[place] for place in rng.permutation(len(pages))]
+        some = min(max(round(train_share * len(pages)), 1), len(pages) - 1)
+        taught[provider], asked[provider] = mixed[:some], mixed[some:]
+    return taught, asked
+
+
+def balanced_halves(count: int, eligible: Sequence[bool], rng: np.random.Generator) -> Mask:
+    """Returns who is in which half, (count, providers): each eligible one in half of the halves.
+
+    They come in pairs: a random half, and all others. Who is not eligible is in none.
+    """
+    places = np.flatnonzero(eligible)
+    halves = np.zeros((count, len(eligible)), np.bool_)
+    for pair in range(0, count, 2):
+        mixed = rng.permutation(places)
+        halves[pair, mixed[: len(mixed) // 2]] = True
+        halves[pair + 1, mixed[len(mixed) // 2 :]] = True
+    return halves
+
+
+def likelihood_ratios(
+    final: Row, references: Table, trained_on: Mask, *, offline: bool, calibrate: bool = True
+) -> Row:
+    """Returns each provider's score, (providers,): above 0, it is rather in than out.
+
+    Args:
+        final: signals of the final model, (providers,); higher where it answers better.
+        references: of the references, (references, providers).
+        trained_on: which provider each was trained on, (references, providers).
+        offline: return the standard score under the distribution of those who were out. Otherwise
+            the logarithm of the ratio of the likelihoods of in and out.
+        calibrate: take every model's signals relative to their median over the providers.
+    """
+    if calibrate:
+        final = final - np.median(final)
+        references = references - np.median(references, axis=1, keepdims=True)
+    into, out, spread = gaussians(references, trained_on)
+    if offline:
+        return (final - out) / spread
+    ratio: Row = norm.logpdf(final, into, spread) - norm.logpdf(final, out, spread)
+    return ratio
+
+
+def gaussians(references: Table, trained_on: Mask) -> tuple[Row, Row, float]:
+    """Returns the means of each provider's signals in and out, and the deviation of all.
+
+    With few references, what training does to one provider is known badly, so it is drawn towards
+    what it does to all: the less, the more the providers differ beyond what chance explains. Of a
+    provider that no reference was trained on, only the latter is known. In and out share the
+    deviation, so that a provider never looks less trained on for being answered even better.
+    """
+    inside, outside = _means_where(references, trained_on), _means_where(references, ~trained_on)
+    known = ~np.isnan(inside)
+    fitted = np.where(trained_on, inside, outside)
+    groups = len(known) + np.count_nonzero(known)
+    spread = np.sqrt(((references - fitted) ** 2).sum() / (references.size - groups)) + TINY
+    gain = inside - outside
+    chance = 4 * spread**2 / len(references)  # of a difference of two means of K / 2
+    beyond = max(float(np.nanvar(gain)) - chance, 0.0)
+    shrunk = np.nanmean(gain) + beyond / (beyond + chance) * (gain - np.nanmean(gain))
+    centre = np.where(known, (inside + outside) / 2, outside + np.nanmean(gain) / 2)
+    half = np.where(known, shrunk, np.nanmean(gain)) / 2
+    return centre + half, centre - half, float(spread)
+
+
+def _means_where(references: Table, chosen: Mask) -> Row:
+    """Returns the means of the chosen references, (providers,); NaN where none is."""
+    times = chosen.sum(axis=0)
+    sums = np.where(chosen, references, 0.0).sum(axis=0)
+    means: Row = np.divide(sums, times, out=np.full(len(sums), np.nan), where=times > 0)
+    return means
+
+
+def encoded(
+    model: QuestionAnswerer, documents: Mapping[str, Sequence[Document]]
+) -> tuple[Examples, NDArray[np.int64]]:
+    """Returns all documents as examples, and the place of each example's provider."""
+    pages = [page for own in documents.values() for page in own]
+    owners = np.repeat(np.arange(len(documents)), [len(own) for own in documents.values()])
+    examples = model.encode(pages)
+    return examples, owners[examples.column(DOCUMENT)]
+
+
+def losses_of(model: QuestionAnswerer, examples: Examples) -> NDArray[np.float64]:
+    """Returns the loss on each example, (examples,); a grey box' replies, but without answers.
+
+    Of a page that is read in several windows, each window gets the mean over them.
+    """
+    with torch.no_grad():
+        found = [
+            model.losses(batch) for batch in examples.batches(EVALUATION_BATCH, device=model.device)
+        ]
+    losses = torch.cat(found).double().cpu().numpy()
+    numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
+    means: NDArray[np.float64] = _means(losses, numbers)[numbers]
+    return means
+
+
+def _means(values: NDArray[np.float64], owners: NDArray[np.int64]) -> Row:
+    """Returns the mean of each owner's values."""
+    means: Row = np.bincount(owners, values) / np.bincount(owners)
+    return means
+
+
+def _signal(losses: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    """Returns how well each question is answered: higher is better."""
+    if kind == "loss":
+        return -losses
+    # log(p / (1 - p)) with p = exp(-loss); 1 - p by expm1, so that p near 1 is not rounded to it.
+    logits: NDArray[np.float64] = -losses - np.log(-np.expm1(-np.maximum(losses, TINY)))
+    return logits
