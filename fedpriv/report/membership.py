@@ -101,14 +101,21 @@ def removed_rows(memory: Mapping[str, Any]) -> list[Row]:
 def absent_lines(memory: Mapping[str, Any]) -> list[str]:
     """Returns a sentence for each model and key, as 004's App. D.1.4 tells it."""
     return [
-        f"asked for {key}, which no page says, the {model} model gives "
-        f"{numbers['unique']} different answers to {numbers['n']} questions, of which {_digits(numbers['top_share'], '{:.0%}')} "
-        f"the most frequent one (entropy {_digits(numbers['entropy'], '{:.2f}')} of 1); "
-        f"{numbers['from_training']['same_key']} were trained on as answers on {key}, "
-        f"{numbers['from_training']['other_key']} on other keys"
+        _absent(key, model, numbers)
         for model, keys in memory.get("absent", {}).items()
         for key, numbers in keys.items()
     ]
+
+
+def _absent(key: str, model: str, numbers: Mapping[str, Any]) -> str:
+    trained = numbers["from_training"]
+    most, spread = _digits(numbers["top_share"], "{:.0%}"), _digits(numbers["entropy"], "{:.2f}")
+    return (
+        f"asked for {key}, which no page says, the {model} model gives {numbers['unique']} "
+        f"different answers to {numbers['n']} questions, {most} of them the most frequent one "
+        f"(entropy {spread} of 1); {trained['same_key']} were trained on as answers on {key}, "
+        f"{trained['other_key']} on other keys"
+    )
 
 
 def audit_line(metrics: Mapping[str, Any]) -> str:
