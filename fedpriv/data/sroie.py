@@ -69,6 +69,8 @@ class Sroie:
         boxes: which coordinates to trust, see above.
         splits: the folders to read, in this order; those that are not there are left out, unless
             all are.
+        rescans: ``"drop"`` leaves out receipts that the manifest takes for a second scan of another
+            one, and counts them; a page that is held out should not be trained on as another.
         on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
             manifest or a missing folder raises all the same, since it concerns every receipt.
     """
@@ -76,7 +78,12 @@ class Sroie:
     root: str | Path
     boxes: Literal["auto", "scaled", "original"] = "auto"
     splits: tuple[str, ...] = ("train", "test")
+    rescans: Literal["keep", "drop"] = "keep"
     on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if self.rescans not in ("keep", "drop"):
+            raise ValueError(f"rescans={self.rescans!r}: expected 'keep' or 'drop'")
 
     def load(self) -> DocumentSet:
         """Reads every receipt, ordered by split and identifier; decodes no image."""
@@ -88,11 +95,25 @@ class Sroie:
         skipped: tuple[DataError, ...] = ()
         for folder in folders:
             read = _Reader(folder, self.boxes, manifest, ambiguous)
-            paths = (folder.file("img", stem) for stem in folder.stems)
+            twice = self._rescans(folder, manifest)
+            paths = (folder.file("img", stem) for stem in folder.stems if stem not in twice)
             good, bad = read_all(read, paths, self.on_error)
             documents += good
-            skipped += bad
+            skipped += (*twice.values(), *bad)
         return DocumentSet("SROIE", tuple(documents), LABELS, skipped)
+
+    def _rescans(
+        self, folder: _Folder, manifest: Mapping[tuple[str, str], ManifestRow]
+    ) -> dict[str, DataError]:
+        """Returns the receipts of a split that are left out as second scans, with the reason."""
+        rows = {
+            stem: manifest.get((folder.path.name, stem), ManifestRow()) for stem in folder.stems
+        }
+        return {
+            stem: DataError(folder.file("img", stem), f"possibly a second scan of {row.rescan_of}")
+            for stem, row in rows.items()
+            if row.rescan_of and self.rescans == "drop"
+        }
 
     def _folders(self) -> list[_Folder]:
         root = Path(self.root)
@@ -118,6 +139,7 @@ class ManifestRow:
     """What `manifest.jsonl` says of one receipt; sizes in pixels, scale = size / original size."""
 
     provider: str = ""
+    rescan_of: str = ""
     size: tuple[float, float] | None = None
     orig_size: tuple[float, float] | None = None
     scale: tuple[float, float] | None = None
@@ -210,7 +232,9 @@ def read_manifest(path: Path) -> dict[tuple[str, str], ManifestRow]:
         try:
             row = json.loads(line)
             rows[row["split"], row["id"]] = ManifestRow(
-                encodable(str(row.get("provider") or "")), *(_pair(row, key) for key in _PAIRS)
+                encodable(str(row.get("provider") or "")),
+                encodable(str(row.get("possible_rescan_of") or "")),
+                *(_pair(row, key) for key in _PAIRS),
             )
         except json.JSONDecodeError as error:
             raise DataError(path, f"not JSON: {error.msg}", number) from error

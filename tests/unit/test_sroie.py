@@ -275,6 +275,19 @@ def test_the_manifest_names_the_provider_where_it_can(tmp_path):
     assert found == ["TEABEE", "TEEBEE", "TEEBEE"]
 
 
+def test_second_scans_are_dropped_and_counted_where_asked(tmp_path):
+    for stem in ("X1", "X2"):
+        write_receipt(tmp_path, stem)
+    write_manifest(tmp_path, {"id": "X2", "split": "train", "possible_rescan_of": "X1"})
+    assert [d.id for d in Sroie(tmp_path).load().documents] == ["X1", "X2"]
+    found = Sroie(tmp_path, rescans="drop").load()
+    assert [d.id for d in found.documents] == ["X1"]
+    (skipped,) = found.skipped
+    assert "second scan of X1" in str(skipped)
+    with pytest.raises(ValueError, match="'keep' or 'drop'"):
+        Sroie(tmp_path, rescans="merge")
+
+
 @pytest.mark.parametrize(
     ("gone", "says"),
     [("img/X1.jpg", "no image"), ("box/X1.txt", "no box file"), ("entities/X1.txt", "no key file")],
