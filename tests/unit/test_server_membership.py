@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from attacks.inversion.gradients import gradient_of
 from attacks.server_membership import (
     ServerMembership,
     against_others,
@@ -13,9 +14,12 @@ from attacks.server_membership import (
     upper_group,
 )
 from fedpriv.adversary import Capability, NotApplicable, Workbench
+from fedpriv.client import seeded_model
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Examples
+from fedpriv.data.slips import Slips
 from fedpriv.models.question_answering import QuestionAnswerer, asked
+from fedpriv.models.vt5 import vt5_tiny
 from fedpriv.provider_attack import MEMBER, NON_MEMBER, Access, Suspects
 from fedpriv.query import BlackBox
 from fedpriv.transcript import Round, Transcript, Upload
@@ -258,3 +262,29 @@ def test_two_groups():
     assert upper_group(np.array([1e9 + 1, 1e9, 1e9 + 1])).tolist() == [1, 0, 1]
     assert not upper_group(np.ones(4)).any()
     assert not upper_group(np.ones(1)).any()
+
+
+def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
+    def build():
+        return vt5_tiny(width=16, layers=1)
+
+    pages = Slips((64, 64), providers=4, documents_per_provider=2, questions=("provider",)).load()
+    by_provider = {name: [] for name in sorted({page.provider for page in pages.documents})}
+    for page in pages.documents:
+        by_provider[page.provider].append(page)
+    model = seeded_model(build, 0).eval()
+    sent = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+    frozen = {n: t.clone() for n, t in model.state_dict().items() if n not in sent}
+    holders = list(by_provider)[:3]
+    gradients = [
+        gradient_of(model, model.encode(by_provider[name][:1]).batch(np.arange(1)))
+        for name in holders
+    ]
+    uploads = tuple(Upload(k, "gradient", g) for k, g in enumerate(gradients))
+    view = Transcript((Round(1, 0, (0, 1, 2), sent, uploads, None, "gradient"),), {}, frozen)
+    suspects = Suspects({p: tuple(own[1:]) for p, own in by_provider.items()}, (), build)
+    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+    access = Access(BlackBox(lambda pages: []), view=view)
+    (verdict,) = ServerMembership().judge(access, suspects, bench).verdicts
+    # Whoever was not trained on is the one that no client stands out for.
+    assert verdict.providers[int(np.argmin(verdict.scores))] == list(by_provider)[3]
