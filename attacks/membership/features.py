@@ -60,7 +60,7 @@ class Features:
     """What was measured of n providers.
 
     Attributes:
-        columns: feature → (n,), float64.
+        columns: feature → (n,), float64; also of missing ones, where they are no numbers.
         providers: n, those with a question whose answer is known.
         missing: features that could not be measured, and why.
         skipped: reason → how many questions were left out for it.
@@ -122,6 +122,9 @@ def measured(
         name: np.array([summary(of[p]) if p in of else 0.0 for p in pages], np.float64)
         for name, of in marks.items()
     }
+    for name, column in columns.items():
+        if wrong := int((~np.isfinite(column)).sum()):
+            missing[name] = f"{name} is no number for {wrong} providers: has the model diverged?"
     return Features(columns, tuple(pages), missing, dict(skipped), _notes(marks, documents, pages))
 
 

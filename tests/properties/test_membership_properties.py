@@ -33,6 +33,7 @@ def metrics(trial, seed=0, resamples=50):
     return membership_metrics([trial], np.random.default_rng(seed), resamples=resamples)
 
 
+@settings(deadline=None)
 @given(scored())
 def test_auc_and_roc_do_not_change_under_rising_transforms(pair):
     members, scores = pair
@@ -42,6 +43,7 @@ def test_auc_and_roc_do_not_change_under_rising_transforms(pair):
             np.testing.assert_array_equal(mine, theirs)
 
 
+@settings(deadline=None)
 @given(scored())
 def test_the_auc_is_the_area_under_the_roc_and_turns_with_the_scores(pair):
     members, scores = pair
@@ -51,6 +53,7 @@ def test_the_auc_is_the_area_under_the_roc_and_turns_with_the_scores(pair):
     assert auc(~members, scores) == pytest.approx(1 - auc(members, scores))
 
 
+@settings(deadline=None)
 @given(scored(), st.floats(0, 0.99))
 def test_no_threshold_finds_more_members_at_the_rate(pair, rate):
     members, scores = pair
@@ -62,7 +65,7 @@ def test_no_threshold_finds_more_members_at_the_rate(pair, rate):
     assert tpr_at(rate, members, scores) == pytest.approx(best)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(scored(), st.randoms(use_true_random=False))
 def test_the_order_of_the_providers_does_not_matter(pair, random):
     members, scores = pair
@@ -75,7 +78,7 @@ def test_the_order_of_the_providers_does_not_matter(pair, random):
         assert one[name] == pytest.approx(other[name])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(scored())
 def test_everything_lies_where_it_must(pair):
     found = metrics(trial_of(*pair))

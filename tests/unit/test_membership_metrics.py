@@ -175,8 +175,9 @@ def test_the_same_generator_gives_the_same_numbers():
     assert metrics(random_trial(0), seed=5) == metrics(random_trial(0), seed=5)
 
 
-def test_660_providers_in_five_trials_take_less_than_a_second():
+def test_660_providers_in_five_trials_take_little_time():
     trials = [random_trial(0, size=660, decimals=9)] * 5
     began = time.process_time()
     metrics(*trials)
-    assert time.process_time() - began < 1.0
+    # A quarter of a second on an idle core.
+    assert time.process_time() - began < 2.0

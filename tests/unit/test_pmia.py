@@ -328,6 +328,17 @@ def test_a_model_that_takes_no_empty_question(bench):
     assert "empty question: a question without words" in judgement.not_applicable["cls2"]
 
 
+def test_a_model_that_has_diverged(bench):
+    def replies(documents):
+        return [
+            tuple(dataclasses.replace(r, loss=np.nan) for r in said) for said in TRAINED(documents)
+        ]
+
+    judgement = PMIA().judge(Access(GreyBox(replies), GreyBox(TRAINED)), SUSPECTS, bench)
+    assert {v.classifier for v in judgement.verdicts} == OUTSIDE | {"apk_g1"}
+    assert judgement.not_applicable["apk_g1_g2"].startswith("loss is no number for 40 providers")
+
+
 def test_another_key(bench):
     judgement = PMIA(memory_key="company").judge(FULL, SUSPECTS, bench)
     assert judgement.not_applicable["cls1"] == "no page has a question on 'company'"
