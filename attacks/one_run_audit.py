@@ -42,6 +42,8 @@ class Audit:
         guesses: share of the canaries that is guessed, half of them in and half out.
     """
 
+    judges_canaries: ClassVar[bool] = True
+
     scores: ProviderAttack
     guesses: float = 1.0
 

@@ -61,7 +61,8 @@ class Suspects:
     """What the adversary knows beside what it may look at.
 
     Attributes:
-        documents: of each provider, not trained on, each with questions whose answers it knows.
+        documents: of each provider, each with questions whose answers it knows; none was trained
+            on, but for those of canaries, where a coin decided that.
         trials: for attacks that are told some members; any other judges all providers once.
         build_model: returns a model of the federation's architecture; its weights are of no use.
         start_model: returns a model with the public weights that training started from; none where
@@ -155,6 +156,9 @@ class Judgement:
 @runtime_checkable
 class ProviderAttack(Protocol):
     """An attack on providers: a frozen dataclass of settings with one method.
+
+    An attack with a class attribute `judges_canaries` that is true is an audit: its suspects are
+    the canaries, and it hands back one verdict. The suspects of any other are everybody else.
 
     Example:
         Whoever the model answers well is a member::

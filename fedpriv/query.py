@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,19 +93,27 @@ class Oracle:
     def replies(self, documents: Sequence[Document]) -> list[tuple[Reply, ...]]:
         """Returns, for each document, a reply to each of its questions, in their order."""
         keys = [_keys(document) for document in documents]
-        new: dict[str, Document] = {}
-        for document, own in zip(documents, keys, strict=True):
-            for key, question in zip(own, document.questions, strict=True):
-                if key not in self._known:
-                    new[key] = dataclasses.replace(document, questions=(question,))
+        new = list(self._new(documents, keys))
         for start in range(0, len(new), PAGES_AT_ONCE):
-            self._ask(dict(list(new.items())[start : start + PAGES_AT_ONCE]))
+            self._ask(new[start : start + PAGES_AT_ONCE])
         return [tuple(self._known[key] for key in own) for own in keys]
 
-    def _ask(self, new: dict[str, Document]) -> None:
+    def _new(
+        self, documents: Sequence[Document], keys: Sequence[Sequence[str]]
+    ) -> Iterator[tuple[Document, list[str]]]:
+        """Yields the documents with their questions that were not asked yet, and these keys."""
+        asked = set(self._known)
+        for document, own in zip(documents, keys, strict=True):
+            questions = dict(zip(own, document.questions, strict=True))
+            fresh = {key: question for key, question in questions.items() if key not in asked}
+            asked |= fresh.keys()
+            if fresh:
+                yield dataclasses.replace(document, questions=tuple(fresh.values())), list(fresh)
+
+    def _ask(self, new: Sequence[tuple[Document, list[str]]]) -> None:
         with torch.no_grad():
-            found = ask(self._model, self._model.encode(list(new.values())))
-        fresh = dict(zip(new, found, strict=True))
+            found = ask(self._model, self._model.encode([document for document, _ in new]))
+        fresh = dict(zip((key for _, own in new for key in own), found, strict=True))
         self._known |= fresh
         if self._file is not None:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

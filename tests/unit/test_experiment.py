@@ -11,6 +11,7 @@ from fedpriv import attack_command, experiment
 from fedpriv.attacking import AttackRun
 from fedpriv.data.federated import DocumentData
 from fedpriv.experiment import Mistakes
+from fedpriv.provider_attacking import ProviderAttackRun
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.training.adapters import Full, LoRA, TopLayers
 from fedpriv.training.pretraining import Pretraining
@@ -53,12 +54,17 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
     experiment.build(experiment.load("quickstart", [f"{group}={choice}"]))
 
 
+ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "audit"}
+
+
 @pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
 def test_every_attack_loads_and_checks(group, choice):
     attack = choice if group == "attack" else "closed_form"
     more = [] if group == "attack" else [f"{group}={choice}"]
-    run, name = attack_command.parse([f"attack={attack}", *more, "ocr=null"])
-    assert isinstance(run, AttackRun)
+    of_providers = attack in ON_PROVIDERS
+    more += [] if of_providers else ["ocr=null"]
+    run, name = attack_command.parse([f"attack={attack}", *more])
+    assert isinstance(run, ProviderAttackRun if of_providers else AttackRun)
     assert name == attack
 
 
