@@ -68,8 +68,10 @@ class ProviderLiRA:
         statistic: "online" compares in with out; "offline" says only how unlikely it is that the
             provider was out, and bears references that have memorised more or less than the final
             model.
-        signal: "logit" of the probability of the answer, log(p / (1 - p)) with p = exp(-loss), or
-            the "loss" itself.
+        signal: the "loss", or as in the paper the "logit" of the probability of the answer,
+            log(p / (1 - p)) with p = exp(-loss), which the answers that a model is surest of
+            dominate. On VT5-tiny with 32 providers the AUC was 0.87 with the loss, 0.81 with the
+            logit (offline 0.86, 0.85); with so few, chance alone moves it by 0.07.
         calibrate: move the final model's signals to where the references' are. Without it, a model
             that answers everything better than the references has all providers for members.
     """
@@ -80,7 +82,7 @@ class ProviderLiRA:
     optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
     train_share: float = 0.5
     statistic: Literal["online", "offline"] = "online"
-    signal: Literal["logit", "loss"] = "logit"
+    signal: Literal["loss", "logit"] = "loss"
     calibrate: bool = True
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
@@ -100,8 +102,8 @@ class ProviderLiRA:
             raise ValueError(f"train_share={self.train_share}: expected a share between 0 and 1")
         if self.statistic not in ("online", "offline"):
             raise ValueError(f"statistic={self.statistic!r}: expected 'online' or 'offline'")
-        if self.signal not in ("logit", "loss"):
-            raise ValueError(f"signal={self.signal!r}: expected 'logit' or 'loss'")
+        if self.signal not in ("loss", "logit"):
+            raise ValueError(f"signal={self.signal!r}: expected 'loss' or 'logit'")
 
     def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
         """Returns one verdict on all providers.

@@ -10,7 +10,9 @@ from attacks.server_membership import (
     ServerMembership,
     against_others,
     highest_of_nobody,
+    table_of_words,
     together,
+    trained,
     upper_group,
 )
 from fedpriv.adversary import Capability, NotApplicable, Workbench
@@ -226,6 +228,7 @@ def test_what_each_target_requires():
     [
         ({"target": "updates"}, "target='updates': expected 'update' or 'series'"),
         ({"statistic": "loss"}, "statistic='loss'"),
+        ({"parameters": "some"}, "parameters='some'"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"false_positives": 0.0}, "false_positives=0.0"),
     ],
@@ -262,6 +265,25 @@ def test_two_groups():
     assert upper_group(np.array([1e9 + 1, 1e9, 1e9 + 1])).tolist() == [1, 0, 1]
     assert not upper_group(np.ones(4)).any()
     assert not upper_group(np.ones(1)).any()
+
+
+def test_the_table_of_words():
+    model = vt5_tiny(width=16, layers=1)
+    (name,) = table_of_words(model)
+    assert name == "language_backbone.shared.weight"
+    assert name in trained(model)
+    assert len(trained(model)) > 20
+    assert table_of_words(Toy()) == []
+    model.get_parameter(name).requires_grad_(False)
+    assert table_of_words(model) != [name]
+
+
+def test_a_large_batch_gives_the_scores_of_small_ones(judged):
+    world = World()
+    rounds = world.rounds(1)
+    whole, _ = judged(ServerMembership(), world, rounds)
+    parts, _ = judged(ServerMembership(batch_size=2), world, rounds)
+    np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-3)
 
 
 def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
