@@ -7,6 +7,7 @@ from torch import nn
 
 from attacks.inversion.gradients import gradient_of
 from attacks.server_membership import (
+    Scale,
     ServerMembership,
     against_others,
     highest_of_nobody,
@@ -281,9 +282,29 @@ def test_the_table_of_words():
 def test_a_large_batch_gives_the_scores_of_small_ones(judged):
     world = World()
     rounds = world.rounds(1)
-    whole, _ = judged(ServerMembership(), world, rounds)
-    parts, _ = judged(ServerMembership(batch_size=2), world, rounds)
+    whole, _ = judged(ServerMembership(statistic="inner_product"), world, rounds)
+    parts, _ = judged(ServerMembership(statistic="inner_product", batch_size=2), world, rounds)
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-3)
+
+
+def test_a_cosine_gives_every_question_the_same_weight():
+    model = Toy()
+    model.weight.data[:] = 0.01
+    pages = np.zeros((2, WIDTH), np.float32)
+    pages[0, 0], pages[1, 1] = 1, 1000  # the second's gradient is far longer, and across
+    question = (Question("total", "How much?", ("1",)),)
+    documents = [
+        Document(str(n), "p", x, (1, 1), (), questions=question) for n, x in enumerate(pages)
+    ]
+    examples = {"p": model.encode(documents)}
+    sent = {"weight": model.weight.detach().clone()}
+    change = torch.zeros(WIDTH)
+    change[0] = 7.0
+    scale = Scale(model, {"fixed": torch.ones(1)}, examples, "cosine", ("weight",), 2)
+    np.testing.assert_allclose(scale.served(sent, [{"weight": change}]), [[0.5]], atol=1e-6)
+    scale = Scale(model, {"fixed": torch.ones(1)}, examples, "inner_product", ("weight",), 2)
+    # -g is 2 (1 - 0.01) along the first page, of one of two questions.
+    np.testing.assert_allclose(scale.served(sent, [{"weight": change}]), [[7 * 0.99]], rtol=1e-5)
 
 
 def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
