@@ -39,13 +39,14 @@ class Audit:
 
     Args:
         scores: the attack; its own guesses are not used.
-        guesses: share of the canaries that is guessed, half of them in and half out.
+        guesses: share of the canaries that is guessed, half of them in and half out. With all of
+            them guessed, even perfect scores err, since seldom exactly half of the coins show heads.
     """
 
     judges_canaries: ClassVar[bool] = True
 
     scores: ProviderAttack
-    guesses: float = 1.0
+    guesses: float = 0.75
 
     def __post_init__(self) -> None:
         if not 0 < self.guesses <= 1:

@@ -95,7 +95,7 @@ def methods(canaries: int) -> list[Method]:
     """Returns what is compared."""
     units = canaries / 2 + OTHERS
     local = LocalTraining(epochs=2, batch_size=8, optimizer=Optimizer(lr=1e-3))
-    found = [Method("FedAvg", None, lambda: FedAvg(weighted=False), local)]
+    found = [Method("FedAvg", None, lambda: FedAvg(weighted=False, buffers=False), local)]
     for epsilon in EPSILONS:
         found.append(
             Method(

@@ -297,7 +297,7 @@ def _suspected(kept: Kept, *, canaries: bool) -> tuple[Pages, dict[str, int]]:
     of_kind = {p: own for p, own in kept.documents.items() if (p in kept.canaries) is canaries}
     if not of_kind:
         raise ValueError(
-            "the run has no canaries: an audit takes data.canaries=… (see `fedpriv list`)"
+            "the run has no canaries: an audit takes data.canaries, as experiment pmia_audit has"
             if canaries
             else "the run keeps documents of canaries only: attack=audit judges them"
         )

@@ -226,7 +226,7 @@ def guesses_of(judgement):
 
 
 def test_the_highest_are_said_to_be_in_and_the_lowest_out(tmp_path):
-    found = judged(Audit(Scores(SCORED)), SCORED, "abcdef", tmp_path)
+    found = judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "abcdef", tmp_path)
     assert guesses_of(found) == {"a": -1, "b": -1, "c": -1, "d": 1, "e": 1, "f": 1}
     assert found.notes[0] == "mine"
     assert found.verdicts[0].classifier == "scores"
@@ -235,26 +235,26 @@ def test_the_highest_are_said_to_be_in_and_the_lowest_out(tmp_path):
 def test_those_in_the_middle_are_left_out(tmp_path):
     found = judged(Audit(Scores(SCORED), guesses=0.34), SCORED, "abcdef", tmp_path)
     assert guesses_of(found) == {"a": -1, "b": 0, "c": 0, "d": 0, "e": 0, "f": 1}
-    odd = judged(Audit(Scores(SCORED)), SCORED, "abcde", tmp_path)
+    odd = judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "abcde", tmp_path)
     assert sorted(guesses_of(odd).values()) == [-1, -1, 1, 1, 1]
 
 
 def test_ties_are_not_broken_by_the_order_of_the_providers(tmp_path):
     alike = dict.fromkeys([f"p{n}" for n in range(40)], 0.0)
-    found = guesses_of(judged(Audit(Scores(alike)), alike, alike, tmp_path))
+    found = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike, alike, tmp_path))
     first = list(found.values())[:20]
     assert sum(g == MEMBER for g in found.values()) == 20
     assert 4 < sum(g == MEMBER for g in first) < 16
-    again = guesses_of(judged(Audit(Scores(alike)), alike, alike, tmp_path))
+    again = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike, alike, tmp_path))
     assert again == found
 
 
 def test_what_the_audit_needs(tmp_path):
-    assert Audit(Scores(SCORED)).requires == Scores.requires
+    assert Audit(Scores(SCORED), guesses=1.0).requires == Scores.requires
     with pytest.raises(NotApplicable, match=r"data\.canaries="):
-        judged(Audit(Scores(SCORED)), SCORED, "", tmp_path)
+        judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "", tmp_path)
     with pytest.raises(ValueError, match="says nothing of 1 of the 2 canaries"):
-        judged(Audit(Scores(SCORED)), SCORED, ["a", "missing"], tmp_path)
+        judged(Audit(Scores(SCORED), guesses=1.0), SCORED, ["a", "missing"], tmp_path)
     with pytest.raises(ValueError, match="not a number"):
         judged(Audit(Scores({"a": math.nan, "b": 1.0})), SCORED, "ab", tmp_path)
     with pytest.raises(ValueError, match=r"guesses=0: expected"):

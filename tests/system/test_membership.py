@@ -1,0 +1,185 @@
+"""Who was trained on: real federations of VT5-tiny, judged from their run folders."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from attacks.membership.pmia import PMIA
+from attacks.memorisation.attack import Memorisation
+from attacks.one_run_audit import Audit, LossScore
+from attacks.provider_lira import ProviderLiRA
+from attacks.server_membership import ServerMembership
+from clients.local_training import LocalTraining
+from clients.provider_updates import ProviderUpdates
+from fedpriv.candidates import Candidates
+from fedpriv.checkpoint import RunFolder
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.data.synthetic import Invoices
+from fedpriv.federation import Federation
+from fedpriv.models.vt5 import vt5
+from fedpriv.observer import Observer
+from fedpriv.privacy.mechanism import Budget, provider_gaussian
+from fedpriv.provider_attacking import ProviderAttackRun
+from fedpriv.secagg.masking import Masking
+from fedpriv.training.loops import Optimizer
+from fedpriv.truth import TruthStore
+from strategies.fedavg import FedAvg
+from strategies.fl_provider_dp import FLProviderDP
+
+ADAMW = Optimizer(lr=1e-3)
+FEDAVG = (FedAvg(), LocalTraining(epochs=2, batch_size=8, optimizer=ADAMW))
+
+
+def shipped(labels=()):
+    return vt5(pretrained="shipped", max_length=160)
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """FL-PROVIDER-DP that holds ε against whoever sees the global models."""
+
+    epsilon: float
+    rounds: int
+
+    def halves(self):
+        mechanism = provider_gaussian(
+            clip_norm=0.5,
+            providers=3,
+            client_rate=1.0,
+            client_sampling="fixed",
+            budget=Budget(self.epsilon, rounds=self.rounds),
+        )
+        return FLProviderDP(mechanism), ProviderUpdates(steps=4, optimizer=ADAMW)
+
+
+def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
+    strategy, client = halves
+    source = data.pop("source", Invoices(32, 4, questions=("provider",)))
+    held = data.pop("test", HoldOut(fraction=0.5, unseen=0.5))
+    federation = Federation(
+        model=shipped,
+        data=DocumentData(source, ByProvider(4), held, **data),
+        strategy=strategy,
+        client=client,
+        masking=masking,
+        observer=Observer(truth=False),
+        candidates=Candidates(),
+        runs=runs,
+    )
+    return federation.run(rounds).run_dir
+
+
+def judged(run_dir, attack, **settings):
+    run = ProviderAttackRun(attack, "test", least_questions=(0,), resamples=300, **settings)
+    return run.on(run_dir, shipped)
+
+
+@pytest.fixture(scope="module")
+def memorising(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs"))
+
+
+def scores_of(run_dir):
+    (verdict,) = RunFolder(run_dir).read_json("findings/test/verdicts.json")
+    return dict(zip(verdict["providers"], verdict["scores"], strict=True)), verdict
+
+
+@pytest.mark.slow
+def test_a_server_that_sees_updates_knows_who_holds_whom(memorising):
+    metrics = judged(memorising, ServerMembership())
+    numbers = metrics["classifiers"]["server_update"]
+    assert numbers["auc"] > 0.85
+    assert numbers["p_value"] < 0.01
+    assert numbers["clients_right"] > 0.5  # of four clients
+
+
+@pytest.mark.slow
+def test_a_provider_that_is_left_out_moves_to_the_non_members(memorising, tmp_path):
+    judged(memorising, ServerMembership())
+    before, verdict = scores_of(memorising)
+    pairs = zip(verdict["providers"], verdict["member"], strict=True)
+    members = [provider for provider, member in pairs if member]
+    found = max(members, key=before.get)
+    without = trained(tmp_path, leave_out=(found,))
+    assert not TruthStore(RunFolder(without)).parts()[found].member
+    judged(without, ServerMembership())
+    after, verdict = scores_of(without)
+    others = [
+        after[p] for p, m in zip(verdict["providers"], verdict["member"], strict=True) if not m
+    ]
+    assert before[found] > max(others)
+    assert after[found] <= max(others)
+
+
+@pytest.mark.slow
+def test_an_untrained_model_gives_nobody_away(tmp_path):
+    run_dir = trained(tmp_path, rounds=0)
+    for attack in (PMIA(), ProviderLiRA(references=2, steps=5)):
+        metrics = judged(run_dir, attack, access="grey_box")
+        assert metrics["classifiers"]
+        for name, numbers in metrics["classifiers"].items():
+            low, high = numbers["interval"]["balanced_accuracy"]
+            assert low <= 0.5 <= high, name
+            assert numbers["p_value"] > 0.05, name
+
+
+@pytest.mark.slow
+def test_outside_and_inside_attacks_write_what_others_rely_on(memorising):
+    metrics = judged(memorising, PMIA())
+    assert {"azk", "apk", "cls1", "cls2", "azk_ensemble"} <= metrics["classifiers"].keys()
+    for numbers in metrics["classifiers"].values():
+        assert {
+            *("n", "prior", "accuracy", "balanced_accuracy", "auc", "tpr_at_fpr", "interval"),
+            "p_value",
+        } <= numbers.keys()
+    told = judged(memorising, PMIA(), access="black_box", public_start=False)
+    assert "apk" in told["not_applicable"]
+    remembered = judged(memorising, Memorisation(keys=("provider",), documents_per_provider=1))
+    assert remembered["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
+
+
+# --- Audits --------------------------------------------------------------------------------------
+
+CANARIES = Invoices(40, 1, questions=("provider",), seed=1000)
+FEW = Invoices(4, 1, questions=("provider",))
+
+
+def audited(runs, halves=FEDAVG, **more):
+    return trained(runs, halves, source=FEW, canaries=CANARIES, test=HoldOut(fraction=0), **more)
+
+
+@pytest.mark.slow
+def test_without_privacy_an_audit_shows_an_epsilon(tmp_path):
+    run_dir = audited(tmp_path)
+    metrics = judged(run_dir, Audit(ServerMembership()))
+    assert metrics["canaries"] == 40
+    assert metrics["guesses"] == 30
+    assert 0.5 < metrics["epsilon_lower"] <= metrics["epsilon_ceiling"]
+    assert metrics["epsilon_claimed_provider"]["server_plain"] == "inf"
+    assert metrics["violated"] is False
+    assert judged(run_dir, Audit(LossScore()))["view"] == "global"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_under_provider_privacy_no_audit_is_above_the_ledger(tmp_path, masked):
+    halves = Budgeted(1.0, rounds=3).halves()
+    run_dir = audited(tmp_path, halves, masking=Masking() if masked else None)
+    by_update = judged(run_dir, Audit(ServerMembership()))
+    assert (by_update["status"] == "not_applicable") is masked
+    for attack in (Audit(ServerMembership("series", statistic="cosine")), Audit(LossScore())):
+        metrics = judged(run_dir, attack)
+        assert metrics["violated"] is False
+        assert metrics["epsilon_lower"] <= metrics["epsilon_claimed_provider"]["global"]
+        assert metrics["epsilon_claimed_provider"]["global"] == pytest.approx(1.0, rel=0.05)
+        low, _ = metrics["classifiers"].popitem()[1]["interval"]["auc"]
+        assert low < 0.6  # near chance
+
+
+@pytest.mark.slow
+def test_findings_are_the_same_again(memorising):
+    numbers = [judged(memorising, PMIA())["classifiers"] for _ in range(2)]
+    assert numbers[0] == numbers[1]
+    assert np.isfinite(numbers[0]["apk"]["auc"])
