@@ -39,8 +39,8 @@ class Audit:
 
     Args:
         scores: the attack; its own guesses are not used.
-        guesses: share of the canaries that is guessed, half of them in and half out. With all of
-            them guessed, even perfect scores err, since seldom exactly half of the coins show heads.
+        guesses: share of the canaries that is guessed, half of them in and half out. Of all of
+            them, even perfect scores get some wrong: seldom do exactly half of the coins fall so.
     """
 
     judges_canaries: ClassVar[bool] = True
