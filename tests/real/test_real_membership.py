@@ -1,0 +1,70 @@
+"""Who was trained on, of real receipts by company."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from attacks.membership.pmia import PMIA
+from attacks.server_membership import ServerMembership
+from clients.local_training import LocalTraining
+from fedpriv.candidates import Candidates, load_candidates
+from fedpriv.checkpoint import RunFolder
+from fedpriv.data.federated import DocumentData
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.data.sroie import Sroie
+from fedpriv.federation import Federation
+from fedpriv.models.vt5 import vt5
+from fedpriv.observer import Observer
+from fedpriv.provider_attacking import ProviderAttackRun
+from fedpriv.training.loops import Optimizer
+from strategies.fedavg import FedAvg
+
+ROOT = Path(os.environ.get("FEDPRIV_DATA", "")) / "open" / "sroie"
+
+pytestmark = pytest.mark.skipif(
+    "FEDPRIV_DATA" not in os.environ,
+    reason="FEDPRIV_DATA is not set: the folder that holds open/sroie",
+)
+
+
+def shipped(labels=()):
+    return vt5(pretrained="shipped", max_length=128)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    return Federation(
+        model=shipped,
+        data=DocumentData(
+            Sroie(ROOT, rescans="drop"), ByProvider(4), HoldOut(fraction=0.4, unseen=0.4)
+        ),
+        strategy=FedAvg(),
+        client=LocalTraining(epochs=1, optimizer=Optimizer(lr=1e-3)),
+        observer=Observer(truth=False),
+        candidates=Candidates(),
+        runs=tmp_path_factory.mktemp("runs"),
+    )
+
+
+def test_second_scans_are_left_out_and_no_page_is_there_twice(federation):
+    found = federation.bound
+    assert len(found.documents) + len(found.suspects) == 269 - 4
+    assert not Candidates().problems(found)
+
+
+@pytest.mark.slow
+def test_companies_are_judged_on_receipts_that_nobody_trained_on(federation, tmp_path):
+    run_dir = federation.run(1).run_dir
+    kept = load_candidates(RunFolder(run_dir), tmp_path)
+    trained = {document.id for document in federation.bound.documents}
+    assert not trained & {page.id for own in kept.documents.values() for page in own}
+    for attack in (PMIA(memory_key="company"), ServerMembership()):
+        run = ProviderAttackRun(attack, "test", least_questions=(0,), resamples=200)
+        metrics = run.on(run_dir, shipped)
+        assert metrics["status"] == "done"
+        for numbers in metrics["classifiers"].values():
+            assert 0 <= numbers["auc"] <= 1
+            assert 0 < numbers["p_value"] <= 1
+            assert numbers["n"] > 50
+    assert metrics["classifiers"].keys() == {"server_update"}
