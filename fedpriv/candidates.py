@@ -55,8 +55,8 @@ class Candidates:
         """Returns what keeps a run from being asked who was in it."""
         if not bound.suspects:
             return [
-                "nothing is held out that could be asked about: set data.test.fraction and "
-                "data.test.unseen, or data.canaries"
+                "nothing is held out that could be asked about: set data.test.by=document, "
+                "data.test.fraction and data.test.unseen, or data.canaries"
             ]
         asked = {document.provider for document in bound.suspects if document.questions}
         found: list[str] = []
@@ -70,10 +70,7 @@ class Candidates:
                 "to the share of the providers that shall not be, or data.canaries"
             )
         elif not any(bound.parts[provider].member for provider in asked):
-            found.append(
-                "no held-out document is of a provider that is trained on: set data.test.fraction "
-                "with data.test.by=document"
-            )
+            found.append("no held-out document is of a provider that is trained on")
         if self.duplicates == "refuse" and (twice := _duplicates(bound)):
             found.append(
                 f"{len(twice)} held-out pages are also trained on, or another provider's, pixel by "

@@ -63,7 +63,8 @@ class Suspects:
     Attributes:
         documents: of each provider, each with questions whose answers it knows; none was trained
             on, but for those of canaries, where a coin decided that.
-        trials: for attacks that are told some members; any other judges all providers once.
+        trials: for attacks that are told some members; any other judges all providers once. What
+            is known in one trial is not to be used in another. None for audits.
         build_model: returns a model of the federation's architecture; its weights are of no use.
         start_model: returns a model with the public weights that training started from; none where
             they are not known.

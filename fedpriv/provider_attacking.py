@@ -163,6 +163,11 @@ class ProviderAttackRun:
         scores = scored(judgement, parts, rng, resamples=self.resamples)
         if not judges_canaries(self.attack):
             return scores
+        if len(judgement.verdicts) != 1:
+            raise ValueError(
+                f"an audit hands back one verdict, not {len(judgement.verdicts)}: the best of "
+                "several would be worth less than it says"
+            )
         (verdict,) = judgement.verdicts
         single = Capability.CLIENT_UPDATE in self.attack.requires
         view = "server_plain" if single else "global"
@@ -193,7 +198,8 @@ class ProviderAttackRun:
     ) -> Suspects:
         return Suspects(
             documents=pages,
-            trials=tuple(self._trials(pages, parts)),
+            # Whose membership is known is drawn from the truth: of a coin, nothing may be.
+            trials=() if judges_canaries(self.attack) else tuple(self._trials(pages, parts)),
             build_model=lambda: models.build(None),
             start_model=(lambda: models.build(START)) if self.public_start else None,
             canaries=kept.canaries & pages.keys(),

@@ -70,8 +70,9 @@ def _classifier(
     by_s: dict[int, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         by_s[verdict.trial.least_questions if verdict.trial else 0].append(verdict)
-    numbers = {
-        s: membership_metrics([judged(v, parts) for v in by_s[s]], rng, resamples=resamples)
+    numbers: dict[int, dict[str, Any]] = {
+        s: {"least_questions": s}
+        | membership_metrics([judged(v, parts) for v in by_s[s]], rng, resamples=resamples)
         | _clients_right(by_s[s], parts)
         for s in sorted(by_s)
     }

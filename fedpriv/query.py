@@ -1,7 +1,8 @@
 """Questions put to a model from outside: its answers, or its answers with confidence and loss.
 
 A black box and a grey box are different types: what the one does not give cannot be asked of it.
-Replies are kept on disk by (model, page, question), so that ten attacks cost one pass.
+Replies are kept on disk by (model, page, question), so that ten attacks cost one pass. Their last
+digits are those of the batch in which they were asked first.
 """
 
 from __future__ import annotations

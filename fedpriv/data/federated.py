@@ -38,7 +38,8 @@ class Bound:
         test_groups: positions in `test` by the name of the group, each evaluated by itself too.
         documents: what the column `document` of `train` counts; empty where there are none.
         labels: of the entities, with which the model is built.
-        suspects: documents of providers that may be asked about: held out, or of canaries.
+        suspects: documents that may be asked about: held out by a rule that does not look at who
+            is a member, or of canaries.
         parts: of each of their providers in the training.
     """
 
@@ -132,7 +133,7 @@ class DocumentData:
             test_groups=_rows_of(groups, held, encoded) if encoded else {},
             documents=tuple(documents[i] for i in trained),
             labels=loaded.labels,
-            suspects=(*test, *planted),
+            suspects=tuple(documents[i] for i in self.test.asked(loaded.documents, seed)) + planted,
             parts=_parts(documents, whole, deal, {page.provider for page in planted}),
         )
 
@@ -158,10 +159,10 @@ class DocumentData:
         Raises:
             ValueError: if one to be left out is not there.
         """
-        unknown = sorted(set(self.leave_out) - {document.provider for document in documents})
-        if unknown:
-            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
         canaries = providers(planted)
+        own = {document.provider for document in documents}.difference(canaries)
+        if unknown := sorted(set(self.leave_out) - own):
+            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
         coins = generator(seed, "canary coins").random(len(canaries)) < 0.5
         tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
         return {*self.leave_out, *tails}

@@ -144,14 +144,25 @@ class HoldOut:
             ValueError: if nothing is left to train on, or `unseen` is less than one provider.
         """
         unseen = self._unseen(documents, generator(seed, "held-out providers"))
-        rest = [i for i in range(len(documents)) if i not in unseen]
-        held = unseen | self._held(documents, rest, generator(seed, "held-out documents"))
-        train = [i for i in rest if i not in held]
+        held = unseen | self._held(documents, seed)
+        train = [i for i in range(len(documents)) if i not in held]
         if not train:
             raise ValueError(
                 f"holding out by {self.by!r} leaves none of {len(documents)} documents to train on"
             )
         return train, sorted(held)
+
+    def asked(self, documents: Sequence[Document], seed: int) -> list[int]:
+        """Returns the positions of the documents that an adversary may ask about.
+
+        Those that `by` keeps back, of providers that it leaves others: each such provider could be
+        trained on and still be asked about. Which they are, and so how many of each provider, does
+        not depend on `unseen`, or the number alone would tell who is a member.
+        """
+        held = self._held(documents, seed)
+        groups = by_provider(documents, range(len(documents))).values()
+        split = [group for group in groups if not held.issuperset(group)]
+        return sorted(held.intersection(i for group in split for i in group))
 
     def groups(
         self, documents: Sequence[Document], train: Iterable[int], held: Iterable[int]
@@ -182,16 +193,15 @@ class HoldOut:
         chosen = rng.choice(len(groups), count, replace=False)
         return {i for group in chosen for i in groups[group]}
 
-    def _held(
-        self, documents: Sequence[Document], rest: list[int], rng: np.random.Generator
-    ) -> set[int]:
-        """Returns what `by` keeps back of the documents at the positions `rest`."""
+    def _held(self, documents: Sequence[Document], seed: int) -> set[int]:
+        """Returns what `by` keeps back, whoever is unseen."""
+        rng = generator(seed, "held-out documents")
         if self.by == "split":
-            return {i for i in rest if documents[i].split == "test"}
+            return {i for i, document in enumerate(documents) if document.split == "test"}
         if self.by == "document":
-            size = round(self.fraction * len(rest))
-            return {rest[place] for place in rng.choice(len(rest), size, replace=False).tolist()}
-        groups = list(by_provider(documents, rest).values())
+            size = round(self.fraction * len(documents))
+            return set(rng.choice(len(documents), size, replace=False).tolist())
+        groups = list(by_provider(documents, range(len(documents))).values())
         chosen = rng.choice(len(groups), round(self.fraction * len(groups)), replace=False)
         return {i for group in chosen for i in groups[group]}
 

@@ -80,7 +80,10 @@ def classifier_rows(classifiers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     return [
         (name, s, *_numbers(numbers))
         for name, all_of_it in classifiers.items()
-        for s, numbers in {"0": all_of_it, **all_of_it["subsets"]}.items()
+        for s, numbers in {
+            str(all_of_it["least_questions"]): all_of_it,
+            **all_of_it["subsets"],
+        }.items()
     ]
 
 

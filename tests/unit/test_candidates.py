@@ -64,7 +64,7 @@ def test_keeping_pages_does_not_change_the_training(tmp_path):
     [
         (HoldOut(fraction=0), "nothing is held out"),
         (HoldOut(fraction=0.1), "set data.test.unseen"),
-        (HoldOut(by="provider", fraction=0.5), "no held-out document is of a provider"),
+        (HoldOut(by="provider", fraction=0.5), "nothing is held out"),
     ],
 )
 def test_a_run_in_which_nobody_can_be_told_apart_does_not_start(tmp_path, held, says):
@@ -91,6 +91,20 @@ def test_duplicates_is_one_of_two_words():
         Candidates("ignore")
 
 
+def test_how_many_pages_are_asked_about_does_not_tell_who_is_a_member():
+    documents = Pages(30, 6).load().documents
+    asked = [HoldOut(fraction=0.5, unseen=u).asked(documents, 0) for u in (0.0, 0.2, 0.8)]
+    assert asked[0] == asked[1] == asked[2] != []
+    train, held = HoldOut(fraction=0.5, unseen=0.2).split(documents, 0)
+    assert set(asked[0]) <= set(held)
+    assert not set(asked[0]) & set(train)
+
+
+def test_who_could_not_have_been_trained_on_is_not_asked_about():
+    documents = Pages(40, 1).load().documents  # one page each: held out, or trained on
+    assert HoldOut(fraction=0.5, unseen=0.5).asked(documents, 0) == []
+
+
 # --- Canaries, and providers left out ------------------------------------------------------------
 
 
@@ -115,14 +129,14 @@ def test_about_half_of_the_canaries_are_trained_on_by_a_coin_of_the_seed():
 
 
 def test_what_others_hold_does_not_depend_on_the_coins():
-    made = [bound(canaries=CANARIES, leave_out=out) for out in ((), ("p3", "canary p0"))]
+    made = [bound(canaries=CANARIES, leave_out=out) for out in ((), ("p3",))]
     hands = [
         {
             (client, document)
             for client, hand in b.partition["clients"].items()
             for provider, ids in hand.items()
             for document in ids
-            if provider not in ("p3", "canary p0")
+            if provider != "p3"
         }
         for b in made
     ]
@@ -148,6 +162,11 @@ def test_canaries_may_be_of_the_same_kind_as_the_data(tmp_path):
 def test_who_is_left_out_must_be_there():
     with pytest.raises(ValueError, match="leave_out: the data has no provider 'q'"):
         bound(leave_out=("q",))
+
+
+def test_a_coin_is_not_overruled():
+    with pytest.raises(ValueError, match="leave_out: the data has no provider 'canary p0'"):
+        bound(canaries=CANARIES, leave_out=("canary p0",))
 
 
 def test_a_client_left_with_nobody_is_an_error():

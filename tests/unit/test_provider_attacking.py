@@ -277,6 +277,16 @@ def test_an_audit_is_of_canaries_and_nobody_else(tmp_path):
     assert not [p for p in Nosy.seen[1].documents if p.startswith("canary")]
 
 
+def test_an_audit_is_told_no_coin(tmp_path):
+    class NosyCoins(Nosy):
+        judges_canaries: ClassVar[bool] = True
+
+    made = federation(tmp_path, source=Pages(12, 4), canaries=Pages(30, 1, first=100))
+    with pytest.raises(ValueError, match="one verdict, not 0"):
+        judged(made.run(1).run_dir, NosyCoins())
+    assert Nosy.seen[1].trials == ()
+
+
 def test_without_canaries_there_is_no_audit(run_dir):
     with pytest.raises(ValueError, match="no canaries"):
         judged(run_dir, Coins())

@@ -9,6 +9,7 @@ from fedpriv.report import write_report
 from fedpriv.report.membership import audit_line, lines
 
 NUMBERS = {
+    "least_questions": 0,
     "n": 51,
     "trials": 5,
     "prior": 0.51,
