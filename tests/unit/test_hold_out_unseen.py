@@ -56,8 +56,8 @@ def test_unseen_providers_are_held_back_wholly_beside_documents_of_the_others(by
     assert len(groups["unseen"]) == 18
     assert not owners(documents, groups["unseen"]) & owners(documents, train)
     assert owners(documents, groups["seen"]) <= owners(documents, train)
-    # Of the other seven providers' 42 documents: a quarter, or the split's two each.
-    assert len(groups["seen"]) == (10 if by == "document" else 14)
+    # Of the other seven providers' 42 documents: about a quarter, or the split's two each.
+    assert len(groups["seen"]) in (range(5, 17) if by == "document" else [14])
 
 
 def test_which_providers_are_unseen_depends_on_the_seed():
