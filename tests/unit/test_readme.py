@@ -71,9 +71,11 @@ def test_every_command_names_what_exists(monkeypatch):
 def test_every_attack_names_what_exists():
     commands = re.findall(r"fedpriv attack RUN_DIR((?: [\w.]+=[^\s`)]+)+)", README)
     assert len(commands) > 3
+    judging = ("pmia", "provider_lira", "server_membership", "memorisation", "audit")
     for overrides in commands:
+        blind = [] if overrides.split()[0].removeprefix("attack=") in judging else ["ocr=null"]
         if "my_attacks" not in overrides:
-            attack_command.parse([*overrides.split(), "ocr=null"])
+            attack_command.parse([*overrides.split(), *blind])
     for override in ("attack.hybrid=true", "attack.target=masked", "assume.template=false"):
         assert override in README
         attack_command.parse(["attack=gi_dqa", override, "ocr=null"])
