@@ -146,7 +146,7 @@ def audit_metrics(
         `delta`, `confidence`; `unit` and `epsilon_claimed` by view; `epsilon_claimed_provider` by
         view, for all of a provider; `view`, and `violated`: whether the bound is above what is
         claimed of a provider in it. Infinity is "inf" as in ledger.json; what nobody claims is
-        None.
+        None. `doubts`: why the ledger itself does not guarantee what it claims in that view.
 
     Raises:
         ValueError: if there is no canary among the verdict's providers, or no such view.
@@ -173,6 +173,7 @@ def audit_metrics(
         "epsilon_claimed_provider": provider,
         "view": seen,
         "violated": _above(lower, provider[seen]),
+        "doubts": ((ledger.get("views") or {}).get(seen) or {}).get("doubts", []),
     }
 
 

@@ -129,6 +129,8 @@ def audit_line(metrics: Mapping[str, Any]) -> str:
     says = {"inf": "promises nothing", None: "says nothing of a provider"}
     ledger = says.get(claimed) or f"claims ε ≤ {claimed:.4g} of a provider"
     broken = ": THE CLAIM IS BROKEN" if metrics["violated"] else ""
+    if doubts := "; ".join(metrics.get("doubts", ())):
+        ledger = f"{ledger} (in doubt: {doubts})"
     return (
         f"ε ≥ {metrics['epsilon_lower']:.3g} of a provider with {metrics['confidence']:.0%} "
         f"confidence (at most {metrics['epsilon_ceiling']:.3g} could be shown: "
