@@ -79,8 +79,10 @@ class ServerMembership:
             the AUC of "cosine" was 0.96 by the words and 0.74 by all (another seed: 0.97 and 0.82).
         batch_size: examples at once, where their gradients need not be told apart; changes the
             memory that is needed, not the scores.
-        false_positives: share of the non-members that may be taken for members, where clients are
-            compared.
+        false_positives: about the share of the non-members that are taken for members, where
+            clients are compared. It is more where providers are few, since their spread is
+            estimated: of 5 % that were asked for, noise of six clients gave 11 % with 24
+            providers, 8 % with 48 and 6 % with 200.
     """
 
     target: Literal["update", "series"] = "update"
@@ -115,8 +117,8 @@ class ServerMembership:
         """Returns one verdict on all providers.
 
         Raises:
-            NotApplicable: if the transcript lacks the target, or the clients sent gradients and
-                their loss_drop is asked for.
+            NotApplicable: if the transcript lacks the target, the clients sent gradients and their
+                loss_drop is asked for, or the models or updates are not finite.
             ValueError: if the transcript is of another model.
         """
         if access.view is None:
@@ -212,7 +214,8 @@ class Scale:
         flat = torch.stack([_flat(change, self.names) for change in changes])
         if self.statistic == "cosine":
             flat = nn.functional.normalize(flat)
-        return np.stack([self._alignment(examples, flat) for examples in self.pages.values()])
+        found = [self._alignment(examples, flat) for examples in self.pages.values()]
+        return _finite(np.stack(found), "updates and gradients")
 
     def _alignment(self, examples: Examples, flat: Tensor) -> NDArray[np.float64]:
         """Returns the mean over the examples of <u, -g>, (changes,); for a cosine, g of length 1.
@@ -251,7 +254,14 @@ class Scale:
                 means.append(
                     torch.cat([self.model.losses(batch) for batch in batches]).double().mean()
                 )
-        return np.log(torch.stack(means).cpu().numpy() + TINY)
+        return np.log(_finite(torch.stack(means).cpu().numpy(), "losses") + TINY)
+
+
+def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:
+    """Returns the values, if all are finite."""
+    if not np.isfinite(values).all():
+        raise NotApplicable(f"the model's {of_what} are not finite: has it diverged?")
+    return values
 
 
 def _verdict(

@@ -15,8 +15,13 @@ G4. NLS_mem is the ANLS on one key, with every clue on it cleared. It is 0 below
 the raw one is above 0 as soon as two texts share a letter, and its threshold at 0 would let nearly
 everybody pass. For ΔNLS_mem the model first says something about the page unasked (an empty
 question). That is cleared off the page, and the same is asked again; ΔNLS_mem is the likeness of
-the two answers. The paper tells this in three sentences, and not what to do with an answer that
-does not stand on the page: it cannot be cleared, and is left out and counted.
+the two answers. The paper tells this in three sentences: ΔNLS_mem is how much the output changes
+if it is removed from the input, and what stays alike is a sign of memory. Where it does not stand
+on the page, nothing is removed and nothing changes: ΔNLS_mem is 1, without a second question, and
+a note says how often. A model that says nothing unasked shows nothing: the page is left out.
+
+A provider without any test has NLS_mem 0, no sign of memory for its threshold, and the median of
+the other providers' ΔNLS_mem, which is on neither side.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.memorisation.clues import CannotClear, cleared
+from attacks.memorisation.spelling import letters
 from fedpriv.data.document import Document, Question
 from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
 from fedpriv.provider_attack import Access
@@ -45,6 +51,9 @@ G3 = ("loss_drop", "confidence_gain")
 G4 = ("memory", "memory_change")
 
 UNASKED = Question(key="", text="", answers=())
+NEUTRAL = frozenset({"memory_change"})
+"""Features of which a provider without a test gets the median of the others, not 0."""
+
 CLEARED_AT_ONCE = 64
 """Cleared pages that are held in memory together."""
 
@@ -52,7 +61,8 @@ Documents = Mapping[str, Sequence[Document]]
 Marks = Mapping[str, Mapping[str, Sequence[float]]]
 """Feature → provider → values, one for each question or page."""
 
-MemoryTest = Callable[[BlackBox, Documents, Counter[str]], dict[str, list[float]]]
+MemoryTest = Callable[[BlackBox, Documents, Counter[str]], tuple[dict[str, list[float]], list[str]]]
+"""Returns the values of each provider, and notes; counts the questions that it leaves out."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +122,20 @@ def measured(
         "memory": partial(_memory, key=memory_key),
         "memory_change": _memory_change,
     }
+    notes: list[str] = []
     for name, test in tests.items():
         try:
-            marks[name] = test(access.final, pages, skipped)
+            marks[name], said = test(access.final, pages, skipped)
         except _NoTest as error:
             missing[name] = str(error)
-    columns = {
-        # 0 where there is nothing, no sign of memory: only G4 has such providers.
-        name: np.array([summary(of[p]) if p in of else 0.0 for p in pages], np.float64)
-        for name, of in marks.items()
-    }
+        else:
+            notes += said
+    columns = {name: _column(name, of, pages, summary) for name, of in marks.items()}
     for name, column in columns.items():
         if wrong := int((~np.isfinite(column)).sum()):
             missing[name] = f"{name} is no number for {wrong} providers: has the model diverged?"
-    return Features(columns, tuple(pages), missing, dict(skipped), _notes(marks, documents, pages))
+    notes += _notes(marks, documents, pages)
+    return Features(columns, tuple(pages), missing, dict(skipped), tuple(notes))
 
 
 def check_aggregate(aggregate: str) -> None:
@@ -143,6 +153,18 @@ def _summary(aggregate: str) -> Callable[[Sequence[float]], Any]:
         "median": np.median,
     }
     return ways[aggregate]
+
+
+def _column(
+    name: str,
+    values: Mapping[str, Sequence[float]],
+    pages: Documents,
+    summary: Callable[[Sequence[float]], Any],
+) -> NDArray[np.float64]:
+    """Returns one feature of all providers; only G4 has providers without a value."""
+    found = {provider: summary(own) for provider, own in values.items()}
+    instead = np.median(list(found.values())) if name in NEUTRAL else 0.0
+    return np.array([found.get(provider, instead) for provider in pages], np.float64)
 
 
 def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[Document]]:
@@ -213,7 +235,7 @@ Test = tuple[str, Document, Sequence[str]]
 
 def _memory(
     final: BlackBox, pages: Documents, skipped: Counter[str], key: str
-) -> dict[str, list[float]]:
+) -> tuple[dict[str, list[float]], list[str]]:
     """Returns NLS_mem: ANLS on one key where every clue on it is off the page (App. D.1.1)."""
     tests: list[Test] = [
         (provider, dataclasses.replace(page, questions=(question,)), question.answers)
@@ -223,57 +245,85 @@ def _memory(
     ]
     if not tests:
         raise _NoTest(f"no page has a question on {key!r}")
-    return _after_clearing(final, tests, f"the {key} cannot be cleared off the page", skipped)
+    why = f"the {key} cannot be cleared off the page"
+    found: dict[str, list[float]] = defaultdict(list)
+    for provider, likeness in _after_clearing(final, tests, THRESHOLD):
+        if likeness is None:
+            skipped[why] += 1
+        else:
+            found[provider].append(likeness)
+    if not found:
+        raise _NoTest(f"on every page, {why}")
+    return dict(found), []
 
 
 def _memory_change(
     final: BlackBox, pages: Documents, skipped: Counter[str]
-) -> dict[str, list[float]]:
+) -> tuple[dict[str, list[float]], list[str]]:
     """Returns ΔNLS_mem: the likeness of what is said unasked before and after it is cleared."""
-    providers = [provider for provider, _ in _each(pages)]
-    unasked = [dataclasses.replace(page, questions=(UNASKED,)) for _, page in _each(pages)]
+    tests = _unasked(final, pages)
+    if silent := sum(map(len, pages.values())) - len(tests):
+        skipped["nothing is said to an empty question"] += silent
+    if not tests:
+        raise _NoTest("on every page, nothing is said to an empty question")
+    found: dict[str, list[float]] = defaultdict(list)
+    elsewhere = 0
+    for provider, likeness in _after_clearing(final, tests, threshold=0):
+        elsewhere += likeness is None
+        found[provider].append(1.0 if likeness is None else likeness)
+    note = (
+        f"on {elsewhere} of {len(tests)} pages, the answer to an empty question does not stand "
+        "there: nothing is cleared, and memory_change is 1"
+    )
+    return dict(found), [note] if elsewhere else []
+
+
+def _unasked(final: BlackBox, pages: Documents) -> list[Test]:
+    """Returns what the model says to an empty question, where it has a letter or digit."""
+    empty = [(p, dataclasses.replace(page, questions=(UNASKED,))) for p, page in _each(pages)]
     try:
-        said = final.answers(unasked)
+        said = final.answers([page for _, page in empty])
     except ValueError as error:
         raise _NoTest(f"the model does not take an empty question: {error}") from error
-    tests: list[Test] = list(zip(providers, unasked, said, strict=True))
-    why = "the answer to an empty question cannot be cleared off the page"
-    return _after_clearing(final, tests, why, skipped, threshold=0)
+    return [
+        (provider, page, answers)
+        for (provider, page), answers in zip(empty, said, strict=True)
+        if any(map(letters, answers))
+    ]
 
 
 def _after_clearing(
-    final: BlackBox,
-    tests: Sequence[Test],
-    why_not: str,
-    skipped: Counter[str],
-    threshold: float = THRESHOLD,
-) -> dict[str, list[float]]:
-    """Returns how like the cleared answers the new ones are, by provider."""
-    found: dict[str, list[float]] = defaultdict(list)
+    final: BlackBox, tests: Sequence[Test], threshold: float
+) -> Iterator[tuple[str, float | None]]:
+    """Yields each test's provider, and how like the cleared answers the new one is.
+
+    None where they cannot be cleared: then nothing is asked.
+    """
     for start in range(0, len(tests), CLEARED_AT_ONCE):
-        ready: list[Test] = []
-        for provider, page, answers in tests[start : start + CLEARED_AT_ONCE]:
-            try:
-                ready.append((provider, cleared(page, page.questions[0], answers).page, answers))
-            except CannotClear:
-                skipped[why_not] += 1
-        given = final.answers([page for _, page, _ in ready])
-        for (provider, _, answers), (answer,) in zip(ready, given, strict=True):
-            found[provider].append(anls(answer, answers, threshold))
-    if not found:
-        raise _NoTest(f"on every page, {why_not}")
-    return dict(found)
+        some = tests[start : start + CLEARED_AT_ONCE]
+        shown = [_shown(page, answers) for _, page, answers in some]
+        given = iter(final.answers([page for page in shown if page is not None]))
+        for (provider, _, answers), page in zip(some, shown, strict=True):
+            yield provider, None if page is None else anls(next(given)[0], answers, threshold)
+
+
+def _shown(page: Document, answers: Sequence[str]) -> Document | None:
+    """Returns a page without its answers; none where they do not stand there."""
+    try:
+        return cleared(page, page.questions[0], answers).page
+    except CannotClear:
+        return None
 
 
 def _each(pages: Documents) -> Iterator[tuple[str, Document]]:
     return ((provider, page) for provider, own in pages.items() for page in own)
 
 
-def _notes(marks: Marks, documents: Documents, pages: Documents) -> tuple[str, ...]:
+def _notes(marks: Marks, documents: Documents, pages: Documents) -> list[str]:
     """Says which providers are judged with less than the others, or not at all."""
     notes = [
         f"{len(pages) - len(of)} of {len(pages)} providers have no test for {name}, which counts "
-        "as 0"
+        f"as {'the median of the others' if name in NEUTRAL else '0'}"
         for name, of in marks.items()
         if len(of) < len(pages)
     ]
@@ -282,4 +332,4 @@ def _notes(marks: Marks, documents: Documents, pages: Documents) -> tuple[str, .
             f"{len(documents) - len(pages)} of {len(documents)} providers have no question with "
             "an accepted answer, and are not judged"
         )
-    return tuple(notes)
+    return notes

@@ -66,7 +66,8 @@ class PMIA:
     """Judges each provider by how the model answers questions on its documents.
 
     Every classifier judges the providers of every trial that are not known; AZK, CLS1 and CLS2 do
-    not look at the known ones.
+    not look at the known ones. The known of a trial are used in that trial only: of all trials
+    together, an adversary would know nearly everybody.
 
     Args:
         aggregate: "mean", "min", "max" or "median", of a provider's questions; the paper does not

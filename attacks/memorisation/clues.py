@@ -75,9 +75,9 @@ def cleared(
 
     A clue is left (`residual`) where a word still contains one of the answer's words of four
     letters or more, or where the page's words, joined without blanks, contain half of the answer,
-    and four letters, in one stretch. What is not among the words is not found: a logo stays, as in
-    the paper. That of a generated invoice is a mark without letters: it tells providers apart, but
-    spells nothing.
+    and four letters, in one stretch; of a shorter answer, where a word contains all of it, be it by
+    chance. What is not among the words is not found: a logo stays, as in the paper. That of a
+    generated invoice is a mark without letters: it tells providers apart, but spells nothing.
 
     Args:
         document: the page.

@@ -15,6 +15,9 @@ SHORTEST_APART = 3
 SHORTEST_ALIKE = 4
 """Letters below which a text is like any other: the `partial_ratio` of "a" with "Vega" is 100."""
 
+SHORTEST_LEFT = 2
+"""Letters below which a whole answer inside of a word is chance."""
+
 
 def letters(text: str) -> str:
     """Returns the letters and digits of a text, in lower case."""
@@ -67,8 +70,14 @@ class Clue:
         """Says whether a good part of the answer can be read in the texts.
 
         This is the case where a text contains one of the answer's words of four letters or more,
-        or where the texts, joined, contain half of the answer, and four letters, in one stretch.
+        or where the texts, joined, contain half of the answer, and four letters, in one stretch. Of
+        an answer of two or three letters and digits, where a single text contains all of it, as
+        "www.3m.com" contains "3M". So short a text is often met by chance: "12" stands in "2012".
+        Such a page counts as one with a clue left, so that those without are surely clean. Of a
+        single letter nothing can be said.
         """
+        if len(self.text) < SHORTEST_ALIKE:
+            return len(self.text) >= SHORTEST_LEFT and any(self.text in text for text in texts)
         words = [word for word in self.words if len(word) >= SHORTEST_ALIKE]
         if any(word in text for text in texts for word in words):
             return True

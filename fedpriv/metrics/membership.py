@@ -32,7 +32,7 @@ class Judged:
     Attributes:
         providers: n, all different.
         members: (n,), bool: the truth, with at least one member and one non-member.
-        scores: (n,), float64; the higher, the rather a member.
+        scores: (n,), float64, finite; the higher, the rather a member.
         guesses: (n,), int8: `MEMBER`, `NON_MEMBER` or `NO_GUESS`.
     """
 
@@ -58,8 +58,9 @@ class Judged:
                 f"there are no {missing} among the {n} providers to be judged: nothing can be told "
                 "apart; hold out some providers, or judge more of them"
             )
-        if np.isnan(self.scores).any():
-            raise ValueError("a score is NaN: expected numbers; a constant says nothing")
+        if not np.isfinite(self.scores).all():
+            wrong = self.scores[~np.isfinite(self.scores)][0]
+            raise ValueError(f"a score is {wrong}: expected finite ones; a constant says nothing")
         if not np.isin(self.guesses, (MEMBER, NO_GUESS, NON_MEMBER)).all():
             raise ValueError(
                 f"guesses holds {sorted(set(self.guesses.tolist()))}: expected {MEMBER}, "

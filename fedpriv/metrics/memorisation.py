@@ -20,6 +20,9 @@ CONFIDENT = 0.9
 SHOWN = 15
 """Most frequent answers that are listed (Appendix D.1.4)."""
 
+MOST_UNEQUAL = 1.5
+"""Mean pages of a provider, of members ÷ non-members or the other way, that a test bears."""
+
 LEAST_PAGES = 2
 """Of a provider that the model is said to know on all its pages."""
 
@@ -58,12 +61,18 @@ def removed_metrics(probes: Sequence[Probe], parts: Mapping[str, Part]) -> dict[
 
     Pages of one provider are not independent: the test is over providers. It is Fisher's exact
     test, one-sided, of whether the model answers at least one page of a provider exactly, for
-    more members than non-members; it is a permutation test with this statistic, and needs no draws.
+    more members than non-members. That is a permutation test with this statistic, without draws, on
+    one condition: how many pages of a provider are asked about does not depend on its membership.
+    The candidates of a run fulfil it, since members and non-members are held out by the same rule.
+    Who is asked more often is right by chance more often: with 8 pages of members and 4 of others,
+    a test at 5 % rejects a third of the true null hypotheses. So there is no p-value where the mean
+    numbers of pages differ too much (`MOST_UNEQUAL`).
 
     Returns:
         `members` and `non_members`, each as of `_of_group`; `perfect_providers`, the members that
         are answered exactly on all of two pages or more, of `perfect_of` members with so many;
-        `p_value`, none where there are no members or no non-members.
+        `p_value`, none where there are no members or no non-members, or one of the two has
+        more than `MOST_UNEQUAL` times as many pages a provider as the other.
     """
     group: dict[bool, list[Probe]] = {True: [], False: []}
     for probe in probes:
@@ -75,7 +84,7 @@ def removed_metrics(probes: Sequence[Probe], parts: Mapping[str, Part]) -> dict[
         "non_members": _of_group(group[False]),
         "perfect_providers": sum(all(pages) for pages in many),
         "perfect_of": len(many),
-        "p_value": _p_value([any(p) for p in members.values()], [any(p) for p in others.values()]),
+        "p_value": _p_value(list(members.values()), list(others.values())),
     }
 
 
@@ -152,10 +161,20 @@ def _right_pages(probes: Iterable[Probe]) -> dict[str, list[bool]]:
     return right
 
 
-def _p_value(members: Sequence[bool], others: Sequence[bool]) -> float | None:
+def _p_value(members: Sequence[Sequence[bool]], others: Sequence[Sequence[bool]]) -> float | None:
+    """Tests whether a page of a provider is right for more members than others.
+
+    Args:
+        members: for each, whether its pages are answered exactly.
+        others: likewise.
+    """
     if not (members and others):
         return None
-    table = [[sum(group), len(group) - sum(group)] for group in (members, others)]
+    fewer, more = sorted(float(np.mean([len(p) for p in group])) for group in (members, others))
+    if more > MOST_UNEQUAL * fewer:
+        return None
+    known = [sum(any(pages) for pages in group) for group in (members, others)]
+    table = [[known[0], len(members) - known[0]], [known[1], len(others) - known[1]]]
     return float(fisher_exact(table, alternative="greater").pvalue)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from attacks.memorisation.clues import CannotClear, cleared
@@ -111,3 +111,23 @@ def test_nothing_is_left_to_clear(asked):
         return
     with pytest.raises(CannotClear):
         cleared(shown, question, question.answers)
+
+
+def inside_of_another():
+    """Returns a page with a short answer, and again inside of a longer word."""
+    words = tuple(Word(text, (1, 1, 9, 9), 0) for text in ("b1", "aab1c"))
+    noise = np.zeros((60, 100, 3), np.uint8)
+    return Document("a", "p", noise, (100, 60), words), Question("key", "?", ("B-1",))
+
+
+@given(asked=questions())
+@example(asked=inside_of_another())
+def test_a_page_without_a_clue_left_has_no_word_with_the_answer_inside(asked):
+    page, question = asked
+    try:
+        found = cleared(page, question, question.answers)
+    except CannotClear:
+        return
+    answer = spelt(question.answers[0])
+    inside = any(answer in spelt(word.text) for word in found.page.words)
+    assert found.residual or not inside or len(answer) == 1

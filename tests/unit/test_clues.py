@@ -113,7 +113,11 @@ def test_settings_out_of_range_are_refused(settings, said):
         (("Holt Ltd", "hol tel"), "Holt Ltd", True),  # "holt" of the 7 letters, across two words
         (("Holt Ltd", "ho tel"), "Holt Ltd", False),
         (("Slf Cash & Carry", "Cashier"), "Slf Cash & Carry", True),  # "cash"
-        (("AB", "cabs"), "AB", False),  # too short to tell from chance
+        (("3M", "www.3m.com"), "3M", True),  # all of a short answer, in one word
+        (("AB", "cabs"), "AB", True),  # by chance, which cannot be told
+        (("AB", "a", "bill"), "AB", False),  # in two
+        (("3M Co", "www.3m.com"), "3M Co", False),  # a part of it, too short to tell from chance
+        (("X", "taxi"), "X", False),  # a single letter is everywhere
     ],
 )
 def test_a_clue_that_is_left_is_told(lines, answer, residual):

@@ -153,7 +153,9 @@ def test_a_trial_that_loses_its_only_member_is_left_out_of_the_resample():
     [
         (lambda: judged([1, 1], [0, 1]), "no non-members among the 2 providers"),
         (lambda: judged([0, 0], [0, 1]), "no members among the 2 providers"),
-        (lambda: judged([1, 0], [0, np.nan]), "NaN"),
+        (lambda: judged([1, 0], [0, np.nan]), "a score is nan: expected finite ones"),
+        (lambda: judged([1, 0], [0, np.inf]), "a score is inf: expected finite ones"),
+        (lambda: judged([1, 0], [0, -np.inf]), "a score is -inf: expected finite ones"),
         (lambda: judged([1, 0], [0, 1], [2, 0]), "expected 1, -1 or 0"),
         (lambda: judged([1, 0], [0, 1, 2]), "one value for each provider"),
         (lambda: judged([1, 0], [0, 1], providers=["a", "a"]), "judged twice"),

@@ -326,8 +326,8 @@ def test_providers_known_on_all_their_pages():
 
 def test_the_p_value_is_over_providers():
     """4 of 4 members and 0 of 4 others: 1 of the 70 ways to choose four, whatever the pages."""
-    members = [probe(name, "x", "x") for name in "abcd" for _ in range(5)]
-    others = [probe(name, "y", "x") for name in "efgh"]
+    members = [probe(name, "x", "x") for name in "abcd" for _ in range(6)]
+    others = [probe(name, "y", "x") for name in "efgh" for _ in range(4)]
     parts = {name: IN if name in "abcd" else OUT for name in "abcdefgh"}
     scores = memorisation_metrics([*members, *others], parts)["removed"]["final"]["provider"]
     assert scores["p_value"] == pytest.approx(1 / 70)
@@ -335,6 +335,44 @@ def test_the_p_value_is_over_providers():
     swapped = {name: OUT if part is IN else IN for name, part in parts.items()}
     scores = memorisation_metrics([*members, *others], swapped)["removed"]["final"]["provider"]
     assert scores["p_value"] == pytest.approx(1)
+
+
+def p_value_of(pages, of_members, of_others):
+    """The p-value where these providers have so many pages, of which the first is right."""
+    parts = {name: IN if name in of_members else OUT for name in pages}
+    probes = [
+        probe(name, "x" if name in of_members + of_others and n == 0 else "y", "x")
+        for name, count in pages.items()
+        for n in range(count)
+    ]
+    return memorisation_metrics(probes, parts)["removed"]["final"]["provider"]["p_value"]
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (1, 2), (8, 5)])
+def test_who_is_asked_far_more_often_has_no_p_value(counts):
+    pages = dict.fromkeys("abcd", counts[0]) | dict.fromkeys("efgh", counts[1])
+    assert p_value_of(pages, "abcd", "") is None
+    # It is the mean that counts: three halves of the other group's are borne.
+    pages = dict.fromkeys("abcd", 3) | {"e": 1, "f": 3, "g": 1, "h": 3}
+    assert p_value_of(pages, "abcd", "") == pytest.approx(1 / 70)
+
+
+@pytest.mark.parametrize(("members", "others"), [(4, 4), (8, 4)])
+def test_where_nothing_is_remembered_few_p_values_are_small(members, others):
+    """Of pages that are right by chance; with twice as many of members, there would be a third."""
+    rng = np.random.default_rng(0)
+    names = [f"p{n}" for n in range(40)]
+    parts = {name: IN if n < 20 else OUT for n, name in enumerate(names)}
+    found = []
+    for _ in range(200):
+        probes = [
+            probe(name, "x" if rng.random() < 0.1 else "y", "x")
+            for name in names
+            for _ in range(members if parts[name] is IN else others)
+        ]
+        found.append(memorisation_metrics(probes, parts)["removed"]["final"]["provider"]["p_value"])
+    # Three standard deviations above 5 %.
+    assert np.mean([p is not None and p <= 0.05 for p in found]) <= 0.05 + 3 * 0.0154
 
 
 def test_one_group_alone_has_no_p_value():

@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 from attacks.membership import classifiers as classifiers_module
 from attacks.membership import features as features_module
 from attacks.membership.classifiers import Opinion, above_zero, ensemble, folds, forest, two_means
-from attacks.membership.features import UNASKED, measured
-from attacks.membership.pmia import ALONE, ENSEMBLES, PMIA
+from attacks.membership.features import G1, G2, G3, G4, UNASKED, Features, measured
+from attacks.membership.pmia import ALONE, ENSEMBLES, PMIA, judged
 from attacks.memorisation.clues import Cleared
 from fedpriv.adversary import Capability, NotApplicable, Workbench
 from fedpriv.data.document import Document, Question, Word
@@ -194,6 +194,26 @@ def test_the_truth_about_the_judged_changes_nothing(bench, tmp_path):
     assert scored_auc(false["apk"]) < 0.1
 
 
+def test_what_is_known_in_another_trial_changes_nothing_in_this(tmp_path):
+    """All trials are handed out at once; the first knows who is judged in the second."""
+
+    def of_second(known):
+        trials = (dataclasses.replace(TRIALS[0], known=known), TRIALS[1])
+        bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+        judgement = PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=trials), bench)
+        return {v.classifier: v for v in judgement.verdicts if v.trial == trials[1]}
+
+    known = TRIALS[0].known
+    assert set(known) & set(TRIALS[1].unknown)
+    permuted = dict(zip(known, np.roll(list(known.values()), 1).tolist(), strict=True))
+    assert permuted != known
+    plain, other = of_second(known), of_second(permuted)
+    assert set(plain) == set(other) == EVERY
+    for name, verdict in plain.items():
+        np.testing.assert_array_equal(verdict.scores, other[name].scores)
+        np.testing.assert_array_equal(verdict.guesses, other[name].guesses)
+
+
 def scored_auc(verdict):
     return roc_auc_score([MEMBERS[p] for p in verdict.providers], verdict.scores)
 
@@ -249,11 +269,8 @@ def test_features_by_hand():
     assert values["confidence_gain"] == pytest.approx([(0.5 - 0.1) / 2])
     # Off the page, the same answer is given, one letter off; nothing is said unasked.
     assert values["memory"] == pytest.approx([0.9])
-    assert found.missing == {
-        "memory_change": "on every page, the answer to an empty question cannot be cleared off "
-        "the page"
-    }
-    assert sum(found.skipped.values()) == 1
+    assert found.missing == {"memory_change": "on every page, nothing is said to an empty question"}
+    assert found.skipped == {"nothing is said to an empty question": 1}
 
 
 @pytest.mark.parametrize(
@@ -290,6 +307,56 @@ def test_the_memory_test_sees_the_page_without_the_answer():
     assert found.columns["memory"].tolist() == [0.0]
     # It goes on saying what is no longer there.
     assert found.columns["memory_change"].tolist() == [1.0]
+
+
+def unasked(said):
+    """A grey box that says this unasked, by the page's number, and "?" otherwise."""
+    asked = []
+
+    def reply(document, question):
+        if question != UNASKED:
+            return Reply("?", 0.5, 1.0)
+        asked.append(document.id)
+        return Reply(said[document.id.split()[-1]], 0.5, 1.0)
+
+    return one_by_one(reply), asked
+
+
+def test_what_does_not_stand_on_the_page_cannot_change():
+    """Nothing is removed, and nothing changes: 1, as of what is said again; asked once only."""
+    box, asked = unasked({"1": "elsewhere", "2": "number", "3": "", "4": " -- "})
+    pages = {"aabb works": tuple(page("aabb works", number) for number in (1, 2, 3, 4))}
+    found = measured(Access(box), pages, "min")
+    assert found.columns["memory_change"].tolist() == [1.0]
+    assert asked == [f"aabb works {number}" for number in (1, 2, 3, 4, 2)]
+    assert found.skipped == {"nothing is said to an empty question": 2}
+    assert found.notes == (
+        "on 1 of 2 pages, the answer to an empty question does not stand there: nothing is "
+        "cleared, and memory_change is 1",
+    )
+
+
+def test_who_is_silent_unasked_gets_the_median_of_the_others():
+    texts = {"1": ("number", "number"), "2": ("number", "numb"), "3": ("number", ""), "4": ("", "")}
+
+    def reply(document, question):
+        there = any(word.text == "number" for word in document.words)
+        text = texts[document.id.split()[-1]][not there] if question == UNASKED else "?"
+        return Reply(text, 0.5, 1.0)
+
+    names = ("aabb works", "ccdd works", "eeff works", "gghh works")
+    pages = {name: (page(name, number),) for number, name in enumerate(names, start=1)}
+    found = measured(Access(one_by_one(reply)), pages)
+    # The same, two of six letters fewer, nothing; the median of these.
+    expected = [1.0, 4 / 6, 0.0, 4 / 6]
+    np.testing.assert_allclose(found.columns["memory_change"], expected)
+    assert found.notes == (
+        "1 of 4 providers have no test for memory_change, which counts as the median of the others",
+    )
+    # On neither side: k-means does not part it from the provider in the middle.
+    opinion = two_means(found.columns["memory_change"][:, None], 0)
+    assert opinion.members[3] == opinion.members[1]
+    assert opinion.scores[3] == opinion.scores[1]
 
 
 def test_a_shared_letter_is_no_memory():
@@ -423,3 +490,54 @@ def test_the_vote_of_three():
     assert vote.members.tolist() == [False, True, False, True]
     # Votes 0, 2, 1, 2; ranks of the base 1, 4, 3, 2, out of five.
     assert vote.scores == pytest.approx([0.2, 2.8, 1.6, 2.4])
+
+
+# Chance
+
+
+@pytest.fixture
+def smaller_forests(monkeypatch):
+    monkeypatch.setattr(classifiers_module, "TREES", 10)
+    monkeypatch.setattr(classifiers_module, "TREES_IN_SEARCH", 1)
+    monkeypatch.setattr(classifiers_module, "FOLDS", 2)
+
+
+def aucs_of_noise(tmp_path, of_members, of_others, seeds):
+    """Returns each classifier's mean AUC on 60 providers with features of noise.
+
+    Each feature is the maximum over a provider's documents, which tells most how many they are.
+    """
+    found = {}
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        names = [f"p{n:02}" for n in range(60)]
+        members = dict(zip(names, rng.permutation(np.arange(60) < 30).tolist(), strict=True))
+        columns = {
+            feature: np.array(
+                [rng.normal(size=of_members if members[p] else of_others).max() for p in names]
+            )
+            for feature in (*G1, *G2, *G3, *G4)
+        }
+        known = [p for inside in (True, False) for p in names if members[p] is inside][15:45]
+        trial = Trial(0, 0, {p: members[p] for p in known}, tuple(sorted({*names} - {*known})))
+        suspects = Suspects({}, (trial,), build_model=lambda: None)
+        bench = Workbench(rng, lambda line: None, tmp_path)
+        for verdict in judged(Features(columns, tuple(names)), suspects, bench).verdicts:
+            truth = [members[p] for p in verdict.providers]
+            found.setdefault(verdict.classifier, []).append(roc_auc_score(truth, verdict.scores))
+    return {name: np.mean(of) for name, of in found.items()}
+
+
+@pytest.mark.usefixtures("smaller_forests")
+def test_noise_gives_nobody_away(tmp_path):
+    found = aucs_of_noise(tmp_path, of_members=4, of_others=4, seeds=20)
+    assert set(found) == EVERY
+    # The AUC of 15 against 15 has a standard deviation of 0.11 by chance; the mean of 20, of 0.024.
+    assert found == pytest.approx(dict.fromkeys(EVERY, 0.5), abs=0.08)
+
+
+@pytest.mark.usefixtures("smaller_forests")
+def test_the_number_of_documents_would(tmp_path):
+    """The check above sees it, where members have other numbers than the others."""
+    found = aucs_of_noise(tmp_path, of_members=8, of_others=4, seeds=5)
+    assert min(found.values()) > 0.6

@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from torch import nn
 
 from attacks.provider_lira import (
@@ -242,3 +245,67 @@ def test_losses_of_windows_are_their_questions_mean():
     joined = Examples.of({**examples.columns, "question": np.array([0, 0, 1, 2])})
     expected = [single[:2].mean(), single[:2].mean(), single[2], single[3]]
     np.testing.assert_allclose(losses_of(model, joined), expected, rtol=1e-6)
+
+
+# Eighths, so that nothing is rounded when medians are taken off.
+EIGHTHS = st.integers(-80, 80).map(lambda number: number / 8)
+
+
+@given(
+    references=arrays(np.float64, (4, 6), elements=EIGHTHS),
+    final=arrays(np.float64, 6, elements=EIGHTHS),
+    provider=st.integers(0, 5),
+    better=EIGHTHS.map(abs),
+    offline=st.booleans(),
+    calibrate=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_answering_better_never_looks_less_trained_on(
+    references, final, provider, better, offline, calibrate, seed
+):
+    """Also where the references answer worse for those that they were trained on."""
+    trained_on = balanced_halves(4, [True] * 5 + [False], np.random.default_rng(seed))
+    raised = final.copy()
+    raised[provider] += better
+    before, after = (
+        likelihood_ratios(signals, references, trained_on, offline=offline, calibrate=calibrate)
+        for signals in (final, raised)
+    )
+    assert after[provider] >= before[provider]
+
+
+def test_where_training_seems_to_do_harm_the_order_is_that_of_the_signals():
+    """All references are worse at whom they were trained on, by chance or not."""
+    rng = np.random.default_rng(0)
+    trained_on = balanced_halves(8, [True] * 10, rng)
+    references = rng.normal(size=(8, 10)) * 0.1 - 2.0 * trained_on
+    final = np.linspace(0, 9, 10)
+    scores = likelihood_ratios(final, references, trained_on, offline=False, calibrate=False)
+    assert (np.diff(scores) > 0).all()
+    assert np.abs(scores).max() < 1e-3
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("signal", ["loss", "logit"])
+def test_a_final_model_that_has_diverged_is_not_judged(tmp_path, wrong, signal):
+    held, _ = suspects_of(providers=4)
+    model = Pointer()
+    model.weight.data[:] = wrong
+    attack = ProviderLiRA(references=4, steps=2, optimizer=SGD, signal=signal)
+    with pytest.raises(NotApplicable, match="the losses of the final model are not finite for 4"):
+        judged(tmp_path, held, model, attack)
+
+
+def diverging():
+    model = Pointer()
+    model.weight.data[:] = math.nan
+    return model
+
+
+def test_references_that_diverge_are_said(tmp_path):
+    held, _ = suspects_of(providers=4)
+    suspects = Suspects(held, (), Pointer, start_model=diverging)
+    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+    access = Access(GreyBox(Oracle(Pointer(), None).replies))
+    with pytest.raises(NotApplicable, match="the losses of reference 1 are not finite"):
+        ProviderLiRA(references=4, steps=2).judge(access, suspects, bench)

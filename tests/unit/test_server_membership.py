@@ -219,6 +219,18 @@ def test_what_is_missing_is_said(judged, tmp_path):
         )
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("target", ["update", "series"])
+def test_updates_that_are_not_finite_are_not_judged(judged, target, statistic, wrong):
+    world = World()
+    rounds = world.rounds(2)
+    rounds[0].uploads[1].tensors["weight"][3] = wrong
+    rounds[1].parameters["weight"][3] = wrong
+    with pytest.raises(NotApplicable, match="not finite: has it diverged"):
+        judged(ServerMembership(target=target, statistic=statistic), world, rounds)
+
+
 def test_what_each_target_requires():
     assert ServerMembership().requires == {Capability.CLIENT_UPDATE}
     assert ServerMembership(target="series").requires == {Capability.MODEL_SERIES}
@@ -259,6 +271,17 @@ def test_the_highest_of_nobody():
     drawn = np.random.default_rng(0).normal(size=(100_000, 6)).max(axis=1)
     assert (drawn > highest_of_nobody(6, 0.05)).mean() == pytest.approx(0.05, abs=0.003)
     assert highest_of_nobody(1, 0.5) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("providers", "share"), [(24, 0.11), (48, 0.08), (200, 0.06)])
+def test_false_positives_are_more_where_providers_are_few(providers, share):
+    """The numbers of the docstring: six clients' Gaussian noise, where 5 % are asked for."""
+    rng = np.random.default_rng(0)
+    highest = [
+        against_others(together([rng.normal(size=(providers, 6))])).max(axis=1) for _ in range(500)
+    ]
+    found = (np.stack(highest) > highest_of_nobody(6, 0.05)).mean()
+    assert found == pytest.approx(share, abs=0.01)
 
 
 def test_two_groups():
