@@ -359,7 +359,7 @@ def test_who_is_asked_far_more_often_has_no_p_value(counts):
 
 @pytest.mark.parametrize(("members", "others"), [(4, 4), (8, 4)])
 def test_where_nothing_is_remembered_few_p_values_are_small(members, others):
-    """Of pages that are right by chance; with twice as many of members, there would be a third."""
+    """Of pages that are right by chance; with twice as many of members, a quarter would be."""
     rng = np.random.default_rng(0)
     names = [f"p{n}" for n in range(40)]
     parts = {name: IN if n < 20 else OUT for n, name in enumerate(names)}
