@@ -187,7 +187,7 @@ def federated(
         client=method.client,
         seed=seed,
         masking=masking,
-        observer=Observer(truth=False),
+        observer=Observer(batches=False),
         candidates=Candidates(),
         settings=Settings(checkpoint_every=ROUNDS, evaluate_every=ROUNDS),
         runs=runs,

@@ -52,13 +52,17 @@ class Observer:
         clients: whose messages; none for all. The aggregate is kept in any case.
         private: keys of the entities that an adversary may not know, such as "total": templates
             are blank there. None for all entities.
-        truth: whether the simulation keeps the truth, without which nothing can be scored.
+        truth: whether the simulation keeps the truth behind each message, without which no attack
+            on messages can be scored.
+        batches: whether it looks at the batches behind the messages at all, for the truth and for
+            what could be known of them. Attacks on providers need neither, and it takes its time.
     """
 
     rounds: tuple[int, ...] | None = None
     clients: tuple[int, ...] | None = None
     private: tuple[str, ...] | None = None
     truth: bool = True
+    batches: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("clients", 0)):
@@ -180,6 +184,8 @@ class Observation:
 
     def _note(self, client: int, instruction: Instruction) -> None:
         """Writes what could be known, and the truth, of the batch behind a message."""
+        if not self.observer.batches:
+            return
 
         def draw(purpose: str) -> np.random.Generator:
             purpose = f"{purpose}, attempt {instruction.attempt}"

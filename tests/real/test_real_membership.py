@@ -41,7 +41,7 @@ def federation(tmp_path_factory):
         ),
         strategy=FedAvg(),
         client=LocalTraining(epochs=1, optimizer=Optimizer(lr=1e-3)),
-        observer=Observer(truth=False),
+        observer=Observer(batches=False),
         candidates=Candidates(),
         runs=tmp_path_factory.mktemp("runs"),
     )

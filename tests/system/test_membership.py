@@ -64,7 +64,7 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
         strategy=strategy,
         client=client,
         masking=masking,
-        observer=Observer(truth=False),
+        observer=Observer(batches=False),
         candidates=Candidates(),
         runs=runs,
     )

@@ -185,3 +185,11 @@ def test_data_without_documents_has_a_truth_too():
     truth = TruthStore(RunFolder.existing(result.run_dir)).of((1, 1))
     assert truth.columns["x"].shape == (13, 4)  # local training uses all of a client's examples
     assert truth.pixels is None
+
+
+def test_without_batches_it_keeps_the_messages_alone():
+    result = federation(observer=Observer(batches=False)).run(1)
+    folder = RunFolder.existing(result.run_dir)
+    assert load(folder).rounds[0].uploads
+    assert not (folder.path / "knowledge").exists()
+    assert not (folder.path / "truth").exists()
