@@ -190,6 +190,6 @@ def test_data_without_documents_has_a_truth_too():
 def test_without_batches_it_keeps_the_messages_alone():
     result = federation(observer=Observer(batches=False)).run(1)
     folder = RunFolder.existing(result.run_dir)
-    assert load(folder).rounds[0].uploads
+    assert transcript.load(folder).rounds[0].uploads
     assert not (folder.path / "knowledge").exists()
     assert not (folder.path / "truth").exists()
