@@ -113,7 +113,7 @@ def mean_losses(box: BlackBox | None, suspects: Suspects) -> NDArray[np.float64]
     """Returns the mean loss over each provider's questions, (providers,).
 
     Raises:
-        NotApplicable: if the box does not tell its loss.
+        NotApplicable: if the box does not tell its loss, or one is not finite.
     """
     if not isinstance(box, GreyBox):
         raise NotApplicable("the losses of the final and of the public model are needed")
@@ -121,7 +121,10 @@ def mean_losses(box: BlackBox | None, suspects: Suspects) -> NDArray[np.float64]
         np.mean([reply.loss for said in box.replies(pages) for reply in said])
         for pages in suspects.documents.values()
     ]
-    return np.array(means, np.float64)
+    losses = np.array(means, np.float64)
+    if not np.isfinite(losses).all():
+        raise NotApplicable("losses are not finite: the training has diverged")
+    return losses
 
 
 def _of_canaries(verdict: Verdict, canaries: frozenset[str]) -> Verdict:

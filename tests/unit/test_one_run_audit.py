@@ -282,3 +282,11 @@ def test_the_loss_score_is_by_how_much_the_loss_fell(tmp_path):
     assert verdict.providers == ("a", "b")
     np.testing.assert_allclose(verdict.scores, [2.5, 1.0])
     assert verdict.guesses.tolist() == [MEMBER, NON_MEMBER]
+
+
+def test_a_model_that_has_diverged_is_not_audited(tmp_path):
+    pages = {"a": (page("a0", "a"),)}
+    box = GreyBox(lambda documents: [(Reply("", 0.5, float("nan")),) for _ in documents])
+    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+    with pytest.raises(NotApplicable, match="diverged"):
+        LossScore().judge(Access(box, box), Suspects(pages, (), lambda: None), bench)
