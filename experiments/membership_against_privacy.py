@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from attacks.one_run_audit import Audit, LossScore
@@ -115,7 +116,7 @@ def methods(canaries: int) -> list[Method]:
                 ProviderUpdates(steps=4, batch_size=8, optimizer=Optimizer(lr=1e-3)),
             )
         )
-    for epsilon, pages in ((8.0, 1), (1.0, 1), (1.0, MANY)):
+    for epsilon, pages in ((8.0, 1), (1.0, 1), (8.0, MANY)):
         found.append(
             Method(
                 "FeAm-DP" if pages == 1 else "FeAm-DP, many",
@@ -283,14 +284,16 @@ def audit_figure(rows: Sequence[Row]) -> Figure:
     for row in shown:
         claimed = row["epsilon_claimed_provider"]
         x = claimed if isinstance(claimed, float | int) else edge
+        # Side by side, or they would hide each other.
+        beside = 3 * list(COLOURS).index(row["method"]) + list(MARKS).index(row["adversary"])
         axes.plot(
-            x,
+            x * 1.07 ** (beside + row["masked"] / 2 - len(COLOURS)),
             row["epsilon_lower"],
             MARKS[row["adversary"]],
             color=COLOURS[row["method"]],
             markerfacecolor="none" if row["masked"] else COLOURS[row["method"]],
         )
-    line = [min([*claims, 0.5]) / 2, edge]
+    line = np.geomspace(min([*claims, 0.5]) / 2, edge)
     axes.plot(line, line, color="black", linewidth=1)
     axes.axhline(shown[0]["epsilon_ceiling"], color="grey", linewidth=0.8)
     axes.set_xscale("log")
