@@ -287,7 +287,7 @@ def audit_figure(rows: Sequence[Row]) -> Figure:
         # Side by side, or they would hide each other.
         beside = 3 * list(COLOURS).index(row["method"]) + list(MARKS).index(row["adversary"])
         axes.plot(
-            x * 1.07 ** (beside + row["masked"] / 2 - len(COLOURS)),
+            x * 1.02 ** (beside + row["masked"] / 2 - len(COLOURS)),
             row["epsilon_lower"],
             MARKS[row["adversary"]],
             color=COLOURS[row["method"]],
