@@ -46,22 +46,32 @@ def is_of_providers(metrics: Mapping[str, Any]) -> bool:
 
 
 def membership_view(found: Sequence[Found]) -> list[Judged]:
-    """Returns each attack on providers for the report."""
-    return [
-        Judged(
-            one.name,
-            audit_line(one.metrics),
-            classifier_rows(one.metrics["classifiers"]),
-            removed_rows(one.metrics.get("memorisation", {})),
-            absent_lines(one.metrics.get("memorisation", {})),
-            _roc(one.verdicts),
-            [(name, uri) for name, panels in one.pages.items() for uri in panels.values()],
-            [str(line) for line in one.metrics.get("assumptions", ())],
-            [str(line) for line in one.metrics.get("notes", ())],
-        )
-        for one in found
-        if is_of_providers(one.metrics)
-    ]
+    """Returns each attack on providers for the report; says so where its numbers are not ours."""
+    shown: list[Judged] = []
+    for one in found:
+        try:
+            if is_of_providers(one.metrics):
+                shown.append(_judged(one))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"its findings cannot be shown: {error!r:.100}"
+            shown.append(Judged(one.name, why, (), (), (), None, (), (), ()))
+    return shown
+
+
+def _judged(found: Found) -> Judged:
+    metrics = found.metrics
+    memory = metrics.get("memorisation", {})
+    return Judged(
+        found.name,
+        audit_line(metrics),
+        classifier_rows(metrics["classifiers"]),
+        removed_rows(memory),
+        absent_lines(memory),
+        _roc(found.verdicts),
+        [(name, uri) for name, panels in found.pages.items() for uri in panels.values()],
+        [str(line) for line in metrics.get("assumptions", ())],
+        [str(line) for line in metrics.get("notes", ())],
+    )
 
 
 def lines(metrics: Mapping[str, Any]) -> Iterator[str]:

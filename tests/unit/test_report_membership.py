@@ -153,3 +153,11 @@ def test_pictures_are_shown_and_broken_files_named(folder):
     page = page_of(folder)
     assert "removed-provider-00" in page
     assert "verdicts.json is not valid JSON" in page
+
+
+def test_findings_that_are_not_ours_are_named(folder):
+    broken = {**PMIA, "classifiers": {"azk": {"n": 3}}}
+    (folder / "findings" / "pmia" / "metrics.json").write_text(json.dumps(broken))
+    page = page_of(folder)
+    assert "its findings cannot be shown" in page
+    assert "ε ≥ 1.23 of a provider" in page  # the others are
