@@ -152,7 +152,8 @@ class ProviderAttackRun:
         access = self._access(models, view)
         if missing := self.attack.requires - _granted(access):
             wanted = ", ".join(sorted(capability.value for capability in missing))
-            raise NotApplicable(f"the attack requires {wanted}, which is not granted: {why}")
+            how = "; ".join(dict.fromkeys(self._remedy(one, view, why) for one in missing))
+            raise NotApplicable(f"the attack requires {wanted}, which is not granted: {how}")
         rng = np.random.default_rng(entropy(self.seed, "attack"))
         return self.attack.judge(access, suspects, Workbench(rng, tell, _private("attacks")))
 
@@ -175,15 +176,29 @@ class ProviderAttackRun:
         return scores | audit_metrics(verdict, parts, ledger, self.confidence, view)
 
     def _view(self, folder: RunFolder) -> tuple[Transcript | None, str]:
-        """Returns what the server saw, and why that is not more."""
+        """Returns what the server saw; none, with the reason, where nothing was kept."""
         try:
-            view = transcript.load(folder, rounds=self.rounds, clients=self.clients)
+            return transcript.load(folder, rounds=self.rounds, clients=self.clients), ""
         except NoTranscript as reason:
             if self.rounds is not None or self.clients is not None:
                 raise
-            return None, f"{reason}, or grant more (access, public_start)"
-        masked = "updates are masked" if view.masked else "the transcript holds none"
-        return view, f"{masked}, or access={self.access}, public_start={self.public_start}"
+            return None, str(reason)
+
+    def _remedy(self, missing: Capability, view: Transcript | None, why: str) -> str:
+        """Returns why a capability is not granted, and what would grant it."""
+        if missing is Capability.CONFIDENCE:
+            return f"access={self.access}, and grey_box would be needed"
+        if missing is Capability.PUBLIC_MODEL:
+            return f"public_start={self.public_start}, and true would be needed"
+        if view is None:
+            return why
+        if missing is Capability.MODEL_SERIES:
+            return f"{len(view.rounds)} round was observed, and a series takes two or more"
+        if view.masked:
+            return (
+                "updates are masked; what can be attacked is the series of models (target=series)"
+            )
+        return "the transcript holds none"
 
     def _access(self, models: _Models, view: Transcript | None) -> Access:
         box = GreyBox if self.access == "grey_box" else BlackBox
@@ -207,8 +222,8 @@ class ProviderAttackRun:
         )
 
     def _in_words(self, pages: Pages) -> Iterator[str]:
-        own = "what a coin decided to train on or not"
-        own = own if judges_canaries(self.attack) else "none of which was trained on"
+        coins = "which a coin decided to train on or not"
+        own = coins if judges_canaries(self.attack) else "none of which was trained on"
         count = sum(map(len, pages.values()))
         yield (
             f"the adversary holds {count} documents of {len(pages)} providers with questions and "
@@ -252,7 +267,10 @@ class _Models:
         """
         model = seeded_model(self.build_model, 0)
         if not isinstance(model, QuestionAnswerer):
-            raise NotApplicable(f"{type(model).__name__} answers no questions")
+            raise NotApplicable(
+                f"{type(model).__name__} answers no questions: take model=vt5, model=donut, or "
+                "model=layoutlmv3 with model.task=answers"
+            )
         try:
             if state is not None:
                 model.load_state_dict(self.states[state])
@@ -264,7 +282,9 @@ class _Models:
 def _state(folder: RunFolder, name: str) -> Mapping[str, Tensor]:
     state = folder.read_state(name)
     if state is None:
-        raise ValueError(f"{folder.path} has no {name}: the run has not come to its end")
+        raise ValueError(
+            f"{folder.path} has no {name}: the run has not come to its end (fedpriv resume)"
+        )
     return state
 
 

@@ -13,7 +13,9 @@ from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Found
 
-HEADINGS = ("s", "n", "prior", "accuracy", "balanced", "AUC", "TPR at 1 %", "p", "client named")
+HEADINGS = (
+    *("s", "n", "prior", "accuracy", "balanced", "p of it", "AUC", "TPR at 1 %", "clients right"),
+)
 """Of the table of classifiers, after the classifier's name."""
 
 REMOVED = ("members", "", "", "others", "", "", "p")
@@ -157,9 +159,9 @@ def _numbers(row: Mapping[str, Any]) -> Row:
         f"{row['prior']:.3f}",
         f"{row['accuracy']:.3f}{std}",
         _between(row, "balanced_accuracy"),
+        f"{row['p_value']:.2g}",
         _between(row, "auc"),
         f"{row['tpr_at_fpr']['0.01']:.3f}",
-        f"{row['p_value']:.2g}",
         _digits(row.get("clients_right"), "{:.0%}"),
     )
 

@@ -166,6 +166,7 @@ def test_a_black_box_gives_answers_only(run_dir):
         (Capability.CONFIDENCE, {"access": "black_box"}, "access=black_box"),
         (Capability.PUBLIC_MODEL, {"public_start": False}, "public_start=False"),
         (Capability.MASKED_UPDATE, {}, "transcript holds none"),
+        (Capability.MODEL_SERIES, {"rounds": (1,)}, "1 round was observed, and a series takes two"),
     ],
 )
 def test_what_is_not_granted_is_recorded_not_run(run_dir, wanted, settings, says):

@@ -89,7 +89,7 @@ def page_of(folder):
 def test_the_terminal_shows_a_row_for_each_classifier_and_s():
     shown = list(lines(PMIA))
     assert " ".join(shown[1].split()) == (
-        "az<k> 0 51 0.510 0.718 ± 0.011 0.722 [0.63, 0.82] 0.830 [0.72, 0.92] 0.125 0.002 —"
+        "az<k> 0 51 0.510 0.718 ± 0.011 0.722 [0.63, 0.82] 0.002 0.830 [0.72, 0.92] 0.125 —"
     )
     assert shown[2].startswith("az<k>  10")
     assert "0.651" in shown[2]
