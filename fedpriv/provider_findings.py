@@ -1,8 +1,8 @@
 """What an attack on providers leaves in a run folder.
 
 `findings/<attack>/`: `metrics.json`; `verdicts.json`, every provider's score and guess beside its
-membership; `roc.png`; `probes.json`, the questions that the pages do not answer and what the model
-said; and the attack's pictures.
+membership; `probes.json`, the questions that the pages do not answer and what the model said; and
+the attack's pictures.
 """
 
 from __future__ import annotations
