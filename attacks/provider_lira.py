@@ -70,9 +70,9 @@ class ProviderLiRA:
         statistic: "online" compares in with out; "offline" says only how unlikely it is that the
             provider was out, and bears references that have memorised more or less than the final
             model.
-        signal: the "loss", or as in the paper the "logit" of the probability of the answer,
-            log(p / (1 - p)) with p = exp(-loss), which the answers that a model is surest of
-            dominate.
+        signal: as in the paper the "logit" of the probability of the answer, log(p / (1 - p)) with
+            p = exp(-loss); or the "loss", whose few high values drown the others: on the experiment
+            `pmia`, where one question of three tells, the AUC was 0.95 against 0.65.
         calibrate: move the final model's signals to where the references' are. Without it, a model
             that answers everything better than the references has all providers for members.
     """
@@ -83,7 +83,7 @@ class ProviderLiRA:
     optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
     train_share: float = 0.5
     statistic: Literal["online", "offline"] = "online"
-    signal: Literal["loss", "logit"] = "loss"
+    signal: Literal["loss", "logit"] = "logit"
     calibrate: bool = True
 
     requires: ClassVar[frozenset[Capability]] = frozenset(
