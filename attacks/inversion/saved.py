@@ -37,7 +37,9 @@ def read(path: Path) -> Any:
     try:
         with safe_open(path, framework="pt") as file:
             notes = json.loads((file.metadata() or {})[_NOTES])
-            return _whole(notes, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            # Cloned into torch's own memory: where a tensor begins may decide how a sum is rounded.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            return _whole(notes, tensors)
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
         raise ValueError(
             f"{path}: cannot be read as the state of an inversion ({error}); delete it to start "

@@ -64,7 +64,7 @@ def test_the_table_of_a_folder(inspect, receipts):
     assert lines == [
         "data SROIE",
         f"read by Sroie(root='{receipts}', boxes='auto', splits=('train', 'test'), "
-        "on_error='skip')",
+        "rescans='keep', on_error='skip')",
         "documents 3",
         "splits train 2, test 1",
         "pages 100 × 200 pixels, median 100 × 200",
