@@ -33,8 +33,8 @@ from fedpriv.adversary import (
 )
 from fedpriv.checkpoint import RunFolder
 from fedpriv.client import reproducible_torch, seeded_model
-from fedpriv.data.cache import cache_folder
-from fedpriv.findings import write_findings
+from fedpriv.data.cache import private_folder
+from fedpriv.findings import check_name, write_findings
 from fedpriv.knowledge import Assumed, load_known
 from fedpriv.metrics.ocr import OCR
 from fedpriv.models.subwords import Subwords
@@ -94,8 +94,7 @@ class AttackRun:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.name in ("", ".", "..") or Path(self.name).name != self.name:
-            raise ValueError(f"name={self.name!r}: expected the name of a folder")
+        check_name(self.name)
         for which in ("rounds", "clients"):
             if getattr(self, which) == ():
                 raise ValueError(f"{which}=[]: name at least one; null takes all that were kept")
@@ -137,10 +136,8 @@ class AttackRun:
     ) -> tuple[Findings, float]:
         # The same for every attack, so that in a table all start alike; and able to spawn others.
         rng = np.random.default_rng(entropy(self.seed, "attack"))
-        scratch = cache_folder() / "attacks"
-        scratch.mkdir(parents=True, exist_ok=True)
-        scratch.chmod(0o700)  # what is in it is as private as the pages
-        bench = Workbench(rng, tell, scratch)
+        # What is in the folder is as private as the pages.
+        bench = Workbench(rng, tell, private_folder("attacks"))
         began = time.process_time()
         findings = self.attack.run(view, knowledge, bench)
         return findings, time.process_time() - began

@@ -86,12 +86,16 @@ class Candidates:
         save_parts(folder, bound.parts)
         pages = folder.path / PAGES
         pages.mkdir(parents=True, exist_ok=True)
-        for document in kept:
-            document.image().save(pages / f"{_pixels(document)}.png", compress_level=1)
+        names = [_pixels(document) for document in kept]
+        for name, document in zip(names, kept, strict=True):
+            document.image().save(pages / f"{name}.png", compress_level=1)
         folder.write_json(
             DOCUMENTS,
             {
-                "documents": [_to_json(document) for document in kept],
+                "documents": [
+                    {**_to_json(document), "page": name}
+                    for name, document in zip(names, kept, strict=True)
+                ],
                 "canaries": sorted(p for p, part in bound.parts.items() if part.canary),
                 "duplicates_dropped": len(twice),
             },
@@ -169,12 +173,14 @@ def _pixels(document: Document) -> str:
 
 
 def _to_json(document: Document) -> dict[str, Any]:
-    values = {f.name: getattr(document, f.name) for f in dataclasses.fields(document)}
+    """Returns everything but the page."""
+    names = [f.name for f in dataclasses.fields(document) if f.name != "page"]
+    values = {name: getattr(document, name) for name in names}
     words = [[word.text, word.box, word.segment] for word in document.words]
     entities = [[entity.label, entity.words] for entity in document.entities]
     questions = [[q.key, q.text, q.answers] for q in document.questions]
     values |= {"words": words, "entities": entities, "questions": questions}
-    return values | {"page": _pixels(document)}
+    return values
 
 
 def _from_json(values: Mapping[str, Any], page: Path) -> Document:

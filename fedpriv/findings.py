@@ -11,6 +11,7 @@ import dataclasses
 import io
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def write_findings(
         for page, shown in enumerate(panels):
             for panel, pixels in shown.items():
                 file = f"{place}/{message_name(recovered.message)}-page-{page}-{panel}.png"
-                folder.write(file, _png(pixels))
+                folder.write(file, png(np.moveaxis(pixels, 0, -1)))
     curves = {message_name(r.message): list(r.curve) for r in findings.recovered if r.curve}
     texts = {message_name(r.message): _text(r.text) for r in findings.recovered if r.text}
     if curves:
@@ -68,6 +69,19 @@ def write_findings(
     if texts:
         folder.write_json(f"{place}/text.json", texts)
     folder.write_json(f"{place}/metrics.json", metrics)
+
+
+def check_name(name: str) -> None:
+    """Raises `ValueError` if an attack's findings cannot lie in a folder of that name."""
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise ValueError(f"name={name!r}: expected the name of a folder")
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Returns a picture, (H, W, 3), as the bytes of a file."""
+    data = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(data, "PNG")
+    return data.getvalue()
 
 
 def message_name(key: MessageKey) -> str:
@@ -100,12 +114,6 @@ def _panels(
 def _bytes(page: NDArray[Any]) -> NDArray[np.uint8]:
     clean: NDArray[np.uint8] = np.clip(np.rint(page), 0, 255).astype(np.uint8)
     return clean
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(np.moveaxis(pixels, 0, -1))).save(data, "PNG")
-    return data.getvalue()
 
 
 def _text(text: RecoveredText) -> dict[str, Any]:

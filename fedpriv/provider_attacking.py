@@ -22,8 +22,9 @@ from fedpriv.adversary import Capability, NotApplicable, Workbench, granted
 from fedpriv.candidates import Kept, load_candidates
 from fedpriv.checkpoint import FINAL, LEDGER, START, RunFolder
 from fedpriv.client import reproducible_torch, seeded_model
-from fedpriv.data.cache import cache_folder
+from fedpriv.data.cache import private_folder
 from fedpriv.data.document import Document
+from fedpriv.findings import check_name
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.privacy.audit import audit_metrics
 from fedpriv.provider_attack import Access, Judgement, ProviderAttack, Suspects, Trial
@@ -76,8 +77,7 @@ class ProviderAttackRun:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.name in ("", ".", "..") or Path(self.name).name != self.name:
-            raise ValueError(f"name={self.name!r}: expected the name of a folder")
+        check_name(self.name)
         if self.access not in ("grey_box", "black_box"):
             raise ValueError(f"access={self.access!r}: expected 'grey_box' or 'black_box'")
         for name in ("known", "confidence"):
@@ -109,7 +109,7 @@ class ProviderAttackRun:
             ValueError: if the run is not finished, or of another model, or tells nobody apart.
         """
         folder = RunFolder.existing(run_dir)
-        kept, parts = load_candidates(folder, _private("pages")), TruthStore(folder).parts()
+        kept, parts = load_candidates(folder, private_folder("pages")), TruthStore(folder).parts()
         pages, left_out = _suspected(kept, canaries=judges_canaries(self.attack))
         require_both_kinds(pages, parts)
         models = _Models(build_model, {name: _state(folder, name) for name in (START, FINAL)})
@@ -155,7 +155,7 @@ class ProviderAttackRun:
             how = "; ".join(dict.fromkeys(self._remedy(one, view, why) for one in missing))
             raise NotApplicable(f"the attack requires {wanted}, which is not granted: {how}")
         rng = np.random.default_rng(entropy(self.seed, "attack"))
-        return self.attack.judge(access, suspects, Workbench(rng, tell, _private("attacks")))
+        return self.attack.judge(access, suspects, Workbench(rng, tell, private_folder("attacks")))
 
     def _scores(
         self, folder: RunFolder, judgement: Judgement, parts: Mapping[str, Part]
@@ -204,7 +204,7 @@ class ProviderAttackRun:
         box = GreyBox if self.access == "grey_box" else BlackBox
 
         def asked(state: str) -> BlackBox:
-            return box(Oracle(models.build(state), _private("queries")).replies)
+            return box(Oracle(models.build(state), private_folder("queries")).replies)
 
         return Access(asked(FINAL), asked(START) if self.public_start else None, view)
 
@@ -350,11 +350,3 @@ def _questions(pages: Sequence[Document]) -> int:
 def _settings() -> list[str]:
     here = (field.name for field in dataclasses.fields(ProviderAttackRun))
     return [name for name in here if name not in ("name", "threads")]
-
-
-def _private(name: str) -> Path:
-    """Returns a folder of the cache that only its owner can read, as what is in it is private."""
-    folder = cache_folder() / name
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    return folder

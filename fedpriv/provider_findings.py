@@ -7,19 +7,14 @@ the attack's pictures.
 
 from __future__ import annotations
 
-import io
 import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-
 from fedpriv.checkpoint import RunFolder
-from fedpriv.findings import FINDINGS
+from fedpriv.findings import FINDINGS, png
 from fedpriv.provider_attack import Judgement, Probe, Verdict
 from fedpriv.truth import Part
 
@@ -44,7 +39,7 @@ def write_judgement(
     shutil.rmtree(folder.path / place, ignore_errors=True)
     (folder.path / place).mkdir(parents=True)
     for file, picture in judgement.pictures.items():
-        folder.write(f"{place}/{file}.png", _png(picture))
+        folder.write(f"{place}/{file}.png", png(picture))
     if judgement.verdicts:
         verdicts = [_verdict(verdict, parts) for verdict in judgement.verdicts]
         folder.write_json(f"{place}/verdicts.json", verdicts)
@@ -70,9 +65,3 @@ def _verdict(verdict: Verdict, parts: Mapping[str, Part]) -> dict[str, Any]:
 def _probe(probe: Probe, parts: Mapping[str, Part]) -> dict[str, Any]:
     values = asdict(probe) | {"member": parts[probe.provider].member}
     return values | ({"confidence": None} if math.isnan(probe.confidence) else {})
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()

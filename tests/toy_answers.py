@@ -9,6 +9,7 @@ from torch import nn
 from clients.local_training import LocalTraining
 from fedpriv.candidates import Candidates
 from fedpriv.data.document import Document, DocumentSet, Question, Word
+from fedpriv.data.examples import Examples
 from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation import Federation
@@ -56,6 +57,15 @@ class Chooser(QuestionAnswerer):
 
     def reading(self):
         return {"model": "chooser", "windows": self.windows}
+
+
+def pages_as_examples(documents):
+    """One row for each question: its columns, and the document's page as it is."""
+    rows = asked(documents)
+    columns = [row.columns() for row in rows]
+    stacked = {name: np.stack([c[name] for c in columns]) for name in columns[0]}
+    pages = np.stack([documents[row.document].page for row in rows])
+    return Examples.of({**stacked, "page": pages})
 
 
 def page(

@@ -47,6 +47,14 @@ def cache_folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "fedpriv"
 
 
+def private_folder(name: str) -> Path:
+    """Returns a folder of the cache, made if need be, that only its owner can read."""
+    folder = cache_folder() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
 def encode_cached(
     model: DocumentModel, documents: Sequence[Document], folder: Path | None
 ) -> Examples:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import nn
+from toy_answers import pages_as_examples
 
 from attacks.provider_lira import (
     ProviderLiRA,
@@ -22,7 +23,7 @@ from fedpriv.adversary import Capability, NotApplicable, Workbench
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import Answer
-from fedpriv.models.question_answering import QuestionAnswerer, asked
+from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.provider_attack import MEMBER, NON_MEMBER, Access, Suspects
 from fedpriv.query import BlackBox, GreyBox, Oracle
 from fedpriv.training.loops import Optimizer, train_steps
@@ -40,11 +41,7 @@ class Pointer(QuestionAnswerer):
         self.dropout = nn.Dropout(0.1)
 
     def encode(self, documents):
-        rows = asked(documents)
-        columns = [row.columns() for row in rows]
-        stacked = {name: np.stack([c[name] for c in columns]) for name in columns[0]}
-        pages = np.stack([documents[row.document].page for row in rows])
-        return Examples.of({**stacked, "page": pages})
+        return pages_as_examples(documents)
 
     def losses(self, batch):
         return nn.functional.softplus(-4 * self.dropout(batch["page"]) @ self.weight)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from toy_answers import pages_as_examples
 
 from attacks.inversion.gradients import gradient_of
 from attacks.server_membership import (
@@ -19,9 +20,8 @@ from attacks.server_membership import (
 from fedpriv.adversary import Capability, NotApplicable, Workbench
 from fedpriv.client import seeded_model
 from fedpriv.data.document import Document, Question
-from fedpriv.data.examples import Examples
 from fedpriv.data.slips import Slips
-from fedpriv.models.question_answering import QuestionAnswerer, asked
+from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.models.vt5 import vt5_tiny
 from fedpriv.provider_attack import MEMBER, NON_MEMBER, Access, Suspects
 from fedpriv.query import BlackBox
@@ -39,11 +39,7 @@ class Toy(QuestionAnswerer):
         self.fixed = nn.Parameter(torch.ones(1), requires_grad=False)
 
     def encode(self, documents):
-        rows = asked(documents)
-        columns = [row.columns() for row in rows]
-        stacked = {name: np.stack([c[name] for c in columns]) for name in columns[0]}
-        pages = np.stack([documents[row.document].page for row in rows])
-        return Examples.of({**stacked, "page": pages})
+        return pages_as_examples(documents)
 
     def losses(self, batch):
         return (self.fixed - batch["page"] @ self.weight).square()
