@@ -72,6 +72,8 @@ class Document:
         entities: key information, for token classification.
         questions: for document visual question answering.
         split: the official split ("train", "test"), empty where there is none.
+        links: pairs of positions in `entities`, such as of a question and of its answer; empty
+            where the data set names none.
     """
 
     id: str
@@ -82,6 +84,7 @@ class Document:
     entities: tuple[Entity, ...] = ()
     questions: tuple[Question, ...] = ()
     split: str = ""
+    links: tuple[tuple[int, int], ...] = ()
 
     def image(self) -> Image.Image:
         """Returns the page as an RGB image, read from its file where it has one."""

@@ -28,7 +28,7 @@ CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
 @dataclass(frozen=True)
 class Subwords:
-    """A tokenizer and the three special tokens that a sequence needs.
+    """A tokenizer and the special tokens that a sequence needs.
 
     Attributes:
         tokenizer: of the tokenizers library.
@@ -36,6 +36,7 @@ class Subwords:
         sep: id that closes it.
         pad: id that fills it up.
         lowercase: lower-case words first (002 lower-cases all text).
+        mask: id that stands for a hidden token; none where the tokenizer has no such token.
     """
 
     tokenizer: Tokenizer
@@ -43,6 +44,7 @@ class Subwords:
     sep: int
     pad: int
     lowercase: bool = True
+    mask: int | None = None
 
     @classmethod
     def shipped(cls) -> Subwords:
@@ -59,7 +61,8 @@ class Subwords:
         # T5 has an end of text only, which closes a sequence and opens none.
         end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
         begin = end if loaded.cls_token_id is None else loaded.cls_token_id
-        return cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id)
+        mask = loaded.mask_token_id
+        return cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id, mask=mask)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes the tokenizer's files, as transformers' `AutoTokenizer` reads them."""
@@ -69,8 +72,13 @@ class Subwords:
             "sep_token": self.sep,
             "eos_token": self.sep,
             "pad_token": self.pad,
+            "mask_token": self.mask,
         }
-        special = {name: self.tokenizer.id_to_token(number) for name, number in tokens.items()}
+        special = {
+            name: self.tokenizer.id_to_token(number)
+            for name, number in tokens.items()
+            if number is not None
+        }
         PreTrainedTokenizerFast(tokenizer_object=self.tokenizer, **special).save_pretrained(
             str(folder)
         )
@@ -163,4 +171,5 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 def _shipped() -> Subwords:
     tokenizer = Tokenizer.from_file(str(SHIPPED))
     numbers: dict[str, int] = tokenizer.get_vocab()
-    return Subwords(tokenizer, cls=numbers[CLS], sep=numbers[SEP], pad=numbers[PAD])
+    special = {"cls": CLS, "sep": SEP, "pad": PAD, "mask": MASK}
+    return Subwords(tokenizer, **{name: numbers[token] for name, token in special.items()})
