@@ -1,7 +1,8 @@
 """Models in folders: the network and tokenizer as transformers writes them, and how it reads.
 
 `config.json`, `model.safetensors`, `tokenizer.json` and `tokenizer_config.json` are those of
-transformers; `fedpriv.json` holds the reading settings, which transformers does not know.
+transformers; `fedpriv.json` holds the reading settings, which transformers does not know, and
+`head.safetensors` the weights of what stands on a network of transformers.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedpriv.data.document import DataError
 from fedpriv.models.subwords import Subwords
 
 SETTINGS = "fedpriv.json"
+HEAD = "head.safetensors"
 
 
 def save(
@@ -56,6 +60,27 @@ def settings_of(folder: str | Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise DataError(path, "not the settings of a model: expected an object")
     return settings
+
+
+def save_tensors(folder: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes the weights that are not transformers' into a model's folder."""
+    save_file({name: t.contiguous() for name, t in tensors.items()}, Path(folder) / HEAD)
+
+
+def tensors_of(folder: str | Path) -> dict[str, Tensor]:
+    """Returns what `save_tensors` was given; empty for a model that fedpriv did not save.
+
+    Raises:
+        DataError: if the weights cannot be read.
+    """
+    path = Path(folder) / HEAD
+    if not path.is_file():
+        return {}
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise DataError(path, f"not the weights of a head: {error}") from error
+    return tensors
 
 
 def there(folder: str | Path) -> None:
