@@ -1,7 +1,8 @@
 """`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run has kept.
 
-On what its curious server saw, message by message (`fedpriv.adversary.Attack`), or on the providers
-that its model may have been trained on (`fedpriv.provider_attack.ProviderAttack`).
+On what its curious server saw, message by message (`fedpriv.adversary.Attack`); on the providers
+that its model may have been trained on (`fedpriv.provider_attack.ProviderAttack`); or on the
+scrubbed fields of the documents that it was trained on (`fedpriv.field_attack.FieldAttack`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ATTACKS, PROVIDER_ATTACKS = "attacks", "provider_attacks"
-"""The files with the defaults of attacks of either kind, among the experiments."""
+ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field_attacks"
+"""The files with the defaults of attacks of each kind, among the experiments."""
 
 
 def register(commands: Any) -> None:
@@ -25,9 +26,10 @@ def register(commands: Any) -> None:
         epilog="Settings of attacks on messages: rounds, clients, assume.template, assume.text, "
         "publisher=safe_pgd, originals=true, ocr=null; of attacks on providers (pmia, "
         "provider_lira, server_membership, memorisation, audit): access=black_box, "
-        "public_start=false, known, repeats, least_questions; of both: name (of the findings' "
-        "folder), seed, and attack.* as in experiments/attack/NAME.yaml; `fedpriv list` names the "
-        "attacks.",
+        "public_start=false, known, repeats, least_questions; of attacks on scrubbed fields "
+        "(cdmi): target=final, precision, loss, start, series or a round's number, every, "
+        "most_fields; of all: name (of the findings' folder), seed, and attack.* as in "
+        "experiments/attack/NAME.yaml; `fedpriv list` names the attacks.",
     )
     parser.add_argument("run_dir", type=Path)
     parser.add_argument(
@@ -62,6 +64,7 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     """
     from fedpriv import experiment
     from fedpriv.attacking import AttackRun
+    from fedpriv.field_attacking import FieldAttackRun
     from fedpriv.provider_attacking import ProviderAttackRun
 
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
@@ -73,17 +76,22 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     rest = list(overrides)
     if "." in chosen:  # a class of the user's, not one of our files
         rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
-    judges = _judges(chosen)
-    config = experiment.load(PROVIDER_ATTACKS if judges else ATTACKS, rest)
+    kind = _kind(chosen)
+    config = experiment.load(kind, rest)
     if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
     config.setdefault("name", chosen.rpartition(".")[2])
-    target: Any = ProviderAttackRun if judges else AttackRun
+    drivers: dict[str, Any] = {
+        ATTACKS: AttackRun,
+        PROVIDER_ATTACKS: ProviderAttackRun,
+        FIELD_ATTACKS: FieldAttackRun,
+    }
+    target = drivers[kind]
     return experiment.constructed(target, config, "fedpriv attack"), config["name"]
 
 
-def _judges(chosen: str) -> bool:
-    """Says whether an attack, by its name or dotted path, is one on providers.
+def _kind(chosen: str) -> str:
+    """Returns the file of defaults for an attack, given by its name or dotted path.
 
     What cannot be found is left to be named with all other mistakes.
     """
@@ -95,13 +103,17 @@ def _judges(chosen: str) -> bool:
     if "." not in chosen:
         path = experiment.load(ATTACKS, [f"attack={chosen}"])["attack"]["_target_"]
     try:
-        return hasattr(get_object(path), "judge")
+        found = get_object(path)
     except Exception:  # whatever importing a user's module raises
-        return False
+        return ATTACKS
+    methods = {"judge": PROVIDER_ATTACKS, "reconstruct": FIELD_ATTACKS}
+    return next((kind for method, kind in methods.items() if hasattr(found, method)), ATTACKS)
 
 
 def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
     """Returns what builds a run's model, given `labels=`.
+
+    With `task=` it builds one for another task, whole, whatever of the run's was trained.
 
     Raises:
         Mistakes: if the run's settings name none.
@@ -126,7 +138,9 @@ def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
     if tuning is None:
         return section.model
 
-    def tuned(labels: Sequence[str] = ()) -> Any:
+    def tuned(labels: Sequence[str] = (), **other: Any) -> Any:
+        if other:
+            return section.model(labels=labels, **other)
         return FineTuned(functools.partial(section.model, labels=labels), tuning)()
 
     return tuned
@@ -136,7 +150,7 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report.membership import is_of_providers, lines
+    from fedpriv.report import fields, membership
 
     numbers = [
         f"{name} {value:.4g}"
@@ -145,7 +159,8 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{metrics['status']}: {', '.join(numbers)}",
-        *(lines(metrics) if is_of_providers(metrics) else ()),
+        *(membership.lines(metrics) if membership.is_of_providers(metrics) else ()),
+        *(fields.lines(metrics) if fields.is_of_fields(metrics) else ()),
         *(f"assumed: {line}" for line in metrics["assumptions"]),
         *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
         *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),

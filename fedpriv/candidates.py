@@ -7,22 +7,18 @@ been trained on themselves: who plants a page knows it.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import os
-import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 from torch import nn
 
 from fedpriv.checkpoint import RunFolder
-from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv.data.document import Document
 from fedpriv.data.federated import Bound
+from fedpriv.kept_documents import keep_documents, kept_documents, page_digest
 from fedpriv.truth import save_parts
 
 CANDIDATES = "candidates"
@@ -84,18 +80,10 @@ class Candidates:
         kept = [document for document in bound.suspects if document.id not in twice]
         folder.save_start(start.state_dict())
         save_parts(folder, bound.parts)
-        pages = folder.path / PAGES
-        pages.mkdir(parents=True, exist_ok=True)
-        names = [_pixels(document) for document in kept]
-        for name, document in zip(names, kept, strict=True):
-            document.image().save(pages / f"{name}.png", compress_level=1)
         folder.write_json(
             DOCUMENTS,
             {
-                "documents": [
-                    {**_to_json(document), "page": name}
-                    for name, document in zip(names, kept, strict=True)
-                ],
+                "documents": keep_documents(folder.path / PAGES, kept),
                 "canaries": sorted(p for p, part in bound.parts.items() if part.canary),
                 "duplicates_dropped": len(twice),
             },
@@ -135,29 +123,17 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
             "candidates=kept (it has no effect on the training)"
         )
     by_provider: dict[str, list[Document]] = defaultdict(list)
-    for values in content["documents"]:
-        name = f"{values['page']}.png"
-        document = _from_json(values, _given(folder.path / PAGES / name, own / name))
+    for document in kept_documents(content["documents"], folder.path / PAGES, own):
         by_provider[document.provider].append(document)
     documents = {provider: tuple(pages) for provider, pages in by_provider.items()}
     return Kept(documents, frozenset(content["canaries"]), content["duplicates_dropped"])
 
 
-def _given(page: Path, own: Path) -> Path:
-    """Returns the adversary's copy of a page."""
-    if not own.exists():
-        try:
-            os.link(page, own)
-        except OSError:  # another file system
-            shutil.copy2(page, own)
-    return own
-
-
 def _duplicates(bound: Bound) -> list[str]:
     """Returns the held-out documents whose page is trained on, or another provider's too."""
-    hashes = {document.id: _pixels(document) for document in bound.suspects}
+    hashes = {document.id: page_digest(document) for document in bound.suspects}
     canaries = {provider for provider, part in bound.parts.items() if part.canary}
-    trained = {_pixels(d) for d in bound.documents if d.provider not in canaries}
+    trained = {page_digest(d) for d in bound.documents if d.provider not in canaries}
     owners: dict[str, set[str]] = defaultdict(set)
     for document in bound.suspects:
         owners[hashes[document.id]].add(document.provider)
@@ -166,37 +142,3 @@ def _duplicates(bound: Bound) -> list[str]:
         for document in bound.suspects
         if len(owners[hashes[document.id]]) > 1 or hashes[document.id] in trained
     ]
-
-
-def _pixels(document: Document) -> str:
-    return hashlib.sha256(np.asarray(document.image()).tobytes()).hexdigest()
-
-
-def _to_json(document: Document) -> dict[str, Any]:
-    """Returns everything but the page."""
-    names = [f.name for f in dataclasses.fields(document) if f.name != "page"]
-    values = {name: getattr(document, name) for name in names}
-    words = [[word.text, word.box, word.segment] for word in document.words]
-    entities = [[entity.label, entity.words] for entity in document.entities]
-    questions = [[q.key, q.text, q.answers] for q in document.questions]
-    values |= {"words": words, "entities": entities, "questions": questions}
-    return values
-
-
-def _from_json(values: Mapping[str, Any], page: Path) -> Document:
-    width, height = values["size"]
-    return Document(
-        values["id"],
-        values["provider"],
-        page,
-        (width, height),
-        tuple(Word(text, _box(box), segment) for text, box, segment in values["words"]),
-        tuple(Entity(label, tuple(words)) for label, words in values["entities"]),
-        tuple(Question(key, text, tuple(answers)) for key, text, answers in values["questions"]),
-        values["split"],
-    )
-
-
-def _box(sides: Sequence[float]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = sides
-    return left, top, right, bottom

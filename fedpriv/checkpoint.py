@@ -176,6 +176,24 @@ class RunFolder:
                 continue  # not whole: an older one will do
         return None
 
+    def rounds(self) -> list[int]:
+        """Returns the rounds of which there is a checkpoint, ascending."""
+        return sorted(int(path.stem.removeprefix("round-")) for path in self._checkpoints())
+
+    def checkpoint(self, round: int) -> Checkpoint:
+        """Reads the checkpoint of a round.
+
+        Raises:
+            ValueError: if there is none, or it is not whole.
+        """
+        path = self.path / _file(round)
+        if not path.is_file():
+            raise ValueError(f"{self.path} has no checkpoint of round {round}")
+        try:
+            return _read(path)
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not whole: {error}") from error
+
     def save_final(self, state: Mapping[str, Tensor]) -> None:
         """Writes the final model's whole state, tied weights once for each name."""
         self._save_state(FINAL, state)

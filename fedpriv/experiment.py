@@ -26,6 +26,7 @@ from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
 from fedpriv.federation import Federation
 from fedpriv.observer import Observer
+from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masking
 from fedpriv.settings import Privacy, RaySettings, Settings, Training
 from fedpriv.strategy import Strategy
@@ -36,7 +37,7 @@ EXPERIMENTS = "experiments"
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
-SHARED = {"base", "attacks", "provider_attacks"}
+SHARED = {"base", "attacks", "provider_attacks", "field_attacks"}
 """Files of defaults, which are no experiments."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
@@ -74,6 +75,8 @@ class Experiment:
         pretraining: on public documents, before round 1; none does without.
         observer: an honest-but-curious server; none keeps nothing of what the server receives.
         candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
+        fields: scrubbed fields of the training documents, for attacks that reconstruct them; none
+            keeps none.
     """
 
     data: Data
@@ -93,6 +96,7 @@ class Experiment:
     pretraining: Pretraining | None = None
     observer: Observer | None = None
     candidates: Candidates | None = None
+    fields: Fields | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 0:
@@ -120,6 +124,7 @@ class Experiment:
             pretraining=self.pretraining,
             observer=self.observer,
             candidates=self.candidates,
+            fields=self.fields,
         )
 
 

@@ -34,6 +34,7 @@ from fedpriv.privacy.statement import statement
 from fedpriv.privacy.units import largest_groups, unit_problems
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
+from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masked, Masking
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, SEED, Strategy
@@ -89,6 +90,8 @@ class Federation:
         observer: sits on the server and keeps what it receives; None keeps nothing.
         candidates: keeps held-out documents, for attacks that ask who was trained on; None keeps
             none.
+        fields: keeps the fields of the training documents, scrubbed, for attacks that reconstruct
+            them; None keeps none.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -132,6 +135,7 @@ class Federation:
         pretraining: Pretraining | None = None,
         observer: Observer | None = None,
         candidates: Candidates | None = None,
+        fields: Fields | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
@@ -147,7 +151,7 @@ class Federation:
         self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
-        self.observer, self.candidates = observer, candidates
+        self.observer, self.candidates, self.fields = observer, candidates, fields
         start = data.bind(model, seed)
         self.bound = _tuned(start, finetuning, seed)
         problems = masking.problems(inner) if masking else []
@@ -158,6 +162,7 @@ class Federation:
         problems += _client_problems(client, self.bound, seed)
         problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
         problems += candidates.problems(self.bound) if candidates else []
+        problems += [f"fields.{p}" for p in fields.problems(self.bound, seed)] if fields else []
         problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)
@@ -284,6 +289,8 @@ class _Run:
     def run(self) -> Result:
         if self.federation.candidates:
             self.federation.candidates.save(self.folder, self.federation.bound, self.model)
+        if self.federation.fields:
+            self.federation.fields.save(self.folder, self.federation.bound, self.model)
         start = self._restore()
         clients = self.federation.clients
         with (

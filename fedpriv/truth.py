@@ -7,7 +7,7 @@ without a path to here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from fedpriv.adversary import MessageKey
 from fedpriv.checkpoint import RunFolder
+from fedpriv.field_attack import TrueField
 from fedpriv.parameters import as_tensor
 from fedpriv.transcript import read_tensors, save_tensors
 
 TRUTH = "truth"
 PROVIDERS = f"{TRUTH}/providers.json"
+FIELDS = f"{TRUTH}/fields.json"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ def save_parts(folder: RunFolder, parts: Mapping[str, Part]) -> None:
     folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
 
 
+def save_fields(folder: RunFolder, fields: Sequence[TrueField]) -> None:
+    """Writes what stood in each scrubbed field, in the order of their numbers."""
+    (folder.path / TRUTH).mkdir(exist_ok=True)
+    folder.write_json(FIELDS, [asdict(field) for field in fields])
+
+
 def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
     """Writes the truth behind one message."""
     tensors = {f"columns/{name}": as_tensor(array) for name, array in truth.columns.items()}
@@ -141,6 +149,14 @@ class TruthStore:
         """Returns each provider's part in the training; empty where the simulation kept none."""
         found = self._folder.read_json(PROVIDERS) or {}
         return {provider: _part(values) for provider, values in found.items()}
+
+    def fields(self) -> dict[int, TrueField]:
+        """Returns what stood in each scrubbed field, by number; empty where none were kept."""
+        found = self._folder.read_json(FIELDS) or []
+        return {
+            number: TrueField(tuple(values["tokens"]), values["text"], values["occurrences"])
+            for number, values in enumerate(found)
+        }
 
 
 def _part(values: Mapping[str, Any]) -> Part:

@@ -149,6 +149,7 @@ def _content(document: Document) -> list[Any]:
         [(word.text, word.box, word.segment) for word in document.words],
         [(entity.label, entity.words) for entity in document.entities],
         [(question.key, question.text, question.answers) for question in document.questions],
+        document.links,
         _page(document.page),
     ]
 

@@ -41,6 +41,7 @@ class Bound:
         suspects: documents that may be asked about: held out by a rule that does not look at who
             is a member, or of canaries.
         parts: of each of their providers in the training.
+        public: documents that are neither trained on nor held out: the adversary's own.
     """
 
     build_model: Callable[[], nn.Module]
@@ -54,6 +55,7 @@ class Bound:
     labels: tuple[str, ...] = ()
     suspects: tuple[Document, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
+    public: tuple[Document, ...] = ()
 
 
 class Data(Protocol):
@@ -80,6 +82,8 @@ class DocumentData:
             coin of its own, of the run's seed, decides whether its documents are trained on.
         leave_out: providers whose documents are not trained on, for a comparison with what the
             model would be without them.
+        public: the share of the documents not held out that is not trained on either, drawn at
+            random: the adversary's own (000 §5.1 takes half).
 
     Which client a canary or a provider left out belongs to is decided before: what others hold does
     not depend on it, as the definition of privacy at provider level has it.
@@ -92,11 +96,17 @@ class DocumentData:
     pooled: bool = False
     canaries: DocumentSource | None = None
     leave_out: tuple[str, ...] = ()
+    public: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.public < 1:
+            raise ValueError(f"public={self.public}: expected a share in [0, 1)")
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
         loaded = self.source.load()
         train, held = self.test.split(loaded.documents, seed)
+        train, public = self._without_public(train, seed)
         planted = self._planted()
         documents = (*loaded.documents, *planted)
         train += range(len(loaded.documents), len(documents))
@@ -128,14 +138,32 @@ class DocumentData:
             train=examples,
             rows=rows,
             test=encoded,
-            partition=self._table(loaded, documents, deal, held, groups),
+            partition=self._table(loaded, documents, deal, held, groups)
+            | ({"public": [documents[i].id for i in public]} if public else {}),
             showcase=functools.partial(write_showcase, test[0]) if test else None,
             test_groups=_rows_of(groups, held, encoded) if encoded else {},
             documents=tuple(documents[i] for i in trained),
             labels=loaded.labels,
             suspects=tuple(documents[i] for i in self.test.asked(loaded.documents, seed)) + planted,
             parts=_parts(documents, whole, deal, {page.provider for page in planted}),
+            public=tuple(documents[i] for i in public),
         )
+
+    def _without_public(self, train: list[int], seed: int) -> tuple[list[int], list[int]]:
+        """Splits what is not held out into what is trained on and what is the adversary's.
+
+        Raises:
+            ValueError: if either is nothing.
+        """
+        size = round(self.public * len(train))
+        if self.public and size in (0, len(train)):
+            raise ValueError(
+                f"public={self.public} of {len(train)} documents is {size}: leave at least one "
+                "on either side"
+            )
+        chosen = generator(seed, "public documents").choice(len(train), size, replace=False)
+        drawn = {train[i] for i in chosen.tolist()}
+        return [i for i in train if i not in drawn], sorted(drawn)
 
     def _planted(self) -> tuple[Document, ...]:
         """Returns the canaries' documents, under names that nobody else has."""
