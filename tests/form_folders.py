@@ -85,9 +85,10 @@ def write_cord(root, stem="receipt_00000", split="train", content=CORD_RECEIPT, 
 # ---------------------------------------------------------------------------------------- XFUND
 
 
-def xfund_item(label, text, box, words=()):
+def xfund_item(label, text, box, words=(), number=1, linking=()):
     words = [{"text": word, "box": list(place)} for word, place in words]
-    item = {"id": 1, "label": label, "text": text, "box": list(box), "linking": []}
+    pairs = [list(pair) for pair in linking]
+    item = {"id": number, "label": label, "text": text, "box": list(box), "linking": pairs}
     return {**item, "words": words}
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from attacks.memorisation.spelling import Clue, letters, matched
-from fedpriv.data.document import Box, Document, Entity, Question
+from fedpriv.data.document import Box, Document, Question
+from fedpriv.data.links import kept_entities
 
 RADIUS = 20.0
 """Of the blur, in pixels of the page (Appendix D.1.1)."""
@@ -161,15 +162,12 @@ def _blurred(page: Image.Image, boxes: Sequence[Box], radius: float) -> NDArray[
 
 
 def _without(document: Document, gone: Collection[int]) -> Document:
-    """Returns the document without these words, and without the entities that have one of them."""
+    """Returns the document without these words, the entities that have one, and their links."""
     kept = [place for place in range(len(document.words)) if place not in gone]
-    moved = {old: new for new, old in enumerate(kept)}
+    entities, links = kept_entities(document, {old: new for new, old in enumerate(kept)})
     return dataclasses.replace(
         document,
         words=tuple(document.words[place] for place in kept),
-        entities=tuple(
-            Entity(entity.label, tuple(moved[word] for word in entity.words))
-            for entity in document.entities
-            if all(word in moved for word in entity.words)
-        ),
+        entities=entities,
+        links=links,
     )

@@ -21,6 +21,7 @@ from fedpriv.data.document import (
     Question,
     Word,
 )
+from fedpriv.data.links import kept_entities
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ class Cropped:
     recovers, however good. A window of it, at the size of its text, can.
 
     The window is centred on the first entity of the label that fits, but for the page's edges. Of
-    the words, those wholly inside are kept; of the entities, those whose words are all kept; of
-    the questions, those whose key is the label of such an entity, or of which an accepted answer
-    stands in the kept words. Documents without a fitting entity are among `skipped`.
+    the words, those wholly inside are kept; of the entities, those whose words are all kept, with
+    the links among them; of the questions, those whose key is the label of such an entity, or of
+    which an accepted answer stands in the kept words. Documents without a fitting entity are among
+    `skipped`.
 
     Attributes:
         source: the whole pages.
@@ -111,17 +113,12 @@ def _cut(document: Document, place: Box, size: int) -> Document:
     left, top, right, _ = place
     scale = size / (right - left)
     kept = [at for at, word in enumerate(document.words) if _inside(word.box, place)]
-    moved = {old: new for new, old in enumerate(kept)}
+    entities, links = kept_entities(document, {old: new for new, old in enumerate(kept)})
     words = tuple(
         dataclasses.replace(
             document.words[at], box=_scaled(document.words[at].box, left, top, scale)
         )
         for at in kept
-    )
-    entities = tuple(
-        Entity(entity.label, tuple(moved[word] for word in entity.words))
-        for entity in document.entities
-        if all(word in moved for word in entity.words)
     )
     return dataclasses.replace(
         document,
@@ -129,6 +126,7 @@ def _cut(document: Document, place: Box, size: int) -> Document:
         size=(size, size),
         words=words,
         entities=entities,
+        links=links,
         questions=tuple(q for q in document.questions if _answered(q, words, entities)),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpriv.data.annotation import encodable, numbers, size_of_image
+from fedpriv.data.annotation import at, encodable, numbers, size_of_image
 from fedpriv.data.document import (
     Box,
     DataError,
@@ -24,6 +24,7 @@ from fedpriv.data.document import (
     found_in,
     read_all,
 )
+from fedpriv.data.links import Link, links_between, stated_links
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
 
@@ -42,7 +43,8 @@ class Funsd:
     A form's fields become segments, in the file's order. Words carry their own boxes; a word may
     hold a space ("AUG 4"), as in the release. Blank words are left out, and so are fields that
     have no other. Fields labelled header, question or answer are entities; "other" is none.
-    Links between questions and answers are not read.
+    Links are pairs of entities in the file's order, mostly of a question and of its answer; those
+    of a field that is no entity are left out.
 
     Provider: FUNSD names none, so that every form is its own provider, by its identifier:
     provider-level privacy is then document-level privacy.
@@ -122,14 +124,18 @@ class _Reader:
         size = size_of_image(self.root, image)
         words: list[Word] = []
         entities: list[Entity] = []
+        identifiers: list[Any] = []
+        pairs: list[Link] = []
         for number, item in enumerate(_items(path)):
-            try:
+            with at(path, f"form[{number}]"):
                 label, field = _field(item, number, size)
-            except ValueError as error:
-                raise DataError(path, f"form[{number}]: {error}") from error
+                pairs += stated_links(item)
             if field and label in LABELS:
                 entities.append(Entity(label, tuple(range(len(words), len(words) + len(field)))))
+                identifiers.append(item.get("id"))
             words += field
+        with at(path, "form"):
+            links = links_between(pairs, identifiers)
         name = f"{self.split}/{path.stem}" if path.stem in self.ambiguous else path.stem
         return Document(
             id=name,
@@ -139,6 +145,7 @@ class _Reader:
             words=tuple(words),
             entities=tuple(entities),
             split=self.split,
+            links=links,
         )
 
 

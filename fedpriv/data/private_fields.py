@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.data.document import Box, Document, Entity
+from fedpriv.data.links import kept_entities
 from fedpriv.models.base import DocumentModel
 
 MARGIN = 2
@@ -53,8 +54,8 @@ def blanked(document: Document, keys: Sequence[str] | None) -> Document:
     """Returns the template of a document: the page with these fields blank, and without their text.
 
     A field's box, two pixels wider on all sides, takes the median colour of its own edge. The
-    words of the fields are gone, and with them every entity that has one of them; the questions
-    stay as they are.
+    words of the fields are gone, and with them every entity that has one of them, and its links;
+    the questions stay as they are.
 
     Args:
         document: any.
@@ -68,16 +69,13 @@ def blanked(document: Document, keys: Sequence[str] | None) -> Document:
         _blank(pixels, field.box)
     gone = {word for entity in _chosen(document, keys) for word in entity.words}
     kept = [place for place in range(len(document.words)) if place not in gone]
-    moved = {old: new for new, old in enumerate(kept)}
+    entities, links = kept_entities(document, {old: new for new, old in enumerate(kept)})
     return dataclasses.replace(
         document,
         page=pixels,
         words=tuple(document.words[place] for place in kept),
-        entities=tuple(
-            Entity(entity.label, tuple(moved[word] for word in entity.words))
-            for entity in document.entities
-            if not gone.intersection(entity.words)
-        ),
+        entities=entities,
+        links=links,
     )
 
 
@@ -101,7 +99,9 @@ def in_model_pixels(
     if not boxes:
         return []
     # Each page is of its own here, so of the questions one is enough.
-    bare = dataclasses.replace(document, words=(), entities=(), questions=document.questions[:1])
+    bare = dataclasses.replace(
+        document, words=(), entities=(), links=(), questions=document.questions[:1]
+    )
     pages = [
         dataclasses.replace(bare, page=_lit(document.size, box), id=str(place))
         for place, box in enumerate(boxes)

@@ -34,6 +34,7 @@ from fedpriv.data.document import (
     found_in,
     words_of_line,
 )
+from fedpriv.data.links import Link, links_between, stated_links
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
 
@@ -52,7 +53,8 @@ class Xfund:
     A form's fields become segments, in the file's order. Their words are those of the list
     `words`, with their own boxes; a field without such a list is cut at white space, and its box
     in proportion. Blank words are left out. Fields labelled header, question or answer are
-    entities; "other" is none. Links between questions and answers are not read.
+    entities; "other" is none. Links are pairs of entities in the file's order, mostly of a question
+    and of its answer; those of a field that is no entity, and of a field with itself, are left out.
 
     Boxes are of the size that `img` states; where the image has another, they are scaled. Both
     must have the same shape.
@@ -114,10 +116,18 @@ class _Reader:
             if not name or name in self.seen:
                 raise ValueError(f"expected an id of its own, found {shown(name)}")
             image, size, scale = self._image(split, member(form, "img", dict))
-            words, entities = _form(path, number, member(form, "document", list), scale, size)
+            items = member(form, "document", list)
+            words, entities, links = _form(path, number, items, scale, size)
         self.seen.add(name)
         return Document(
-            name, name, image, size, tuple(words), entities=tuple(entities), split=split
+            name,
+            name,
+            image,
+            size,
+            tuple(words),
+            entities=tuple(entities),
+            split=split,
+            links=links,
         )
 
     def _image(self, split: str, img: Any) -> tuple[Path, tuple[int, int], tuple[float, float]]:
@@ -131,9 +141,11 @@ class _Reader:
 
 def _form(
     path: Path, number: int, items: list[Any], scale: tuple[float, float], size: tuple[int, int]
-) -> tuple[list[Word], list[Entity]]:
+) -> tuple[list[Word], list[Entity], tuple[Link, ...]]:
     words: list[Word] = []
     entities: list[Entity] = []
+    identifiers: list[Any] = []
+    pairs: list[Link] = []
     for place, item in enumerate(items):
         with at(path, f"documents[{number}].document[{place}]"):
             label = member(item, "label", str)
@@ -141,10 +153,12 @@ def _form(
                 expected = ", ".join((*LABELS, "other"))
                 raise ValueError(f"expected a label of {expected}; found {shown(label)}")
             found = _words(item, place, scale, size)
+            pairs += stated_links(item)
         if found and label in LABELS:
             entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
+            identifiers.append(item.get("id"))
         words += found
-    return words, entities
+    return words, entities, links_between(pairs, identifiers)
 
 
 def _words(

@@ -68,3 +68,26 @@ def test_fields_are_entities_save_other_and_empty_ones(found):
         for entity in document.entities:
             segments = {document.words[place].segment for place in entity.words}
             assert [items[segment]["label"] for segment in segments] == [entity.label]
+
+
+def test_links_lead_from_questions_to_answers_and_from_headers_to_questions(found):
+    """1449 in the files, of which 36 have an end at a field that is "other" or blank."""
+    count = Counter(
+        (document.entities[first].label, document.entities[second].label)
+        for document in found.documents
+        for first, second in document.links
+    )
+    assert count == {
+        ("question", "answer"): 1088,
+        ("header", "question"): 314,
+        ("question", "question"): 9,
+        ("question", "header"): 1,
+        ("header", "header"): 1,
+    }
+    for document in found.documents:
+        items = raw(document)
+        stated = {tuple(pair) for item in items for pair in item["linking"]}
+        segments = [document.words[entity.words[0]].segment for entity in document.entities]
+        ends = [(items[segments[a]]["id"], items[segments[b]]["id"]) for a, b in document.links]
+        assert len(set(ends)) == len(ends)
+        assert set(ends) <= stated

@@ -11,15 +11,15 @@ from fedpriv.data.funsd import Funsd
 SIZE = (100, 200)
 
 
-def field(label="question", *words):
+def field(label="question", *words, number=7, linking=()):
     """A form item; `words` are (text, box) pairs."""
     return {
-        "id": 7,
+        "id": number,
         "text": " ".join(text for text, _ in words),
         "box": [0, 0, 1, 1],
         "label": label,
         "words": [{"text": text, "box": box} for text, box in words],
-        "linking": [],
+        "linking": [list(pair) for pair in linking],
     }
 
 
@@ -55,6 +55,43 @@ def test_fields_become_segments_and_entities(tmp_path):
     assert document.entities == (Entity("header", (0, 1)), Entity("answer", (3,)))
     assert document.tags() == ["B-header", "I-header", "O", "B-answer"]
     assert document.segment_boxes()[:2] == [(1, 2, 19, 8)] * 2
+
+
+def linked(number, *linking, label="question", text="a"):
+    return field(label, (text, [1, 2, 9, 8]), number=number, linking=linking)
+
+
+def test_links_join_entities_each_once_in_the_order_of_the_file(tmp_path):
+    form = [
+        linked(40, (20, 40), (40, 10), label="answer"),
+        linked(30, (30, 20), label="other"),
+        linked(20, (30, 20), (20, 40), (20, 50), label="header"),
+        linked(50, (20, 50), text=" "),
+        linked(10, (40, 10), (10, 10), (10, 99)),
+    ]
+    write_form(tmp_path, "1", form=form)
+    (document,) = Funsd(tmp_path).load().documents
+    assert [entity.label for entity in document.entities] == ["answer", "header", "question"]
+    assert document.links == ((1, 0), (0, 2))
+
+
+def test_an_item_may_have_no_list_of_links(tmp_path):
+    write_form(tmp_path, "1", form=[{"label": "answer", "words": ITEM["words"]}])
+    (document,) = Funsd(tmp_path).load().documents
+    assert document.links == ()
+
+
+@pytest.mark.parametrize("linking", [3, None, {}, [3], [[1]], [[1, 2, 3]], [[1, "2"]], [[1, True]]])
+def test_malformed_links_are_named_by_place(tmp_path, linking):
+    write_form(tmp_path, "1", form=[ITEM, {**ITEM, "linking": linking}])
+    with pytest.raises(DataError, match=r'form\[1\]: expected pairs of whole .* "linking", found'):
+        Funsd(tmp_path).load()
+
+
+def test_a_link_to_one_of_two_fields_is_refused(tmp_path):
+    write_form(tmp_path, "1", form=[linked(1, (1, 2)), linked(2), linked(2)])
+    with pytest.raises(DataError, match="form: two fields have the id 2, which a link names"):
+        Funsd(tmp_path).load()
 
 
 def test_every_form_is_its_own_provider(tmp_path):

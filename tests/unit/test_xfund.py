@@ -44,6 +44,28 @@ def test_a_field_without_words_is_cut_at_white_space(tmp_path):
     assert [word.text for word in only(tmp_path).words] == ["A", "BC"]
 
 
+def test_links_join_entities(tmp_path):
+    box = (10, 20, 40, 30)
+    items = [
+        xfund_item("answer", "x", box, number=5, linking=[(3, 5), (9, 5)]),
+        xfund_item("other", "x", box, number=9, linking=[(9, 5)]),
+        xfund_item("question", "x", box, number=3, linking=[(3, 5), (3, 3), (3, 4)]),
+        xfund_item("question", " ", box, number=4, linking=[(3, 4)]),
+    ]
+    write_xfund(tmp_path, [xfund_form(items=items)])
+    assert only(tmp_path).links == ((1, 0),)
+    write_xfund(tmp_path, [xfund_form(items=[XFUND_ITEMS[0], {**items[0], "linking": [3]}])])
+    with pytest.raises(DataError, match=r"documents\[0\]\.document\[1\]: expected pairs of whole"):
+        Xfund(tmp_path).load()
+
+
+def test_two_fields_of_one_id_that_is_linked_are_refused(tmp_path):
+    items = [xfund_item("answer", "x", (1, 2, 9, 8), linking=[(1, 2)]) for _ in range(2)]
+    write_xfund(tmp_path, [xfund_form(items=items)])
+    with pytest.raises(DataError, match=r"documents\[0\]: two fields have the id 1"):
+        Xfund(tmp_path).load()
+
+
 def test_val_is_the_test_split_and_every_form_a_provider(tmp_path):
     write_xfund(tmp_path, [xfund_form("zh_val_1")], "val")
     write_xfund(tmp_path, [xfund_form("zh_train_9"), xfund_form("zh_train_2")])
