@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from fedpriv.models.subwords import Subwords, Window, windows
 IGNORED = -100
 """The label of tokens that carry none, which the loss leaves out."""
 
+Boxes = Literal["segment", "word"]
+"""Whose box a token has: its text line's or form field's, or its word's own."""
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -30,14 +33,18 @@ class Reader:
         max_length: L, tokens of a window, the two special ones included.
         image_size: side of the square page image in pixels; none: the model reads no image.
         box_step: coordinates (0…1000) are rounded down to multiples of this.
+        boxes: "segment", as LayoutLMv3 has it, or "word".
     """
 
     subwords: Subwords
     max_length: int
     image_size: int | None
     box_step: int = 1
+    boxes: Boxes = "segment"
 
     def __post_init__(self) -> None:
+        if self.boxes not in ("segment", "word"):
+            raise ValueError(f"boxes={self.boxes!r}: expected 'segment' or 'word'")
         if self.max_length < 3:
             raise ValueError(
                 f"max_length={self.max_length}: expected 3 or more, two special tokens and a word's"
@@ -81,7 +88,7 @@ class Reader:
                 f"document {document.id}: labels {sorted(unknown)} are not the model's"
             )
         labels = np.array([numbers[tag] for tag in document.tags()], dtype=np.int64)
-        boxes = scaled_boxes(document, self.box_step)
+        boxes = scaled_boxes(document, self.box_step, self.boxes)
         pieces = self.subwords.pieces([word.text for word in document.words])
         return [
             {**self._row(window, boxes, labels), "document": np.array(position, dtype=np.int64)}
@@ -110,16 +117,19 @@ class Reader:
         return row
 
 
-def scaled_boxes(document: Document, step: int = 1) -> NDArray[np.int64]:
-    """Returns each word's segment box, in 0…1000 of the page, of shape (words, 4).
+def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") -> NDArray[np.int64]:
+    """Returns the box of each word, or of its segment, in 0…1000 of the page, (words, 4).
 
     Args:
         document: of any number of words.
         step: coordinates are rounded down to multiples of this.
+        boxes: whose.
     """
     width, height = document.size
-    boxes = np.array(document.segment_boxes(), dtype=np.float64).reshape(-1, 4)
-    scaled = np.clip(boxes / [width, height, width, height], 0, 1) * 1000
+    own = [word.box for word in document.words]
+    pixels = np.array(own if boxes == "word" else document.segment_boxes(), dtype=np.float64)
+    shares = pixels.reshape(-1, 4) / [width, height, width, height]
+    scaled = np.clip(shares, 0, 1) * 1000
     return scaled.astype(np.int64) // step * step
 
 

@@ -87,6 +87,14 @@ class WordTagger(nn.Module, ABC):
         total, count = _cross_entropy(self(batch), batch["labels"])
         return total / count.clamp(min=1)
 
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns each example's mean cross-entropy over its labelled tokens, (batch,)."""
+        labels = batch["labels"]
+        each = nn.functional.cross_entropy(
+            self(batch).transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
+        )
+        return each.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
+
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns the documents as windows; see `Reader.read`."""
         return self.reader.read(documents, self.tags)

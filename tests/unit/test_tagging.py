@@ -125,6 +125,7 @@ def test_reading_settings_say_all_that_decides_over_the_arrays():
         "max_length": 64,
         "image_size": None,
         "box_step": 1,
+        "boxes": "segment",
         "vocabulary": Subwords.shipped().digest,
     }
 
