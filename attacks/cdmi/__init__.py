@@ -1,0 +1,1 @@
+"""CDMI: reconstructing scrubbed fields of documents (000)."""

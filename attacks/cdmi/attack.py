@@ -1,0 +1,309 @@
+"""CDMI: combinatorial document model inversion (000, §4 and Algorithm 2).
+
+A masked language model trained on public documents, PUB-MLM, proposes tokens for the scrubbed
+places of a document, from left to right. The target's loss with each of them says which one it was
+trained with. Nothing but losses is asked of the target, so it may have any task.
+
+    for t in 1..k
+        g   scores of PUB-MLM at place t; its N_c best tokens c_i
+        l_i loss of the target on the whole window, with c_i filled in
+        p_i the mean of both as likelihoods (`attacks.cdmi.likelihoods`)
+        v_t drawn from the nucleus of p
+
+A target that is a masked language model itself proposes and judges in one: its own likelihoods take
+the place of p.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attacks.cdmi.decoding import Baseline, Decoder, Path
+from attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
+from attacks.cdmi.generator import PublicMLM, Training, public_mlm
+from attacks.cdmi.likelihoods import Sampling
+from attacks.cdmi.membership import METRICS, confidences, public_confidence
+from attacks.cdmi.progress import Done, Progress
+from attacks.cdmi.public_data import PublicData
+from attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
+from fedpriv.adversary import NotApplicable, Workbench
+from fedpriv.client import isolated_randomness
+from fedpriv.data.examples import Batch, Examples
+from fedpriv.field_attack import (
+    Attempt,
+    Reconstruction,
+    Reconstructions,
+    Scrubbed,
+    ScrubbedField,
+    WhiteBox,
+)
+from fedpriv.models.field_model import FieldModel, TokenModel
+from fedpriv.seeds import generator, torch_seed
+
+FORMAT = 1
+"""Of what is kept between runs; another one with every change of what the attack computes."""
+
+
+@dataclass(frozen=True)
+class CDMI(Sampling):
+    """The attack; how a token is chosen is described at `Sampling`.
+
+    Args:
+        attempts: n_a, at each field; 8 for the multi-shot attack, 1 for the one-shot attack alone
+            (000 App. A). The first attempt is the one-shot attack's.
+        membership: the metric that chooses an attempt and sorts the fields: "raw", "ratio",
+            "raw_and_ratio", "gap" or "token_ratio" (000 §4.3). All are handed back; which one
+            table 5 was made with, 000 does not say [ours].
+        baseline: "public" reconstructs by ĝ (000 §5.2). A target whose losses tell nothing flattens
+            p all the same, to ĝ^(1-w); "silent" is what the attack would make of it, for controls
+            [ours].
+        visual: "page", or "noise" in the place of visual features, for targets that look at pages
+            (000 §6.2). PUB-MLM sees the page in either case [ours].
+        generator: how PUB-MLM is trained.
+        public: on which documents.
+        batch_size: rows that a model is given at once.
+        fields_per_chunk: fields that go side by side; what is found is saved after each chunk.
+    """
+
+    attempts: int = 8
+    membership: str = "ratio"
+    baseline: Baseline = "public"
+    visual: Literal["page", "noise"] = "page"
+    generator: Training = field(default_factory=Training)
+    public: PublicData = field(default_factory=PublicData)
+    batch_size: int = 128
+    fields_per_chunk: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("attempts", "batch_size", "fields_per_chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected 1 or more")
+        for name, known in (
+            ("membership", METRICS),
+            ("baseline", ("public", "silent")),
+            ("visual", ("page", "noise")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(known)}"
+                )
+
+    def reconstruct(self, box: WhiteBox, scrubbed: Scrubbed, bench: Workbench) -> Reconstructions:
+        """Makes `attempts` guesses at each field.
+
+        Raises:
+            NotApplicable: if the target's tokenizer has no mask token, or is not PUB-MLM's; if a
+                model's losses or scores are no numbers; if visual="noise" and there is no page.
+            ValueError: if no document is public, or PUB-MLM diverges.
+        """
+        mask = box.target.reader.subwords.mask
+        if mask is None:
+            raise NotApplicable("the target's tokenizer has no mask token, and CDMI fills in such")
+        documents = self.public.of(scrubbed.public)
+        seed = int(bench.rng.integers(2**63))
+        own = _built(box, seed)
+        helper = public_mlm(own, documents, self.generator, seed, bench.scratch, bench.tell)
+        fields, left_out = _attackable(scrubbed, mask)
+        run = _Run(self, box.target, helper.model, scrubbed.examples, seed)
+        done = run.all(fields, bench)
+        return Reconstructions(
+            fields=tuple(done[one.number].found for one in scrubbed.fields if one.number in done),
+            membership=self.membership,
+            left_out=left_out,
+            notes=self._notes(run.own_head),
+            details=self._details(list(done.values()), helper, len(documents)),
+        )
+
+    def _notes(self, own_head: bool) -> tuple[str, ...]:
+        if own_head:
+            return (
+                "the target is a masked language model: its own likelihoods choose the tokens, "
+                f"weight={self.weight:g} has no part in it; ĝ of the membership metrics is "
+                "PUB-MLM's over the target's candidates",
+            )
+        notes = [
+            f"w={self.weight:g} is the weight of the target's likelihood, T_g falls from "
+            f"{self.first_temperature:g} to {self.public_temperature:g} over {self.decay_steps} "
+            "tokens, and the loss is of the whole window: the paper leaves the three open",
+        ]
+        if self.baseline == "silent":
+            notes.append("the baseline is what the attack makes of a target that tells nothing")
+        if self.visual == "noise":
+            notes.append("the target sees Gaussian noise in the place of the page")
+        return tuple(notes)
+
+    def _details(
+        self, done: Sequence[Done], helper: PublicMLM, documents: int
+    ) -> dict[str, float | int | str]:
+        return {
+            "candidates": self.candidates,
+            "attempts": self.attempts,
+            "candidate_evaluations": sum(one.evaluations for one in done),
+            "candidate_evaluations_asked": sum(one.asked for one in done),
+            "seconds": sum(one.seconds for one in done),
+            "public_documents": documents,
+            **{f"generator_{name}": value for name, value in helper.metrics.items()},
+        }
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One attack on one target."""
+
+    settings: CDMI
+    target: FieldModel
+    generator: TokenModel
+    examples: Examples
+    seed: int
+
+    @property
+    def own_head(self) -> bool:
+        """Whether the target guesses masked tokens itself."""
+        return isinstance(self.target, TokenModel) and getattr(self.target, "task", "mlm") == "mlm"
+
+    def all(self, fields: Sequence[ScrubbedField], bench: Workbench) -> dict[int, Done]:
+        """Attacks the fields, or takes up what an earlier run has done of them."""
+        progress = Progress(bench.scratch, f"cdmi-{self._name(fields)}")
+        done = progress.read()
+        if done:
+            bench.tell(f"{len(done)} of {len(fields)} fields were attacked before")
+        for chunk in self._chunks(fields):
+            if all(one.number in done for one in chunk):
+                continue
+            found = self._attacked(chunk)
+            progress.add(found)
+            done |= {one.found.number: one for one in found}
+            speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
+            bench.tell(f"{len(done)} of {len(fields)} fields, {speed:.0f} candidates a second")
+        return done
+
+    def _chunks(self, fields: Sequence[ScrubbedField]) -> Iterator[list[ScrubbedField]]:
+        """Yields fields whose windows are about equally long: a chunk is as long as its longest."""
+        attended = self.examples.column("attention_mask").sum(1)
+        order = sorted(fields, key=lambda one: (attended[one.number], one.number))
+        size = self.settings.fields_per_chunk
+        return (order[start : start + size] for start in range(0, len(order), size))
+
+    def _attacked(self, chunk: Sequence[ScrubbedField]) -> list[Done]:
+        began = time.perf_counter()
+        uniforms = [self._uniforms(one) for one in chunk]
+        attack, baseline = (
+            [Path(place, own) for place, rows in enumerate(uniforms) for own in rows]
+            for _ in range(2)
+        )
+        with torch.inference_mode():
+            evaluations = self._decoder(chunk).decode(attack, baseline)
+        seconds = (time.perf_counter() - began) / len(chunk)
+        return [
+            Done(
+                Reconstruction(
+                    one.number,
+                    tuple(_attempt(path) for path in attack if path.place == place),
+                    tuple(_public_attempt(path) for path in baseline if path.place == place),
+                ),
+                evaluations.done[place],
+                evaluations.asked[place],
+                seconds,
+            )
+            for place, one in enumerate(chunk)
+        ]
+
+    def _decoder(self, chunk: Sequence[ScrubbedField]) -> Decoder:
+        subwords = self.target.reader.subwords
+        return Decoder(
+            self._windows(self.generator, chunk, "page"),
+            self._windows(self.target, chunk, self.settings.visual),
+            self.settings,
+            self.own_head,
+            tuple({cast(int, subwords.mask), subwords.pad}),
+            self.settings.baseline,
+        )
+
+    def _windows(self, model: FieldModel, chunk: Sequence[ScrubbedField], visual: str) -> Windows:
+        batch = self.examples.batch(np.array([one.number for one in chunk]), device_of(model))
+        noise = None if visual == "page" else self._noise(batch, chunk)
+        places = [one.places for one in chunk]
+        return Windows(model, looked_at(model, batch, noise), places, self.settings.batch_size)
+
+    def _noise(self, batch: Batch, chunk: Sequence[ScrubbedField]) -> Any:
+        rngs = [generator(self.seed, "cdmi noise", client=one.number) for one in chunk]
+
+        def noise(features: Tensor) -> Tensor:
+            return gaussian_like(features, batch["attention_mask"], rngs)
+
+        return noise
+
+    def _uniforms(self, one: ScrubbedField) -> NDArray[np.float64]:
+        """Returns the numbers by which tokens are drawn, (attempts, k): the baseline's too."""
+        return np.stack(
+            [
+                generator(self.seed, "cdmi", round=attempt, client=one.number).random(
+                    len(one.places)
+                )
+                for attempt in range(self.settings.attempts)
+            ]
+        )
+
+    def _name(self, fields: Sequence[ScrubbedField]) -> str:
+        settings = dataclasses.asdict(self.settings)
+        for name in ("membership", "generator", "public"):  # the weights of PUB-MLM stand for them
+            del settings[name]
+        return fingerprint(
+            {
+                "format": FORMAT,
+                "settings": settings,
+                "target": of_model(self.target),
+                "generator": of_model(self.generator),
+                "fields": sorted((one.number, *one.places) for one in fields),
+                "rows": of_rows(self.examples, sorted(one.number for one in fields)),
+                "seed": self.seed,
+                "device": device_of(self.target).type,
+            }
+        )
+
+
+def _built(box: WhiteBox, seed: int) -> TokenModel:
+    """Returns PUB-MLM untrained, beside the target."""
+    with isolated_randomness(torch_seed(seed, "cdmi public mlm, weights")):
+        model = box.build_generator()
+    digests = [one.reader.subwords.digest for one in (box.target, model)]
+    if digests[0] != digests[1]:
+        raise NotApplicable(
+            f"the target's tokenizer ({digests[0][:12]}) is not PUB-MLM's ({digests[1][:12]}): "
+            "its tokens mean nothing to the target"
+        )
+    cast(nn.Module, model).to(device_of(box.target))
+    return model
+
+
+def _attackable(scrubbed: Scrubbed, mask: int) -> tuple[tuple[ScrubbedField, ...], dict[str, int]]:
+    """Returns the fields that have masked places, and why others are left out."""
+    kept, left_out = [], Counter[str]()
+    ids = scrubbed.examples.column("input_ids")
+    for one in scrubbed.fields:
+        if not one.places:
+            left_out["no token of the field is in its window"] += 1
+        elif any(ids[one.number, place] != mask for place in one.places):
+            left_out["the window is not masked where the field stands"] += 1
+        else:
+            kept.append(one)
+    return tuple(kept), dict(left_out)
+
+
+def _attempt(path: Path) -> Attempt:
+    return Attempt(tuple(path.tokens), confidences(path.target, path.public))
+
+
+def _public_attempt(path: Path) -> Attempt:
+    return Attempt(tuple(path.tokens), public_confidence(path.public))

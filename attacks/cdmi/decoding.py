@@ -1,0 +1,200 @@
+"""Fields token by token, from left to right, all attempts at all fields of a chunk side by side.
+
+Attempts that have come the same way share one evaluation, whoever's they are: what follows from a
+beginning depends on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, target_likelihoods
+from attacks.cdmi.windows import Knot, Windows
+
+Baseline = Literal["public", "silent"]
+
+
+@dataclass
+class Path:
+    """One attempt at a field, as far as it has come.
+
+    Attributes:
+        place: of its field in the chunk.
+        uniforms: (k,), a number in [0, 1) for each of its tokens.
+        tokens: ids so far.
+        target: log p of each.
+        public: log ĝ of each.
+    """
+
+    place: int
+    uniforms: NDArray[np.float64]
+    tokens: list[int] = field(default_factory=list)
+    target: list[float] = field(default_factory=list)
+    public: list[float] = field(default_factory=list)
+
+    @property
+    def knot(self) -> Knot:
+        """Where it stands."""
+        return self.place, tuple(self.tokens)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """How many candidates the target was given.
+
+    Attributes:
+        done: by the field's place in the chunk.
+        asked: the same, had no two attempts shared any.
+    """
+
+    done: Counter[int] = field(default_factory=Counter)
+    asked: Counter[int] = field(default_factory=Counter)
+
+    def count(self, knots: Sequence[Knot], paths: Sequence[Path], each: int) -> None:
+        """Counts one step of the attack."""
+        for place, _ in knots:
+            self.done[place] += each
+        for path in paths:
+            self.asked[path.place] += each
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may come next at some knots, C candidates each.
+
+    Attributes:
+        row: of each knot in the tables.
+        tokens: (knots, C), ids in ascending order.
+        target: log p.
+        public: log ĝ.
+    """
+
+    row: Mapping[Knot, int]
+    tokens: NDArray[np.int64]
+    target: Table
+    public: Table
+
+    def extend(self, paths: Sequence[Path], nucleus: float) -> None:
+        """Gives each path one more token (Algorithm 2, line 10)."""
+        rows = np.array([self.row[path.knot] for path in paths])
+        uniforms = np.array([path.uniforms[len(path.tokens)] for path in paths])
+        columns = drawn(in_nucleus(np.exp(self.target[rows]), nucleus), uniforms)
+        for path, row, column in zip(paths, rows, columns, strict=True):
+            path.tokens.append(int(self.tokens[row, column]))
+            path.target.append(float(self.target[row, column]))
+            path.public.append(float(self.public[row, column]))
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Reconstructs the fields of a chunk.
+
+    Args:
+        generator: their windows as PUB-MLM reads them.
+        target: as the model under attack does.
+        sampling: of a token.
+        own_head: the target is a masked language model, and proposes the tokens itself (000 §4.3).
+        banned: ids that no field holds: [MASK], [PAD].
+        baseline: see `attacks.cdmi.attack.CDMI`.
+    """
+
+    generator: Windows
+    target: Windows
+    sampling: Sampling
+    own_head: bool
+    banned: tuple[int, ...]
+    baseline: Baseline = "public"
+
+    def decode(self, attack: Sequence[Path], baseline: Sequence[Path]) -> Evaluations:
+        """Completes all paths."""
+        evaluations = Evaluations()
+        longest = max(len(path.uniforms) for path in (*attack, *baseline))
+        for step in range(longest):
+            mine, theirs = _unfinished(attack, step), _unfinished(baseline, step)
+            knots = distinct(path.knot for path in mine)
+            everyone = distinct([*knots, *(path.knot for path in theirs)])
+            logits = self.generator.scores(everyone)
+            public = self._public(everyone, logits, step)
+            choices = self._attack(knots, public, logits, step)
+            evaluations.count(knots, mine, self._asked(choices))
+            choices.extend(mine, self.sampling.nucleus)
+            self._silent(public).extend(theirs, self.sampling.nucleus)
+        return evaluations
+
+    def _public(self, knots: Sequence[Knot], logits: Tensor, step: int) -> Choices:
+        """Proposes tokens by PUB-MLM alone (lines 2 to 4, and 6)."""
+        tokens, scores = self._top(logits)
+        public = self.sampling.public_likelihoods(scores, step)
+        return Choices(_rows(knots), tokens, public, public)
+
+    def _attack(self, knots: Sequence[Knot], public: Choices, logits: Tensor, step: int) -> Choices:
+        """Proposes tokens by the target's leave (lines 5 and 7 to 9).
+
+        Args:
+            knots: of the attack.
+            public: choices at these and at the baseline's.
+            logits: of PUB-MLM at the same.
+            step: the token's, from 0.
+        """
+        rows = np.array([public.row[knot] for knot in knots])
+        if self.own_head:
+            return self._private(knots, logits[rows], step)
+        tokens, likelihoods = public.tokens[rows], public.public[rows]
+        if self.sampling.weight == 0:
+            return Choices(_rows(knots), tokens, likelihoods, likelihoods)
+        losses = self.target.losses(knots, tokens)
+        told = target_likelihoods(losses, self.sampling.target_temperature)
+        return Choices(_rows(knots), tokens, self.sampling.blend(likelihoods, told), likelihoods)
+
+    def _private(self, knots: Sequence[Knot], logits: Tensor, step: int) -> Choices:
+        """Proposes tokens by the target's own head; ĝ is PUB-MLM's over the same tokens [ours]."""
+        tokens, scores = self._top(self.target.scores(knots))
+        public = np.take_along_axis(_table(logits), tokens, axis=1)
+        likelihoods = (self.sampling.public_likelihoods(own, step) for own in (scores, public))
+        return Choices(_rows(knots), tokens, *likelihoods)
+
+    def _silent(self, public: Choices) -> Choices:
+        """Returns the baseline's choices."""
+        if self.baseline == "public" or self.own_head:
+            return public
+        told = target_likelihoods(np.zeros_like(public.public), self.sampling.target_temperature)
+        target = self.sampling.blend(public.public, told)
+        return Choices(public.row, public.tokens, target, public.public)
+
+    def _top(self, logits: Tensor) -> tuple[NDArray[np.int64], Table]:
+        """Returns the candidates of each row and their logits, in ascending order of ids."""
+        allowed = logits.clone()
+        allowed[:, list(self.banned)] = -float("inf")
+        count = min(self.sampling.candidates, logits.shape[1] - len(self.banned))
+        tokens = allowed.topk(count, dim=1).indices.sort(dim=1).values
+        return tokens.cpu().numpy(), _table(logits.gather(1, tokens))
+
+    def _asked(self, choices: Choices) -> int:
+        """Returns the candidates whose losses a knot needs."""
+        asked = not self.own_head and self.sampling.weight > 0
+        return choices.tokens.shape[1] if asked else 0
+
+
+def distinct(knots: Iterable[Knot]) -> list[Knot]:
+    """Returns each knot once, in order of first appearance."""
+    return list(dict.fromkeys(knots))
+
+
+def _rows(knots: Sequence[Knot]) -> dict[Knot, int]:
+    return {knot: row for row, knot in enumerate(knots)}
+
+
+def _unfinished(paths: Sequence[Path], step: int) -> list[Path]:
+    return [path for path in paths if len(path.uniforms) > step]
+
+
+def _table(values: Tensor) -> Table:
+    table: Table = values.double().cpu().numpy()
+    return table

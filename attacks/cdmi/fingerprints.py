@@ -1,0 +1,46 @@
+"""Fingerprints of what an attack depends on: they name the files that a later run takes up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedpriv.data.cache import code_digest, versions_of
+from fedpriv.data.examples import Examples
+
+
+def fingerprint(parts: Mapping[str, Any]) -> str:
+    """Returns a fingerprint of plain values, and of the libraries that compute."""
+    versions = versions_of("fedpriv", "numpy", "torch", "transformers")
+    text = json.dumps({**parts, "versions": versions}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def of_model(model: Any) -> str:
+    """Returns a fingerprint of a model's code and weights."""
+    digest = hashlib.sha256(code_digest(type(model)).encode())
+    for name, tensor in sorted(cast(nn.Module, model).state_dict().items()):
+        digest.update(name.encode())
+        _add(digest, tensor.cpu().numpy())
+    return digest.hexdigest()
+
+
+def of_rows(examples: Examples, rows: Iterable[int]) -> str:
+    """Returns a fingerprint of rows, with the pages that they point to."""
+    digest = hashlib.sha256()
+    for row in rows:
+        for name, column in sorted(examples.batch(np.array([row])).items()):
+            digest.update(name.encode())
+            _add(digest, column.numpy())
+    return digest.hexdigest()
+
+
+def _add(digest: Any, array: NDArray[Any]) -> None:
+    digest.update(f"{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)

@@ -1,0 +1,144 @@
+"""PUB-MLM: a masked language model of the target's kind, trained on public documents (000 §4.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
+from attacks.cdmi.windows import device_of
+from fedpriv.checkpoint import RunFolder
+from fedpriv.client import isolated_randomness
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Examples
+from fedpriv.models.field_model import TokenModel
+from fedpriv.seeds import generator, torch_seed
+from fedpriv.training.loops import Optimizer, train_epoch
+
+PURPOSE = "cdmi public mlm"
+
+LINES = 10
+"""Of progress, at most."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How PUB-MLM is trained: by AdamW on batches of all public windows.
+
+    000 says that the adversary knows the training procedure, and gives the epochs only.
+
+    Args:
+        epochs: 300 for MLM (000 §5.1); the last one is taken, 000 took the best on documents of its
+            own.
+        batch_size: windows a step [ours].
+        lr: learning rate [ours].
+        weight_decay: of AdamW [ours].
+    """
+
+    epochs: int = 300
+    batch_size: int = 8
+    lr: float = 5e-5
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise ValueError(f"epochs={self.epochs}: expected 0 or more")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size}: expected 1 or more")
+        self.optimizer()
+
+    def optimizer(self) -> Optimizer:
+        """Returns AdamW."""
+        return Optimizer("adamw", self.lr, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class PublicMLM:
+    """A trained PUB-MLM.
+
+    Attributes:
+        model: in evaluation mode.
+        metrics: of it on the documents that it was trained on.
+    """
+
+    model: TokenModel
+    metrics: Mapping[str, float]
+
+
+def public_mlm(
+    model: TokenModel,
+    documents: Sequence[Document],
+    training: Training,
+    seed: int,
+    scratch: Path,
+    tell: Callable[[str], None],
+) -> PublicMLM:
+    """Trains PUB-MLM, or takes its weights from `scratch` where the same was trained before.
+
+    Args:
+        model: to be trained, where it is to stay.
+        documents: public ones.
+        training: how.
+        seed: of order, masks and dropout.
+        scratch: a folder for its weights.
+        tell: shows a line of progress.
+
+    Raises:
+        ValueError: if it diverges.
+    """
+    network = cast(nn.Module, model)
+    examples = model.encode(documents)
+    path = scratch / f"cdmi-public-mlm-{_name(model, examples, training, seed)}.safetensors"
+    if path.is_file():
+        tell("PUB-MLM was trained before")
+        network.load_state_dict(load_file(path))
+    else:
+        with isolated_randomness(torch_seed(seed, PURPOSE)):
+            _train(network, examples, training, seed, tell)
+        whole = {n: t.detach().cpu().contiguous().clone() for n, t in network.state_dict().items()}
+        RunFolder.at(scratch).write(path.name, save(whole))
+    network.eval()
+    with isolated_randomness(torch_seed(seed, f"{PURPOSE}, evaluation")), torch.inference_mode():
+        return PublicMLM(model, model.evaluate(examples))
+
+
+def _name(model: TokenModel, examples: Examples, training: Training, seed: int) -> str:
+    return fingerprint(
+        {
+            "start": of_model(model),
+            "rows": of_rows(examples, range(len(examples))),
+            "training": dataclasses.asdict(training),
+            "seed": seed,
+            "device": device_of(model).type,
+        }
+    )
+
+
+def _train(
+    network: nn.Module,
+    examples: Examples,
+    training: Training,
+    seed: int,
+    tell: Callable[[str], None],
+) -> None:
+    device = device_of(network)
+    optimizer = training.optimizer().build(network)
+    shuffle = generator(seed, PURPOSE)
+    network.train()
+    for epoch in range(1, training.epochs + 1):
+        batches = examples.batches(training.batch_size, shuffle=shuffle, device=device)
+        loss = train_epoch(network, batches, optimizer)
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"PUB-MLM diverged in epoch {epoch} with lr={training.lr}: expected a lower one"
+            )
+        if epoch % max(training.epochs // LINES, 1) == 0:
+            tell(f"PUB-MLM, epoch {epoch} of {training.epochs}: loss {loss:.3f}")

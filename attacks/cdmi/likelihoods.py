@@ -1,0 +1,146 @@
+"""From scores and losses to a token: Algorithm 2 of 000, lines 6 to 10, and its steps 3 to 6.
+
+    ĝ = softmax(g / T_g)                              public likelihood, of PUB-MLM's logits g
+    l̂ = softmax((2 - l / median(l)) / T_l)            target likelihood, of the target's losses l
+    p = ĝ^(1-w) · l̂^w / Z,  or  (1-w) ĝ + w l̂          their mean
+    v ~ the nucleus of p
+
+Tables are float64 of shape (rows, candidates); likelihoods are kept as logarithms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+Table = NDArray[np.float64]
+Mean = Literal["geometric", "arithmetic"]
+
+LEAST_MEDIAN = float(np.finfo(np.float32).eps)
+"""A float32 cross-entropy below this is rounding. The median of a saturated model's losses is 0, by
+which eq. 5 would divide."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen.
+
+    Args:
+        candidates: N_c, tokens that PUB-MLM proposes (000 App. A: 128; 512 is 2 % better).
+        public_temperature: T_g from the fourth token on (000 App. A: 0.2 to 0.4).
+        first_temperature: T_g of the first token. It falls by equal steps; 000 gives neither the
+            start nor the law [ours].
+        decay_steps: tokens until T_g has fallen to `public_temperature` (000 App. A: 3); 0: it has
+            from the first.
+        target_temperature: T_l (000 App. A: 0.2 to 0.4, without decay).
+        mean: of the two likelihoods (000 App. A: geometric).
+        weight: w, of the target's likelihood (000 App. A: 0.2 to 0.6; of which of the two it does
+            not say [ours]); 0: the target is not asked.
+        nucleus: the mass of the likeliest tokens that are sampled from (000 App. A: 0.10).
+    """
+
+    candidates: int = 128
+    public_temperature: float = 0.3
+    first_temperature: float = 1.0
+    decay_steps: int = 3
+    target_temperature: float = 0.3
+    mean: Mean = "geometric"
+    weight: float = 0.4
+    nucleus: float = 0.10
+
+    def __post_init__(self) -> None:
+        if self.candidates < 1:
+            raise ValueError(f"candidates={self.candidates}: expected 1 or more")
+        for name in ("public_temperature", "first_temperature", "target_temperature"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected a positive number")
+        if self.decay_steps < 0:
+            raise ValueError(f"decay_steps={self.decay_steps}: expected 0 or more")
+        if self.mean not in get_args(Mean):
+            raise ValueError(f"mean={self.mean!r}: expected 'geometric' or 'arithmetic'")
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"weight={self.weight}: expected a number from 0 to 1")
+        if not 0 < self.nucleus <= 1:
+            raise ValueError(f"nucleus={self.nucleus}: expected a share above 0, at most 1")
+
+    def temperature(self, step: int) -> float:
+        """Returns T_g of a field's token, counted from 0."""
+        share = min(step / self.decay_steps, 1.0) if self.decay_steps else 1.0
+        return self.first_temperature + share * (self.public_temperature - self.first_temperature)
+
+    def public_likelihoods(self, scores: Table, step: int) -> Table:
+        """Returns log ĝ (line 6)."""
+        return log_likelihoods(scores, self.temperature(step))
+
+    def blend(self, public: Table, target: Table) -> Table:
+        """Returns log p of log ĝ and log l̂ (line 9)."""
+        if self.weight == 0:
+            return public
+        if self.mean == "geometric":
+            return log_likelihoods((1 - self.weight) * public + self.weight * target)
+        with np.errstate(divide="ignore"):  # of no weight: log 0 adds nothing
+            shares = np.log([1 - self.weight, self.weight])
+        blended: Table = np.logaddexp(shares[0] + public, shares[1] + target)
+        return blended
+
+
+def log_likelihoods(scores: Table, temperature: float = 1.0) -> Table:
+    """Returns the logarithm of the softmax of each row."""
+    found: Table = log_softmax(scores / temperature, axis=1)
+    return found
+
+
+def target_likelihoods(losses: Table, temperature: float) -> Table:
+    """Returns log l̂ of the losses of each row's candidates (lines 7 and 8; eq. 5).
+
+    Args:
+        losses: 0 or more.
+        temperature: T_l.
+    """
+    medians = np.maximum(np.median(losses, axis=1, keepdims=True), LEAST_MEDIAN)
+    return log_likelihoods(2 - losses / medians, temperature)
+
+
+def in_nucleus(likelihoods: Table, mass: float) -> Table:
+    """Returns each row's likeliest tokens only, scaled to sum 1 (000 §4.2, step 6).
+
+    As few as reach the mass together, at least one; of equal ones those that stand first.
+
+    Args:
+        likelihoods: each row sums to 1.
+        mass: in (0, 1].
+    """
+    order, ordered = _descending(likelihoods)
+    before = np.cumsum(ordered, axis=1) - ordered
+    before[:, 0] = 0.0
+    kept = np.zeros_like(likelihoods)
+    np.put_along_axis(kept, order, np.where(before < mass, ordered, 0.0), axis=1)
+    scaled: Table = kept / kept.sum(axis=1, keepdims=True)
+    return scaled
+
+
+def drawn(likelihoods: Table, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns a column of each row, by the inverse of the distribution function.
+
+    Columns are taken in descending order of their likelihood, so that equal numbers choose alike
+    from distributions that are nearly so.
+
+    Args:
+        likelihoods: each row sums to 1.
+        uniforms: (rows,), in [0, 1).
+    """
+    order, ordered = _descending(likelihoods)
+    below = np.cumsum(ordered, axis=1) <= uniforms[:, None]
+    # Rounding may leave the last sum under 1: no column of likelihood 0 is ever taken.
+    places = np.minimum(below.sum(axis=1), (ordered > 0).sum(axis=1) - 1)
+    columns: NDArray[np.int64] = np.take_along_axis(order, places[:, None], axis=1)[:, 0]
+    return columns
+
+
+def _descending(likelihoods: Table) -> tuple[NDArray[np.int64], Table]:
+    order = np.argsort(-likelihoods, axis=1, kind="stable")
+    return order, np.take_along_axis(likelihoods, order, axis=1)

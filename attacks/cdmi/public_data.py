@@ -1,0 +1,83 @@
+"""The documents that PUB-MLM learns from, as like the private ones as the adversary can get them.
+
+000 §6.2 and fig. 8: the same distribution, without restaurants (10 % of SROIE), without 2018 (half
+of it), another data set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fedpriv.data.document import Document, DocumentSource
+
+Shift = Literal["same", "without_restaurants", "without_2018"]
+
+PATTERNS: dict[str, str | None] = {
+    "same": None,
+    "without_restaurants": (
+        r"\b(restaurants?|restoran|restaurante?|kedai makan(an)?|nasi|cafe|café|coffee|kopi\w*|"
+        r"bistro|pizza|burgers?|bakery|kitchen|food court|dine.?in|catering|mee|noodles?)\b"
+    ),
+    "without_2018": (
+        r"2018|\b\d{1,2}[-/.]\d{1,2}[-/.]18\b|\b18[-/.]\d{1,2}[-/.]\d{1,2}\b|"
+        r"\b\d{1,2}[-/. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*[-/. ]?18\b"
+    ),
+}
+"""Shift → what no public document may say [ours: 000 does not say how it told them]."""
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """Which documents are public.
+
+    Args:
+        shift: leaves out documents by what they say: "same" leaves out none, "without_restaurants"
+            those with a word for one, "without_2018" those with a date of that year.
+        without: a regular expression; documents in which it is found, in any case, are left out
+            too. It is matched with the words of a document, joined by spaces.
+        other: another data set in place of the federation's public documents.
+    """
+
+    shift: Shift = "same"
+    without: str | None = None
+    other: DocumentSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.shift not in PATTERNS:
+            raise ValueError(f"shift={self.shift!r}: expected one of {', '.join(PATTERNS)}")
+        try:
+            re.compile(self.without or "")
+        except re.error as error:
+            raise ValueError(f"without={self.without!r}: no regular expression: {error}") from error
+
+    def of(self, documents: Sequence[Document]) -> tuple[Document, ...]:
+        """Returns the public documents, without entities: PUB-MLM has no use for labels.
+
+        Args:
+            documents: of the federation, that were not trained on.
+
+        Raises:
+            ValueError: if there are none, or none is left.
+        """
+        given = documents if self.other is None else self.other.load().documents
+        if not given:
+            raise ValueError(
+                "no documents are public, and the attack trains on such: run the federation with "
+                "data.public=0.5"
+            )
+        patterns = [p for p in (PATTERNS[self.shift], self.without) if p]
+        kept = [document for document in given if not _says(document, patterns)]
+        if not kept:
+            raise ValueError(
+                f"each of the {len(given)} public documents says what shift={self.shift!r}, "
+                f"without={self.without!r} leave out: expected a narrower pattern"
+            )
+        return tuple(replace(document, entities=(), links=()) for document in kept)
+
+
+def _says(document: Document, patterns: Sequence[str]) -> bool:
+    text = " ".join(word.text for word in document.words)
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
