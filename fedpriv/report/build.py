@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedpriv.report import figures
 from fedpriv.report.attacks import attacks_view
+from fedpriv.report.fields import fields_view, is_of_fields
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
 from fedpriv.report.membership import HEADINGS, is_of_providers, membership_view
@@ -78,14 +79,20 @@ def render(run: Run) -> str:
         partition=partition_view(run.partition),
         privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
-        attacks=attacks_view([one for one in run.found if not is_of_providers(one.metrics)]),
+        attacks=attacks_view([one for one in run.found if not _has_a_section(one.metrics)]),
         providers=membership_view(run.found),
         classifier_headings=HEADINGS,
+        fields=fields_view(run.found),
         failures=failures_view(run),
         cost=cost_view(run.rounds),
         settings=settings_view(run),
         problems=run.problems,
     )
+
+
+def _has_a_section(metrics: Row) -> bool:
+    """Says whether an attack is shown in a section of its kind, and not in the common table."""
+    return is_of_providers(metrics) or is_of_fields(metrics)
 
 
 def headline(run: Run) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -83,6 +83,7 @@ class Found:
         texts: by message, the content of ``text.json``.
         pages: by recovered page, its pictures as data URIs, by panel.
         verdicts: the content of ``verdicts.json``.
+        over_p: the content of ``curves.json``, of an attack on fields.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Found:
     texts: Mapping[str, Row]
     pages: Mapping[str, Mapping[str, str]]
     verdicts: Sequence[Row] = ()
+    over_p: Row = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -289,8 +291,9 @@ def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
         curves = _read_json(place / "curve.json", problems) or {}
         texts = _read_json(place / "text.json", problems) or {}
         verdicts = _read_list(place / "verdicts.json", problems)
+        over_p = _read_json(place / "curves.json", problems) or {}
         pages = _read_pages(place, problems)
-        found.append(Found(place.name, metrics, curves, texts, pages, verdicts))
+        found.append(Found(place.name, metrics, curves, texts, pages, verdicts, over_p))
     return found
 
 

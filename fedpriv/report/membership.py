@@ -12,6 +12,7 @@ from fedpriv.metrics.membership import roc
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Found
+from fedpriv.report.wording import aligned
 
 HEADINGS = (
     *("s", "n", "prior", "accuracy", "balanced", "p of it", "AUC", "TPR at 1 %", "clients right"),
@@ -80,10 +81,10 @@ def lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yields the tables of an attack on providers as text, for a terminal."""
     if said := audit_line(metrics):
         yield said
-    yield from _aligned([("", *HEADINGS), *classifier_rows(metrics["classifiers"])])
+    yield from aligned([("", *HEADINGS), *classifier_rows(metrics["classifiers"])])
     memory = metrics.get("memorisation", {})
     heading = ("answer taken off the page", *REMOVED)
-    yield from _aligned([heading, *removed_rows(memory)])
+    yield from aligned([heading, *removed_rows(memory)])
     yield from absent_lines(memory)
 
 
@@ -181,16 +182,6 @@ def _group(group: Mapping[str, Any]) -> Row:
 
 def _digits(value: float | None, pattern: str) -> str:
     return "—" if value is None else pattern.format(value)
-
-
-def _aligned(rows: Sequence[Row]) -> Iterator[str]:
-    """Yields rows as lines with columns of one width; nothing but a heading is nothing."""
-    if len(rows) < 2:
-        return
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
 
 
 def _roc(verdicts: Sequence[Mapping[str, Any]]) -> Chart | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MOST_LISTED = 8
 """Rounds or metrics that one sentence names."""
@@ -74,3 +74,17 @@ def show_bytes(number: float) -> str:
 def unit_of(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     """Returns the largest unit, with its size, that `largest` reaches; else the smallest."""
     return next((unit for unit in units if largest >= unit[0]), units[-1])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yields rows as lines with columns of one width; nothing but a heading is nothing.
+
+    >>> list(aligned([("", "n"), ("all", "12")]))
+    ['     n', 'all  12']
+    """
+    if len(rows) < 2:
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -1,4 +1,4 @@
-"""The pictures of a report: curves and bars by round, the partition, a page with its entities.
+"""The pictures of a report: curves and bars, the partition, a page with its entities.
 
 `Chart.svg` alone is markup, and holds numbers only: every name that comes from a run stands in the
 HTML around it, where Jinja2 escapes it. The partition and the page's rectangles are plain geometry,
@@ -9,8 +9,10 @@ from fedpriv.report.figures.answers import answer_marks, answer_rows
 from fedpriv.report.figures.charts import (
     OFF_SCALE,
     Chart,
+    bar_chart,
     line_chart,
     roc_chart,
+    share_chart,
     small_chart,
     stacked_chart,
 )
@@ -22,12 +24,14 @@ __all__ = [
     "Chart",
     "answer_marks",
     "answer_rows",
+    "bar_chart",
     "client_order",
     "entity_rows",
     "line_chart",
     "page_marks",
     "partition_bars",
     "roc_chart",
+    "share_chart",
     "small_chart",
     "spans",
     "stacked_chart",

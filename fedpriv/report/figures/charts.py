@@ -1,4 +1,4 @@
-"""Curves and bars by round, drawn by matplotlib as inline SVG.
+"""Curves and bars, most of them by round, drawn by matplotlib as inline SVG.
 
 Their colours are CSS variables of the page, so that they follow its light or dark theme. They hold
 numbers only; the names of the series are left to the HTML around them.
@@ -82,10 +82,7 @@ def line_chart(
             positive values span more than two powers of ten.
         x: what the horizontal axis counts.
     """
-    styles = {
-        label: (place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)])
-        for place, label in enumerate(curves)
-    }
+    styles = {label: _look(place) for place, label in enumerate(curves)}
     values = [value for curve in curves.values() for value in curve.values()]
     drawn = [value for value in values if _finite(value)]
     with _style():
@@ -187,10 +184,11 @@ def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
         axes.set_yscale("log")
         axes.plot([least, 1], [least, 1], color=_colour("muted"), linewidth=1)
         for place, (label, (false, true)) in enumerate(curves.items()):
-            shade, dashes = place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)]
-            style: Any = (0, tuple(float(p) / _WIDTH for p in dashes.split())) if dashes else "-"
+            shade, dashes = _look(place)
             ends = [np.maximum(side, least) for side in (false, true)]
-            axes.plot(*ends, color=_colour(f"c{shade}"), linewidth=_WIDTH, linestyle=style)
+            axes.plot(
+                *ends, color=_colour(f"c{shade}"), linewidth=_WIDTH, linestyle=_line_style(dashes)
+            )
             keys.append(Key(label, shade, dashes))
         axes.set_xlim(least, 1.1)
         axes.set_ylim(least, 1.1)
@@ -202,13 +200,75 @@ def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
     return Chart(title, svg, tuple(keys), note)
 
 
+def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
+    """Returns curves over a share from 0 to 1, such as that of the fields one is surest of.
+
+    Args:
+        title: what they measure.
+        curves: by name, the shares, ascending, and the value at each; finite, one or more.
+    """
+    styles = {label: _look(place) for place, label in enumerate(curves)}
+    with _style():
+        figure, axes = _canvas(_SIZE)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        for (shares, values), (shade, dashes) in zip(curves.values(), styles.values(), strict=True):
+            line = {"linewidth": _WIDTH, "linestyle": _line_style(dashes)}
+            mark = "o" if len(shares) == 1 else ""
+            axes.plot(shares, values, mark, color=_colour(f"c{shade}"), markersize=3.2, **line)
+        axes.set_xlim(0, 1.02)
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
+        axes.set_xlabel("p, share of the fields")
+        ends = (
+            f"{label} from {_short(values[0])} at {_short(shares[0])} to {_short(values[-1])} at "
+            f"{_short(shares[-1])}"
+            for label, (shares, values) in curves.items()
+        )
+        svg = _svg(figure, f"{title}: {'; '.join(ends)}.")
+    keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
+    return Chart(title, svg, keys)
+
+
+def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
+    """Returns groups of bars side by side, from 0 up.
+
+    Args:
+        title: what they measure.
+        bars: by name of the series, its finite value by name of the group; the same groups in each.
+            The names of the groups are drawn: they must be our own, never a run's.
+    """
+    groups = list(next(iter(bars.values())))
+    width = 0.8 / len(bars)
+    with _style():
+        figure, axes = _canvas(_SIZE)
+        for place, values in enumerate(bars.values()):
+            left = np.arange(len(groups)) + (place + 0.5) * width - 0.4
+            axes.bar(left, [values[g] for g in groups], width * 0.92, color=_colour(f"c{place}"))
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
+        told = (
+            f"{name}: " + ", ".join(f"{group} {_short(values[group])}" for group in groups)
+            for name, values in bars.items()
+        )
+        svg = _svg(figure, f"{title}. {'; '.join(told)}.")
+    return Chart(title, svg, tuple(Key(name, place) for place, name in enumerate(bars)))
+
+
+def _look(place: int) -> tuple[int, str]:
+    """Returns shade and dashes of the series at a place of the legend."""
+    return place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)]
+
+
+def _line_style(dashes: str) -> Any:
+    """Returns an SVG dash pattern as matplotlib wants it."""
+    return (0, tuple(float(part) / _WIDTH for part in dashes.split())) if dashes else "-"
+
+
 def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     """Draws one curve; it breaks where a value is not finite, and a cross stands there."""
     rounds = sorted(curve)
     values = [curve[at] if _finite(curve[at]) else math.nan for at in rounds]
-    style: Any = (0, tuple(float(part) / _WIDTH for part in dashes.split())) if dashes else "-"
     colour = _colour(f"c{shade}")
-    axes.plot(rounds, values, color=colour, linewidth=_WIDTH, linestyle=style)
+    axes.plot(rounds, values, color=colour, linewidth=_WIDTH, linestyle=_line_style(dashes))
     few = len(rounds) <= 30
     dotted = [place for place in range(len(values)) if few or _stands_alone(values, place)]
     if dotted:
