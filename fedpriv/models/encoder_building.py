@@ -16,7 +16,7 @@ from fedpriv.models.encoder import Encoder
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads import HEADS, Model
 from fedpriv.models.masked_lm import MaskedWords
-from fedpriv.models.reader import Boxes, Reader
+from fedpriv.models.reader import Reader
 from fedpriv.models.roi import roi_visual
 from fedpriv.models.saving import fits_positions, settings_of, tensors_of
 from fedpriv.models.subwords import Subwords
@@ -31,23 +31,6 @@ BASE_IMAGE_SIZE = 224
 
 
 @dataclass(frozen=True)
-class Backbone:
-    """An architecture as transformers has it.
-
-    Attributes:
-        config: the class of its settings.
-        network: the class of its encoder.
-        masked: of its encoder with a head for masked words; none where transformers has none.
-        boxes: whose boxes it reads.
-    """
-
-    config: type[PreTrainedConfig]
-    network: type[PreTrainedModel]
-    masked: type[PreTrainedModel] | None
-    boxes: Boxes = "word"
-
-
-@dataclass(frozen=True)
 class Sizes:
     """What all three architectures are told in the same words.
 
@@ -55,44 +38,139 @@ class Sizes:
         max_length: L, tokens of a window.
         image_size: side of the page image in pixels; none: the model is unimodal.
         dropout: everywhere.
-        attention: how it is computed.
+        attention: how it is computed; none: the fastest way that the network has.
         box_step: see `Reader`.
     """
 
     max_length: int
     image_size: int | None
     dropout: float
-    attention: Attention
+    attention: Attention | None
     box_step: int = 1
 
 
-def drawn(
-    backbone: Backbone, labels: Sequence[str], task: Task, sizes: Sizes, **more: Any
-) -> Model:
-    """Builds a model with random weights on the tokenizer that comes with fedpriv.
+@dataclass(frozen=True)
+class Backbone:
+    """An architecture as transformers has it; its models read the boxes of words.
 
-    Args:
-        backbone: the architecture.
-        labels: entity types of the data set.
-        task: the name of a head.
-        sizes: of window and image.
-        **more: settings of the network in transformers' words; the published ones where none.
-
-    Raises:
-        ValueError: if the window is longer than the network has positions.
+    Attributes:
+        config: the class of its settings.
+        network: the class of its encoder.
+        masked: of its encoder with a head for masked words; none where transformers has none.
     """
-    subwords = Subwords.shipped()
-    config = backbone.config(
-        hidden_dropout_prob=sizes.dropout,
-        attention_probs_dropout_prob=sizes.dropout,
-        pad_token_id=subwords.pad,
-        attn_implementation=sizes.attention,
-        **more,
-    )
-    name = f"this {config.model_type}"
-    length = fits_positions(sizes.max_length, None, config.max_position_embeddings, name)
-    reader = Reader(subwords, length, sizes.image_size, sizes.box_step, backbone.boxes)
-    return _headed(backbone.network(config), reader, labels, task)
+
+    config: type[PreTrainedConfig]
+    network: type[PreTrainedModel]
+    masked: type[PreTrainedModel] | None
+
+    @property
+    def name(self) -> str:
+        """As transformers writes it into config.json."""
+        return str(self.config.model_type)
+
+    def drawn(self, labels: Sequence[str], task: Task, sizes: Sizes, **more: Any) -> Model:
+        """Builds a model with random weights on the tokenizer that comes with fedpriv.
+
+        Args:
+            labels: entity types of the data set.
+            task: the name of a head.
+            sizes: of window and image.
+            **more: settings of the network in transformers' words; where none, as published.
+
+        Raises:
+            ValueError: if the window is longer than the network has positions.
+        """
+        subwords = Subwords.shipped()
+        config = self.config(
+            hidden_dropout_prob=sizes.dropout,
+            attention_probs_dropout_prob=sizes.dropout,
+            pad_token_id=subwords.pad,
+            attn_implementation=sizes.attention,
+            **more,
+        )
+        most = config.max_position_embeddings
+        length = fits_positions(sizes.max_length, None, most, f"this {self.name}")
+        reader = Reader(subwords, length, sizes.image_size, sizes.box_step, "word")
+        return _headed(self.network(config), reader, labels, task)
+
+    def from_pretrained(
+        self,
+        folder: str | Path,
+        labels: Sequence[str] = (),
+        *,
+        task: Task | None = None,
+        image: bool | None = None,
+        image_size: int | None = None,
+        max_length: int | None = None,
+        dropout: float | None = None,
+        attention: Attention | None = None,
+    ) -> Model:
+        """Loads weights and tokenizer from a folder or a hub id.
+
+        A head for another task, or for other labels, is drawn anew; so is what looks at the page,
+        where the saved model does not. The head for masked words is also taken from what
+        transformers saved.
+
+        Args:
+            folder: as `save_pretrained` of a model or that of transformers writes it.
+            labels: entity types of the data set; none: those that were saved.
+            task: the name of a head; none: as saved, or "tags".
+            image: whether the page image is read too; none: if it has a size, or as saved.
+            image_size: side of the square image in pixels; none: as saved, or 224.
+            max_length: L, at most what the model's positions allow; none: as saved, or that.
+            dropout: none: as saved.
+            attention: "eager" where gradients of gradients are needed; none: the fastest.
+
+        Raises:
+            ValueError: if the folder holds another architecture, `max_length` is too long, or
+                words are to be masked and the tokenizer has no token for that.
+            OSError: if there is no such folder and no such model on the hub.
+        """
+        saved = settings_of(folder)
+        labels = list(labels or saved.get("labels", ()))
+        task = task or saved.get("task", "tags")
+        config = self._config(folder)
+        if dropout is not None:
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        reader = _reader_of(folder, saved, config, image, image_size, max_length)
+        network, scores = self._network(folder, config, attention, masked=task == "mlm")
+        model = _headed(network, reader, labels, task)
+        if isinstance(model, MaskedWords) and scores:
+            model.scores.load_state_dict(scores)
+        same = (saved.get("task"), saved.get("labels")) == (task, labels)
+        _take(model, tensors_of(folder), head=same or saved.get("task") == task == "mlm")
+        return model.train()
+
+    def _config(self, folder: str | Path) -> PreTrainedConfig:
+        kind = self.config.get_config_dict(str(folder))[0].get("model_type")
+        if kind not in (None, self.name):  # transformers would load no weight of it, and go on
+            raise ValueError(f"{folder} holds a model of type {kind!r}: expected {self.name!r}")
+        return self.config.from_pretrained(str(folder))
+
+    def _network(
+        self,
+        folder: str | Path,
+        config: PreTrainedConfig,
+        attention: Attention | None,
+        *,
+        masked: bool,
+    ) -> tuple[PreTrainedModel, Mapping[str, Tensor]]:
+        """Returns the encoder and, where wanted and there, the weights of `WordScores`."""
+        kind = (masked and self.masked) or self.network
+        whole, info = kind.from_pretrained(
+            str(folder),
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            output_loading_info=True,
+        )
+        if kind is self.network:
+            return whole, {}
+        there = not any(name.startswith("cls.") for name in info["missing_keys"])
+        scores = whole.cls.predictions.state_dict() if there else {}
+        # The decoder is the embeddings, and its bias the head's.
+        own = {name: w for name, w in scores.items() if not name.startswith("decoder.")}
+        return whole.base_model, own
 
 
 def tiny(*, hidden_size: int, layers: int, max_length: int, spread: float) -> dict[str, Any]:
@@ -137,39 +215,21 @@ def given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def loaded(
-    backbone: Backbone,
+def _reader_of(
     folder: str | Path,
-    labels: Sequence[str],
-    *,
-    task: Task | None,
+    saved: Mapping[str, Any],
+    config: PreTrainedConfig,
     image: bool | None,
     image_size: int | None,
     max_length: int | None,
-    dropout: float | None,
-    attention: Attention,
-) -> Model:
-    """Loads a model from a folder or a hub id; see `fedpriv.models.layoutlm.from_pretrained`."""
-    saved = settings_of(folder)
-    labels = list(labels or saved.get("labels", ()))
-    task = task or saved.get("task", "tags")
-    config = backbone.config.from_pretrained(str(folder))
-    if dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-    length = fits_positions(
-        max_length, saved.get("max_length"), config.max_position_embeddings, folder
-    )
-    seen = saved.get("image_size") if image is None else None
-    pixels = side(image, image_size, saved.get("image_size") or BASE_IMAGE_SIZE) or seen
+) -> Reader:
+    most = config.max_position_embeddings
+    length = fits_positions(max_length, saved.get("max_length"), most, folder)
+    size = saved.get("image_size")
+    if image is not None or image_size is not None:
+        size = side(image, image_size, size or BASE_IMAGE_SIZE)
     subwords = Subwords.from_pretrained(folder)
-    reader = Reader(subwords, length, pixels, saved.get("box_step", 1), backbone.boxes)
-    network, scores = _network(backbone, folder, config, attention, masked=task == "mlm")
-    model = _headed(network, reader, labels, task)
-    if isinstance(model, MaskedWords) and scores:
-        model.scores.load_state_dict(scores)
-    same = (saved.get("task"), saved.get("labels")) == (task, labels)
-    _take(model, tensors_of(folder), head=same or saved.get("task") == task == "mlm")
-    return model.train()
+    return Reader(subwords, length, size, saved.get("box_step", 1), "word")
 
 
 def _headed(network: PreTrainedModel, reader: Reader, labels: Sequence[str], task: Task) -> Model:
@@ -177,32 +237,6 @@ def _headed(network: PreTrainedModel, reader: Reader, labels: Sequence[str], tas
     size = reader.image_size
     visual = None if size is None else roi_visual(network.config.hidden_size, size)
     return head(Encoder(network, visual), reader, labels)
-
-
-def _network(
-    backbone: Backbone,
-    folder: str | Path,
-    config: PreTrainedConfig,
-    attention: Attention,
-    *,
-    masked: bool,
-) -> tuple[PreTrainedModel, Mapping[str, Tensor]]:
-    """Returns the encoder and, where wanted and there, the weights of `WordScores`."""
-    kind = (masked and backbone.masked) or backbone.network
-    whole, info = kind.from_pretrained(
-        str(folder),
-        config=config,
-        dtype=torch.float32,
-        attn_implementation=attention,
-        output_loading_info=True,
-    )
-    if kind is backbone.network:
-        return whole, {}
-    given = not any(name.startswith("cls.") for name in info["missing_keys"])
-    scores = whole.cls.predictions.state_dict() if given else {}
-    # The decoder is the embeddings, and its bias the head's.
-    own = {name: w for name, w in scores.items() if not name.startswith("decoder.")}
-    return whole.base_model, own
 
 
 def _take(model: Model, weights: Mapping[str, Tensor], *, head: bool) -> None:

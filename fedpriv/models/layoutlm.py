@@ -7,8 +7,7 @@ position in the text has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from transformers import LayoutLMConfig, LayoutLMForMaskedLM, LayoutLMModel
 
@@ -19,9 +18,7 @@ from fedpriv.models.encoder_building import (
     Attention,
     Backbone,
     Sizes,
-    drawn,
     given,
-    loaded,
     side,
     tiny,
 )
@@ -29,6 +26,8 @@ from fedpriv.models.field_model import Task
 from fedpriv.models.heads import Model
 
 LAYOUTLM = Backbone(LayoutLMConfig, LayoutLMModel, LayoutLMForMaskedLM)
+
+from_pretrained = LAYOUTLM.from_pretrained
 
 
 def layoutlm(
@@ -102,7 +101,7 @@ def layoutlm_tiny(
     more = tiny(
         hidden_size=hidden_size, layers=layers, max_length=max_length, spread=initializer_range
     )
-    return drawn(LAYOUTLM, labels, task, sizes, **more)
+    return LAYOUTLM.drawn(labels, task, sizes, **more)
 
 
 def layoutlm_base(
@@ -115,53 +114,9 @@ def layoutlm_base(
     dropout: float = 0.1,
     attention: Attention = "sdpa",
 ) -> Model:
-    """Builds a LayoutLM in its published size, 113 million parameters, with random weights.
+    """Builds a LayoutLM in its published size, 112 million parameters, with random weights.
 
     Args: as of `layoutlm_tiny`; `max_length` is at most 512, and the image's usual side 224 pixels.
     """
     pixels = side(image, image_size, BASE_IMAGE_SIZE)
-    return drawn(LAYOUTLM, labels, task, Sizes(max_length, pixels, dropout, attention))
-
-
-def from_pretrained(
-    folder: str | Path,
-    labels: Sequence[str] = (),
-    *,
-    task: Task | None = None,
-    image: bool | None = None,
-    image_size: int | None = None,
-    max_length: int | None = None,
-    dropout: float | None = None,
-    attention: Attention = "sdpa",
-) -> Model:
-    """Loads weights and tokenizer from a folder or a hub id (microsoft/layoutlm-base-uncased).
-
-    A head for another task, or for other labels, is drawn anew; so is what looks at the page, where
-    the saved model does not. The head for masked words is also taken from what transformers saved.
-
-    Args:
-        folder: as `save_pretrained` of a model or that of transformers writes it.
-        labels: entity types of the data set; none: those that were saved.
-        task: see `layoutlm`; none: as saved, or "tags".
-        image: whether the page image is read too; none: if it has a size, or as saved.
-        image_size: none: as saved, or 224.
-        max_length: L, at most what the model's position embeddings allow; none: as saved, or that.
-        dropout: none: as saved.
-        attention: see `layoutlm`.
-
-    Raises:
-        ValueError: if `max_length` is too long for the model, or words are to be masked and the
-            tokenizer has no token for that.
-        OSError: if there is no such folder and no such model on the hub.
-    """
-    return loaded(
-        LAYOUTLM,
-        folder,
-        labels,
-        task=task,
-        image=image,
-        image_size=image_size,
-        max_length=max_length,
-        dropout=dropout,
-        attention=attention,
-    )
+    return LAYOUTLM.drawn(labels, task, Sizes(max_length, pixels, dropout, attention))
