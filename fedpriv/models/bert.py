@@ -21,7 +21,7 @@ from fedpriv.models.encoder_building import (
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads import Model
 
-BERT = Backbone(BERTConfig, BERTModel, BERTForMaskedLM)
+BERT = Backbone(BertConfig, BertModel, BertForMaskedLM)
 
 from_pretrained = BERT.from_pretrained
 
@@ -90,7 +90,7 @@ def bert_tiny(
         attention: see `bert`.
     """
     pixels = side(image, image_size, IMAGE_SIZE)
-    sizes = Sizes(max_length, pixels, dropout, attention, box_step=40)
+    sizes = Sizes(max_length, pixels, dropout, attention)
     more = tiny(
         hidden_size=hidden_size, layers=layers, max_length=max_length, spread=initializer_range
     )

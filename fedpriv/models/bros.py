@@ -24,7 +24,7 @@ from fedpriv.models.encoder_building import (
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads import Model
 
-BROS = Backbone(BROSConfig, BROSModel, BROSForMaskedLM)
+BROS = Backbone(BrosConfig, BrosModel, None)
 
 from_pretrained = BROS.from_pretrained
 
@@ -78,9 +78,6 @@ def bros_tiny(
 ) -> Model:
     """Builds a BROS of 450 000 parameters that learns on two CPU cores in minutes.
 
-    Coordinates are rounded down to multiples of 40 of 1000: from scratch, on few pages, most of the
-    1000 positions are never seen, and the model would learn none of the layout.
-
     Args:
         labels: entity types of the data set.
         task: see `bros`.
@@ -96,7 +93,7 @@ def bros_tiny(
     if hidden_size % 64:
         raise ValueError(f"{hidden_size=} must be a multiple of 64, for sines of 8 coordinates")
     pixels = side(image, image_size, IMAGE_SIZE)
-    sizes = Sizes(max_length, pixels, dropout, None, box_step=40)
+    sizes = Sizes(max_length, pixels, dropout, None)
     more = tiny(
         hidden_size=hidden_size, layers=layers, max_length=max_length, spread=initializer_range
     )

@@ -19,7 +19,8 @@ class Encoder(nn.Module):
 
     Args:
         network: LayoutLMModel, BrosModel or BertModel; it loses its pooler, which sees the first
-            token only.
+            token only. A LayoutLM whose config has a `box_step` sees coordinates (0…1000) rounded
+            down to multiples of it.
         visual: called with pixels (B, 3, S, S), uint8, and boxes (B, L, 4) in 0…1000, returns
             (B, L, H): what stands in each token's box. It is added to the token's embedding. None:
             the encoder is unimodal.
@@ -98,4 +99,5 @@ class Encoder(nn.Module):
             return {}
         if isinstance(self.network, BrosModel):  # shares of the page, which it scales itself
             return {"bbox": batch["bbox"].to(self.network.dtype) / 1000}
-        return {"bbox": batch["bbox"]}
+        step = getattr(self.network.config, "box_step", 1)
+        return {"bbox": batch["bbox"] // step * step}

@@ -39,14 +39,12 @@ class Sizes:
         image_size: side of the page image in pixels; none: the model is unimodal.
         dropout: everywhere.
         attention: how it is computed; none: the fastest way that the network has.
-        box_step: see `Reader`.
     """
 
     max_length: int
     image_size: int | None
     dropout: float
     attention: Attention | None
-    box_step: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Backbone:
         )
         most = config.max_position_embeddings
         length = fits_positions(sizes.max_length, None, most, f"this {self.name}")
-        reader = Reader(subwords, length, sizes.image_size, sizes.box_step, "word")
+        reader = Reader(subwords, length, sizes.image_size, boxes="word")
         return _headed(self.network(config), reader, labels, task)
 
     def from_pretrained(
@@ -229,7 +227,7 @@ def _reader_of(
     if image is not None or image_size is not None:
         size = side(image, image_size, size or BASE_IMAGE_SIZE)
     subwords = Subwords.from_pretrained(folder)
-    return Reader(subwords, length, size, saved.get("box_step", 1), "word")
+    return Reader(subwords, length, size, boxes="word")
 
 
 def _headed(network: PreTrainedModel, reader: Reader, labels: Sequence[str], task: Task) -> Model:

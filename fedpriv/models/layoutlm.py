@@ -82,7 +82,8 @@ def layoutlm_tiny(
     """Builds a LayoutLM of 450 000 parameters that learns on two CPU cores in minutes.
 
     Coordinates are rounded down to multiples of 40 of 1000: from scratch, on few pages, most of the
-    1000 positions are never seen, and the model would learn none of the layout.
+    1000 positions are never seen, and the model would learn none of the layout. The page's image is
+    looked at by the full boxes.
 
     Args:
         labels: entity types of the data set.
@@ -97,11 +98,11 @@ def layoutlm_tiny(
         attention: see `layoutlm`.
     """
     pixels = side(image, image_size, IMAGE_SIZE)
-    sizes = Sizes(max_length, pixels, dropout, attention, box_step=40)
+    sizes = Sizes(max_length, pixels, dropout, attention)
     more = tiny(
         hidden_size=hidden_size, layers=layers, max_length=max_length, spread=initializer_range
     )
-    return LAYOUTLM.drawn(labels, task, sizes, **more)
+    return LAYOUTLM.drawn(labels, task, sizes, box_step=40, **more)
 
 
 def layoutlm_base(
