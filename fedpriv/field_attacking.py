@@ -30,7 +30,7 @@ from fedpriv.field_attack import (
 )
 from fedpriv.field_findings import write_reconstructions
 from fedpriv.field_scoring import curves, scored
-from fedpriv.findings import check_name
+from fedpriv.findings import check_name, cleared
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.scrubbing import load_fields
 from fedpriv.seeds import entropy, generator
@@ -210,9 +210,7 @@ class FieldAttackRun:
 
     def _not_applicable(self, folder: RunFolder, reason: str) -> dict[str, Any]:
         metrics: dict[str, Any] = {"status": "not_applicable", "reason": reason}
-        write_reconstructions(
-            folder, self.name, metrics, None, (), {}, {}, lambda ids: "", originals=False
-        )
+        folder.write_json(f"{cleared(folder, self.name)}/metrics.json", metrics)
         return metrics
 
     def _targets(self, folder: RunFolder) -> Iterator[_Target]:

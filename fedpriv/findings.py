@@ -49,9 +49,7 @@ def write_findings(
         truths: by message; shown only if `originals`.
         originals: whether pictures of the original pages may be written.
     """
-    place = f"{FINDINGS}/{name}"
-    shutil.rmtree(folder.path / place, ignore_errors=True)
-    (folder.path / place).mkdir(parents=True)
+    place = cleared(folder, name)
     for recovered in findings.recovered:
         truth = truths.get(recovered.message) if originals else None
         if truth is not None and truth.pixels is not None and recovered.pages is not None:
@@ -69,6 +67,14 @@ def write_findings(
     if texts:
         folder.write_json(f"{place}/text.json", texts)
     folder.write_json(f"{place}/metrics.json", metrics)
+
+
+def cleared(folder: RunFolder, name: str) -> str:
+    """Returns the place of an attack's findings in the run folder, empty now."""
+    place = f"{FINDINGS}/{name}"
+    shutil.rmtree(folder.path / place, ignore_errors=True)
+    (folder.path / place).mkdir(parents=True)
+    return place
 
 
 def check_name(name: str) -> None:

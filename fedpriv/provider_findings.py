@@ -8,13 +8,12 @@ the attack's pictures.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from fedpriv.checkpoint import RunFolder
-from fedpriv.findings import FINDINGS, png
+from fedpriv.findings import cleared, png
 from fedpriv.provider_attack import Judgement, Probe, Verdict
 from fedpriv.truth import Part
 
@@ -35,9 +34,7 @@ def write_judgement(
         judgement: of the attack.
         parts: of each provider in the training.
     """
-    place = f"{FINDINGS}/{name}"
-    shutil.rmtree(folder.path / place, ignore_errors=True)
-    (folder.path / place).mkdir(parents=True)
+    place = cleared(folder, name)
     for file, picture in judgement.pictures.items():
         folder.write(f"{place}/{file}.png", png(picture))
     if judgement.verdicts:
