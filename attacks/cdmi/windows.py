@@ -112,6 +112,7 @@ def looked_at(
         if VISUAL not in seen:
             raise NotApplicable("visual=noise: the model reads no page, so there is none to hide")
         seen = {**seen, VISUAL: noise(seen[VISUAL])}
+    seen = {name: column for name, column in seen.items() if name != "pixels"}  # of other models
     length = seen["input_ids"].shape[1]
     attended = int(seen["attention_mask"].sum(1).max())
     return {
