@@ -7,14 +7,13 @@ field with what was made of it.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpriv.checkpoint import RunFolder
 from fedpriv.field_attack import PUBLIC, Reconstructions, ScrubbedField, TrueField
 from fedpriv.field_scoring import Case, cases_of, chosen
-from fedpriv.findings import FINDINGS
+from fedpriv.findings import cleared
 
 Texts = Callable[[Sequence[int]], str]
 
@@ -46,9 +45,7 @@ def write_reconstructions(
         originals: whether the true texts may be written.
     """
     cases = cases_of(found, fields, truths)
-    place = f"{FINDINGS}/{name}"
-    shutil.rmtree(folder.path / place, ignore_errors=True)
-    (folder.path / place).mkdir(parents=True)
+    place = cleared(folder, name)
     rows = [_row(case, found.membership, texts, originals) for case in cases]
     folder.write_json(f"{place}/fields.json", rows)
     folder.write_json(f"{place}/curves.json", curves)

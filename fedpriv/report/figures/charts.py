@@ -212,9 +212,9 @@ def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence
         figure, axes = _canvas(_SIZE)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         for (shares, values), (shade, dashes) in zip(curves.values(), styles.values(), strict=True):
+            marked = {"marker": "o" if len(shares) == 1 else "", "markersize": 3.2}
             line = {"linewidth": _WIDTH, "linestyle": _line_style(dashes)}
-            mark = "o" if len(shares) == 1 else ""
-            axes.plot(shares, values, mark, color=_colour(f"c{shade}"), markersize=3.2, **line)
+            axes.plot(shares, values, color=_colour(f"c{shade}"), **marked, **line)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
         axes.set_xlabel("p, share of the fields")
