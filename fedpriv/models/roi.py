@@ -52,7 +52,7 @@ def roi_align(features: Tensor, boxes: Tensor, *, bins: int = 1, samples: int = 
     across = _weights(left, right, features.shape[-1], bins, samples)
     weights = down[:, :, :, None, :, None] * across[:, :, None, :, None, :]
     found = weights.flatten(4).flatten(1, 3) @ features.flatten(2).transpose(1, 2)
-    return found.unflatten(1, (boxes.shape[1], bins, bins)).permute(0, 1, 4, 2, 3)
+    return found.reshape(*boxes.shape[:2], bins, bins, -1).permute(0, 1, 4, 2, 3)
 
 
 def _weights(low: Tensor, high: Tensor, cells: int, bins: int, samples: int) -> Tensor:
@@ -64,7 +64,7 @@ def _weights(low: Tensor, high: Tensor, cells: int, bins: int, samples: int) -> 
     places = (points * cells - 0.5).clamp(0, cells - 1)
     centres = torch.arange(cells, device=low.device, dtype=low.dtype)
     nearness = (1 - (places.unsqueeze(-1) - centres).abs()).clamp(min=0)
-    return nearness.unflatten(-2, (bins, samples)).mean(-2)
+    return nearness.reshape(*low.shape, bins, samples, cells).mean(-2)
 
 
 class RoiVisual(nn.Module):
@@ -155,7 +155,7 @@ class PatchMap(nn.Module):
         config = self.image_model.config
         side = config.image_size // config.patch_size
         outputs: Tensor = self.image_model(pixel_values=pixels).last_hidden_state[:, 1:]
-        return outputs.transpose(1, 2).unflatten(2, (side, side))
+        return outputs.transpose(1, 2).reshape(len(outputs), -1, side, side)
 
 
 def beit_visual(
