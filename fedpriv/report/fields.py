@@ -44,6 +44,7 @@ class Reconstructed:
     summary: str
     tables: Sequence[Table] = ()
     charts: Sequence[Chart] = ()
+    perfect: Table | None = None
     left_out: Sequence[str] = ()
     assumptions: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -190,11 +191,9 @@ def _reconstructed(found: Found) -> Reconstructed:
     return Reconstructed(
         found.name,
         summary(metrics),
-        [
-            make(metrics)
-            for make in (sorted_table, first_table, key_table, perfect_table, series_table)
-        ],
+        [make(metrics) for make in (sorted_table, first_table, key_table, series_table)],
         [*_over_p(found.over_p), _bars(metrics), *_over_rounds(metrics.get("series") or ())],
+        perfect_table(metrics),
         [f"{number} {why}" for why, number in (metrics.get("left_out") or {}).items() if number],
         [str(line) for line in metrics.get("assumptions") or ()],
         [str(line) for line in metrics.get("notes") or ()],
@@ -229,8 +228,8 @@ def _over_rounds(series: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Returns the curves over the rounds whose models were attacked (000, Fig. 7)."""
     low, high = ({row["round"]: row["ipf_interval"][end] for row in series} for end in (0, 1))
     panels = {
-        "Validation loss": _curves(series, "loss", "validation loss"),
-        "Validation score": _curves(series, "score", "validation score"),
+        "Validation loss": _curves(series, "loss", "Validation loss"),
+        "Validation score": _curves(series, "score", "Validation score"),
         "Improvement factor": {
             **_curves(series, "ipf", "IpF"),
             "interval, lower end": low,
