@@ -74,7 +74,7 @@ def test_epsilon_bounds_the_improvement_factor():
             improvement_factor(RIGHT, WRONG, epsilon=epsilon)
 
 
-def test_the_accuracy_at_p_of_the_papers_figure_3():
+def test_one_right_reconstruction_is_worth_less_than_a_hundred():
     """The two cases of 000 §5.3 that an ordinary AUC does not tell apart."""
     one = shots(np.arange(100, 0, -1), [1] + [0] * 99)
     all_of_them = shots(np.arange(100, 0, -1), [1] * 100)
