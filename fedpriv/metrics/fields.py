@@ -1,7 +1,7 @@
 """How near reconstructed fields come to the true ones (000 §5.2, §5.3 and App. B).
 
 Everything is of token ids. AccAt and HamAt are means over the ⌈pM⌉ surest fields: the proof in the
-paper's appendix reads as if p M were rounded down, but its Table 5 has eighths of 1 % of 777 fields.
+paper's appendix reads as if pM were rounded down, but its Table 5 has eighths at 1 % of 777 fields.
 That proof has two signs the wrong way: to put a better reconstruction first lowers HamAt, and a
 larger distance lowers HamAAC. The two properties that it is about hold (tests/properties).
 """
