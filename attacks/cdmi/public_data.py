@@ -18,8 +18,8 @@ Shift = Literal["same", "without_restaurants", "without_2018"]
 PATTERNS: dict[str, str | None] = {
     "same": None,
     "without_restaurants": (
-        r"\b(restaurants?|restoran|restaurante?|kedai makan(an)?|nasi|cafe|café|coffee|kopi\w*|"
-        r"bistro|pizza|burgers?|bakery|kitchen|food court|dine.?in|catering|mee|noodles?)\b"
+        r"\b(restaurants?|restoran|kedai makan(an)?|cafe|café|coffee (bean|house|shop)|kopitiam|"
+        r"bistro|pizza|bakery|kitchen|food court|dine.?in|catering)\b"
     ),
     "without_2018": (
         r"2018|\b\d{1,2}[-/.]\d{1,2}[-/.]18\b|\b18[-/.]\d{1,2}[-/.]\d{1,2}\b|"
