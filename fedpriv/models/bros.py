@@ -76,7 +76,7 @@ def bros_tiny(
     initializer_range: float = 0.1,
     box_scale: float = 10.0,
 ) -> Model:
-    """Builds a BROS of 450 000 parameters that learns on two CPU cores in minutes.
+    """Builds a BROS of 180 000 parameters that learns on two CPU cores in minutes.
 
     Args:
         labels: entity types of the data set.

@@ -131,7 +131,8 @@ class Backbone:
         if dropout is not None:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         reader = _reader_of(folder, saved, config, image, image_size, max_length)
-        network, scores = self._network(folder, config, attention, masked=task == "mlm")
+        masked = task == "mlm" and not saved  # else the head is in a file of its own
+        network, scores = self._network(folder, config, attention, masked=masked)
         model = _headed(network, reader, labels, task)
         if isinstance(model, MaskedWords) and scores:
             model.scores.load_state_dict(scores)

@@ -79,7 +79,7 @@ def layoutlm_tiny(
     initializer_range: float = 0.1,
     attention: Attention = "sdpa",
 ) -> Model:
-    """Builds a LayoutLM of 450 000 parameters that learns on two CPU cores in minutes.
+    """Builds a LayoutLM of 440 000 parameters that learns on two CPU cores in minutes.
 
     Coordinates are rounded down to multiples of 40 of 1000: from scratch, on few pages, most of the
     1000 positions are never seen, and the model would learn none of the layout. The page's image is
