@@ -188,7 +188,7 @@ def chains(
 
 def _chains_of(*columns: Tensor) -> list[set[Chain]]:
     """Returns the entities of each window, given the arguments of `chains` for a batch."""
-    rows = zip(*(column.cpu().numpy() for column in columns), strict=True)
+    rows = zip(*(column.detach().cpu().numpy() for column in columns), strict=True)
     return [chains(*row) for row in rows]
 
 
