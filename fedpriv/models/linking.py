@@ -39,7 +39,7 @@ class SpadeLinker(PointerModel):
 
     def losses(self, batch: Batch) -> Tensor:
         """Returns the mean cross-entropy over the entities of each example, (batch,)."""
-        return mean_losses(self(batch), batch[SOURCE])
+        return mean_losses(self(batch), self.pointed(batch))
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns the documents as windows.
@@ -71,7 +71,7 @@ class SpadeLinker(PointerModel):
         total, windows, entities, well = 0.0, 0, 0, 0
         right, found, true = 0, 0, 0
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
-            scores, source, pointing = self(batch), batch[SOURCE], self.pointing(batch)
+            scores, source, pointing = self(batch), self.pointed(batch), self.pointing(batch)
             none, best = source.shape[1], scores.argmax(-1)
             agreed, linked = pointing & (best == source), pointing & (best != none)
             total += mean_losses(scores, source).sum().item()

@@ -79,6 +79,14 @@ class PointerModel(EncoderModel):
         """Returns which tokens point and are pointed at, (batch, L), bool."""
         return batch[self.column] != IGNORED
 
+    def pointed(self, batch: Batch) -> Tensor:
+        """Returns the place that each token points at, (batch, L), L for "none".
+
+        Windows may have been cut behind their last token: "none" is their own L then.
+        """
+        places = batch[self.column]
+        return places.clamp(max=places.shape[1])
+
     def head(self) -> list[nn.Module]:
         """Returns what comes after the last layer."""
         return [self.pointer]

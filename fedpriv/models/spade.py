@@ -63,7 +63,7 @@ class SpadeExtractor(PointerModel):
         predecessor.
         """
         labels, predecessors = self(batch)
-        return _losses(labels, predecessors, batch)
+        return self._losses(labels, predecessors, batch)
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns the documents as windows.
@@ -101,7 +101,7 @@ class SpadeExtractor(PointerModel):
         total, count = 0.0, Counter[str]()
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
             labels, predecessors = self(batch)
-            total += _losses(labels, predecessors, batch).sum().item()
+            total += self._losses(labels, predecessors, batch).sum().item()
             count += self._counts(labels, predecessors, batch)
         return {
             "loss": total / max(count["windows"], 1),
@@ -112,6 +112,10 @@ class SpadeExtractor(PointerModel):
     def head(self) -> list[nn.Module]:
         """Returns what comes after the last layer."""
         return [self.classifier, self.pointer]
+
+    def _losses(self, labels: Tensor, predecessors: Tensor, batch: Batch) -> Tensor:
+        of_predecessors = mean_losses(predecessors, self.pointed(batch))
+        return mean_losses(labels, batch[INITIAL]) + of_predecessors
 
     def _counts(self, labels: Tensor, predecessors: Tensor, batch: Batch) -> Counter[str]:
         taking_part = self.pointing(batch)
@@ -190,10 +194,6 @@ def _chains_of(*columns: Tensor) -> list[set[Chain]]:
     """Returns the entities of each window, given the arguments of `chains` for a batch."""
     rows = zip(*(column.detach().cpu().numpy() for column in columns), strict=True)
     return [chains(*row) for row in rows]
-
-
-def _losses(labels: Tensor, predecessors: Tensor, batch: Batch) -> Tensor:
-    return mean_losses(labels, batch[INITIAL]) + mean_losses(predecessors, batch[PREVIOUS])
 
 
 def _owners(document: Document) -> NDArray[np.int64]:

@@ -223,6 +223,15 @@ def test_losses_do_not_depend_on_the_others_of_the_batch(head):
     assert together[3] == 0, "a page without words"
 
 
+def test_windows_cut_behind_their_last_token_have_the_same_losses(head):
+    model = model_of(head).double().eval()
+    batch = batch_of(model, *PAGES)
+    attended = int(batch["attention_mask"].sum(1).max())
+    assert attended < 10
+    cut = {name: c[:, :attended] if c.ndim > 1 else c for name, c in batch.items()}
+    torch.testing.assert_close(model.losses(cut), model.losses(batch))
+
+
 def test_the_loss_is_the_mean_of_the_examples_that_have_tokens(head):
     model = model_of(head).double().eval()
     batch = batch_of(model, *PAGES)
