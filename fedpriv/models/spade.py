@@ -79,16 +79,15 @@ class SpadeExtractor(PointerModel):
         initial = np.where(words >= 0, 0, IGNORED)
         previous = np.where(words >= 0, words.shape[1], IGNORED)
         for row, position in enumerate(examples.column("document")):
-            entities = documents[position].entities
+            labels = [numbers[entity.label] for entity in documents[position].entities]
             last: dict[int, int] = {}
-            of_token = owners[position][words[row]]
-            for place in np.flatnonzero(of_token >= 0).tolist():
-                owner = int(of_token[place])
+            for place, owner in enumerate(owners[position][words[row]].tolist()):
                 if owner in last:
                     previous[row, place] = last[owner]
-                else:
-                    initial[row, place] = numbers[entities[owner].label]
-                last[owner] = place
+                elif owner >= 0:
+                    initial[row, place] = labels[owner]
+                if owner >= 0:
+                    last[owner] = place
         return examples.with_column(INITIAL, initial).with_column(PREVIOUS, previous)
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
@@ -122,11 +121,10 @@ class SpadeExtractor(PointerModel):
         initial = torch.where(taking_part, labels.argmax(-1), IGNORED)
         certainty, best = predecessors.softmax(-1).max(-1)
         previous = torch.where(taking_part, best, IGNORED)
-        right = (initial == batch[INITIAL]) & (previous == batch[PREVIOUS]) & taking_part
+        labelled, pointed = batch[INITIAL], self.pointed(batch)
+        right = (initial == labelled) & (previous == pointed) & taking_part
         found = _chains_of(initial, previous, certainty, batch["word"])
-        true = _chains_of(
-            batch[INITIAL], batch[PREVIOUS], torch.ones_like(certainty), batch["word"]
-        )
+        true = _chains_of(labelled, pointed, torch.ones_like(certainty), batch["word"])
         return Counter(
             {
                 "windows": int(taking_part.any(1).sum()),
