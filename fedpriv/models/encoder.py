@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import BertModel, BrosModel, PreTrainedModel
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.bros_attention import without_pairs
 from fedpriv.models.field_model import VISUAL
 
 
@@ -31,6 +32,8 @@ class Encoder(nn.Module):
         # Any: what these three networks share is typed nowhere in transformers.
         self.network: Any = network
         self.network.pooler = nn.Identity()
+        if isinstance(network, BrosModel):
+            without_pairs(network)
         self.visual = visual
 
     def forward(self, batch: Batch) -> Tensor:
