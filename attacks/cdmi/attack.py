@@ -126,19 +126,21 @@ class CDMI(Sampling):
         )
 
     def _notes(self, own_head: bool) -> tuple[str, ...]:
-        if own_head:
-            return (
-                "the target is a masked language model: its own likelihoods choose the tokens, "
-                f"weight={self.weight:g} has no part in it; ĝ of the membership metrics is "
-                "PUB-MLM's over the target's candidates",
-            )
-        notes = [
-            f"w={self.weight:g} is the weight of the target's likelihood, T_g falls from "
-            f"{self.first_temperature:g} to {self.public_temperature:g} over {self.decay_steps} "
-            "tokens, and the loss is of the whole window: the paper leaves the three open",
-        ]
-        if self.baseline == "silent":
-            notes.append("the baseline is what the attack makes of a target that tells nothing")
+        fall = (
+            f"T_g falls from {self.first_temperature:g} to {self.public_temperature:g} over "
+            f"{self.decay_steps} tokens; the paper leaves the law open"
+        )
+        own = (
+            "the target is a masked language model: its own likelihoods choose the tokens, without "
+            "its losses; ĝ of the membership metrics is PUB-MLM's over the target's candidates"
+        )
+        losses = (
+            f"w={self.weight:g} is the weight of the target's likelihood, and the loss is of the "
+            "whole window; the paper leaves both open"
+        )
+        notes = [own if own_head else losses, fall]
+        if self.baseline == "silent" and not own_head:
+            notes.append("the baseline is what the attack would make of a target that says nothing")
         if self.visual == "noise":
             notes.append("the target sees Gaussian noise in the place of the page")
         return tuple(notes)
