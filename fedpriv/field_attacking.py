@@ -301,7 +301,7 @@ class _Models:
         """Returns a model like the target for masked language modelling.
 
         Args:
-            start: weights of a model, of which those of the encoder are taken; none for none.
+            start: weights of a model, of which those that both have are taken; none for none.
 
         Raises:
             NotApplicable: if no such model can be built.
@@ -318,7 +318,7 @@ class _Models:
         shared = {
             name: tensor
             for name, tensor in (start or {}).items()
-            if name.startswith("encoder.") and name in own and own[name].shape == tensor.shape
+            if name in own and own[name].shape == tensor.shape
         }
         model.load_state_dict(own | shared)
         return model.to(self.device)

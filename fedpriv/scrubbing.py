@@ -30,7 +30,7 @@ from fedpriv.field_attack import Scrubbed, ScrubbedField, TrueField
 from fedpriv.kept_documents import keep_documents, kept_documents
 from fedpriv.models.field_model import FieldModel
 from fedpriv.models.question_answering import DOCUMENT
-from fedpriv.models.reader import Reader, square_pages
+from fedpriv.models.reader import Reader, square_pages, words_of_tokens
 from fedpriv.parameters import as_tensor
 from fedpriv.transcript import read_tensors, save_tensors
 from fedpriv.truth import save_fields
@@ -118,10 +118,11 @@ class Fields:
 
     def _found(self, bound: Bound, reader: Reader, left_out: Counter[str]) -> Iterator[_Found]:
         """Yields the fields that can be attacked; counts the others by the reason."""
+        owners = words_of_tokens(bound.train.column("word"), bound.train.column("attention_mask"))
         rows_of = _rows_by_document(bound.train, len(bound.documents))
         for document, rows in zip(bound.documents, rows_of, strict=True):
             pieces = reader.subwords.pieces([word.text for word in document.words])
-            words = {int(row): words_of_tokens(bound.train, int(row)) for row in rows}
+            words = dict(zip(rows.tolist(), owners[rows], strict=True))
             for key in self.keys:
                 if not any(entity.label == key for entity in document.entities):
                     left_out[f"no {key} in the document"] += 1
@@ -197,20 +198,6 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
     public = kept_documents(folder.read_json(PUBLIC), folder.path / PAGES, own)
     scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
     return KeptFields(scrubbed, notes["left_out"])
-
-
-def words_of_tokens(examples: Examples, row: int) -> NDArray[np.int64]:
-    """Returns the index of each token's word in its document, (L,); -1 where there is none.
-
-    -1 also for tokens of a word that begins in the window before.
-    """
-    window = examples.take([row])
-    first, attended = window.column("word")[0], window.column("attention_mask")[0]
-    words = first.copy()
-    for place in range(1, int(attended.sum()) - 1):
-        if words[place] < 0:
-            words[place] = words[place - 1]
-    return words
 
 
 def _rows_by_document(train: Examples, documents: int) -> list[NDArray[np.int64]]:

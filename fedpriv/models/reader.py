@@ -133,6 +133,23 @@ def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") ->
     return scaled.astype(np.int64) // step * step
 
 
+def words_of_tokens(word: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the index of each token's word, of shape (N, L).
+
+    It is -1 at special tokens, at padding, and at tokens of a word that began in another window.
+
+    Args:
+        word: of the first token of each word, -1 elsewhere, (N, L).
+        mask: 1 up to the window's last token, a special one, (N, L).
+    """
+    places = np.where(word >= 0, np.arange(word.shape[1]), 0)
+    beginnings = np.maximum.accumulate(places, axis=1)
+    filled = np.take_along_axis(word, beginnings, axis=1)
+    inside = np.zeros_like(mask)
+    inside[:, 1:-1] = mask[:, 2:]
+    return np.where(inside == 1, filled, -1)
+
+
 def square_pages(documents: Sequence[Document], side: int | None) -> NDArray[np.uint8] | None:
     """Returns the pages shrunk to squares, (D, 3, side, side); none for a model without image."""
     if side is None:

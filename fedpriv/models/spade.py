@@ -14,7 +14,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.encoder import Encoder
 from fedpriv.models.pointer import PointerModel, found_scores, mean_losses
-from fedpriv.models.reader import IGNORED, Reader
+from fedpriv.models.reader import IGNORED, Reader, words_of_tokens
 from fedpriv.models.saving import draw_linear
 from fedpriv.models.tagging import EVALUATION_BATCH, tags_of
 
@@ -135,23 +135,6 @@ class SpadeExtractor(PointerModel):
                 "right": sum(len(a & b) for a, b in zip(found, true, strict=True)),
             }
         )
-
-
-def words_of_tokens(word: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the index of each token's word, of shape (N, L).
-
-    It is -1 at special tokens, at padding, and at tokens of a word that began in another window.
-
-    Args:
-        word: of the first token of each word, -1 elsewhere, (N, L).
-        mask: 1 up to the window's last token, a special one, (N, L).
-    """
-    places = np.where(word >= 0, np.arange(word.shape[1]), 0)
-    beginnings = np.maximum.accumulate(places, axis=1)
-    filled = np.take_along_axis(word, beginnings, axis=1)
-    inside = np.zeros_like(mask)
-    inside[:, 1:-1] = mask[:, 2:]
-    return np.where(inside == 1, filled, -1)
 
 
 def chains(

@@ -171,5 +171,6 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 def _shipped() -> Subwords:
     tokenizer = Tokenizer.from_file(str(SHIPPED))
     numbers: dict[str, int] = tokenizer.get_vocab()
-    special = {"cls": CLS, "sep": SEP, "pad": PAD, "mask": MASK}
-    return Subwords(tokenizer, **{name: numbers[token] for name, token in special.items()})
+    return Subwords(
+        tokenizer, cls=numbers[CLS], sep=numbers[SEP], pad=numbers[PAD], mask=numbers[MASK]
+    )

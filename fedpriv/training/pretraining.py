@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -55,6 +56,8 @@ class Pretraining:
             seed, so that a sweep over seeds pretrains once.
         cache: folder for the weights; None for the default (`fedpriv.data.cache`). Workers read
             them from there: on a cluster, a folder that all machines share.
+        task: another task of the model to be pretrained for, such as "mlm"; the weights that both
+            have in common are taken over. None: the run's own task.
     """
 
     data: DocumentSource
@@ -63,6 +66,7 @@ class Pretraining:
     optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
     seed: int = 0
     cache: str | Path | None = None
+    task: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -102,6 +106,7 @@ class Pretraining:
         public = self.data.load()
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")
+        build_model = self._for_task(build_model)
         model = seeded_model(functools.partial(build_model, labels=public.labels), self.seed)
         if not isinstance(model, DocumentModel):
             raise ValueError(f"pretraining: {type(model).__name__} cannot read documents")
@@ -113,6 +118,22 @@ class Pretraining:
                 loss = self._train(model, public, torch.device(device))
             _write(path, _content(model, len(public.documents), loss))
         return path
+
+    def _for_task(self, build_model: Builder) -> Builder:
+        """Returns what builds the model to pretrain.
+
+        Raises:
+            ValueError: if the model has no such task.
+        """
+        if self.task is None:
+            return build_model
+        try:
+            inspect.signature(build_model).bind(labels=(), task=self.task)
+        except TypeError as error:
+            raise ValueError(
+                f"pretraining.task={self.task!r}: the model takes no task ({error}); leave it out"
+            ) from error
+        return functools.partial(build_model, task=self.task)
 
     def _train(self, model: nn.Module, public: DocumentSet, device: torch.device) -> float:
         """Trains the model in place; returns the mean loss of the last epoch."""

@@ -11,6 +11,7 @@ from fedpriv import attack_command, experiment
 from fedpriv.attacking import AttackRun
 from fedpriv.data.federated import DocumentData
 from fedpriv.experiment import Mistakes
+from fedpriv.field_attacking import FieldAttackRun
 from fedpriv.provider_attacking import ProviderAttackRun
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.training.adapters import Full, LoRA, TopLayers
@@ -61,10 +62,10 @@ ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "a
 def test_every_attack_loads_and_checks(group, choice):
     attack = choice if group == "attack" else "closed_form"
     more = [] if group == "attack" else [f"{group}={choice}"]
-    of_providers = attack in ON_PROVIDERS
-    more += [] if of_providers else ["ocr=null"]
+    kinds = {**dict.fromkeys(ON_PROVIDERS, ProviderAttackRun), "cdmi": FieldAttackRun}
+    more += [] if attack in kinds else ["ocr=null"]
     run, name = attack_command.parse([f"attack={attack}", *more])
-    assert isinstance(run, ProviderAttackRun if of_providers else AttackRun)
+    assert isinstance(run, kinds.get(attack, AttackRun))
     assert name == attack
 
 

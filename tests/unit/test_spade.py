@@ -18,8 +18,8 @@ from fedpriv.models.encoder import Encoder
 from fedpriv.models.field_model import FieldModel
 from fedpriv.models.linking import SpadeLinker
 from fedpriv.models.pointer import Pointer, found_scores
-from fedpriv.models.reader import Reader
-from fedpriv.models.spade import SpadeExtractor, chains, words_of_tokens
+from fedpriv.models.reader import Reader, words_of_tokens
+from fedpriv.models.spade import SpadeExtractor, chains
 from fedpriv.models.subwords import Subwords
 
 LABELS = ("date", "total")
