@@ -1,5 +1,6 @@
 PYTHON ?= python3
 VENV   ?= .venv
+JOBS   ?= 2
 BIN    := $(VENV)/bin
 
 .PHONY: quickstart test test-base test-fast check format benchmark clean
@@ -8,8 +9,8 @@ quickstart: $(VENV)/.installed   ## install, then run a federation on generated 
 	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
 	echo "open $$(pwd)/$$(echo "$$output" | tail -n 1)/report.html"
 
-test: $(VENV)/.installed         ## every test but those of models in their published sizes
-	$(BIN)/python -m pytest -m "not base"
+test: $(VENV)/.installed         ## every test but those of models in their published sizes, in JOBS processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not base" -n $(JOBS) --dist loadfile
 
 test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 GiB, and minutes each
 	$(BIN)/python -m pytest -m base
