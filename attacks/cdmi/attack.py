@@ -11,7 +11,8 @@ trained with. Nothing but losses is asked of the target, so it may have any task
         v_t drawn from the nucleus of p
 
 A target that is a masked language model itself proposes and judges in one: its own likelihoods take
-the place of p.
+the place of p. The baseline goes the same way with ĝ in the place of p, and by the same random
+numbers. [MASK] and [PAD] are never proposed [ours].
 """
 
 from __future__ import annotations

@@ -208,6 +208,22 @@ def test_a_masked_language_model_is_asked_itself(bench):
     assert found.details["candidate_evaluations"] == 0
 
 
+def test_confidence_in_a_masked_language_model_by_hand(bench):
+    # Two candidates, the target's: p = (3, 1)/4, and of the public scores ĝ = (1, 4)/5.
+    certain, public = torch.full((12, 12), -10.0), torch.zeros(12, 12)
+    certain[:, 8], certain[:, 9] = np.log(3), 0.0
+    public[:, 9], public[:, 5] = np.log(4), 10.0
+    settings = attack(candidates=2, first_temperature=1.0, public_temperature=1.0)
+
+    found = settings.reconstruct(box(Bigrams(certain), public), scrubbed((1,)), bench())
+
+    attempt = found.fields[0].attempts[0]
+    assert attempt.tokens == (8, 8)
+    assert attempt.confidence["raw"] == pytest.approx(5.0)
+    assert attempt.confidence["token_ratio"] == pytest.approx(3.75)
+    assert found.fields[0].baseline[0].tokens == (5, 5)
+
+
 def test_a_target_that_is_the_public_model_gives_the_baseline(bench):
     found = attack(nucleus=0.7).reconstruct(box(Bigrams(table())), scrubbed(), bench())
 
