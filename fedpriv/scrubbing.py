@@ -29,6 +29,7 @@ from fedpriv.data.private_fields import MARGIN
 from fedpriv.field_attack import Scrubbed, ScrubbedField, TrueField
 from fedpriv.kept_documents import keep_documents, kept_documents
 from fedpriv.models.field_model import FieldModel
+from fedpriv.models.masked_lm import CHOSEN
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.reader import Reader, square_pages, words_of_tokens
 from fedpriv.parameters import as_tensor
@@ -220,7 +221,8 @@ def _scrubbed(found: Sequence[_Found], bound: Bound, reader: Reader) -> dict[str
     """Returns the windows of the fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
     windows = bound.train.take([one.row for one in found])
     names = [n for n, c in bound.train.columns.items() if c.dtype.kind != "U"]
-    columns = {name: windows.column(name) for name in names if name not in (DOCUMENT, PROVIDER)}
+    # CHOSEN is drawn from the tokens that are to be hidden: guesses could be checked against it.
+    columns = {n: windows.column(n) for n in names if n not in (DOCUMENT, PROVIDER, CHOSEN)}
     for row, one in enumerate(found):
         columns["input_ids"][row, list(one.places)] = reader.subwords.mask
     columns["page"] = np.arange(len(found))

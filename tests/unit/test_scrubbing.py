@@ -1,6 +1,7 @@
 """What a run keeps of its documents' fields, and what it does not."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -14,9 +15,12 @@ from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation import Unworkable
 from fedpriv.models.field_model import FieldModel, TokenModel
+from fedpriv.models.layoutlm import layoutlm_tiny
 from fedpriv.models.roberta import roberta_tiny
 from fedpriv.scrubbing import Fields, NoFields, load_fields
 from fedpriv.truth import TruthStore
+
+TASKS = ("mlm", "tags", "spade")
 
 MASK = VOCABULARY.index("<mask>")
 
@@ -188,6 +192,25 @@ def test_keeping_fields_does_not_change_the_training(tmp_path):
     assert with_fields.model.table.equal(without.model.table)
     with pytest.raises(NoFields, match="fields=kept"):
         load_fields(RunFolder(without.run_dir), tmp_path)
+
+
+def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
+    """Two documents that differ in the field only have the same windows once it is scrubbed."""
+    pages = [page("p", DIGITS[:3]), page("p", DIGITS[3:6])]
+    for build in (follows, *(functools.partial(layoutlm_tiny, task=task) for task in TASKS)):
+        kept = []
+        for number, one in enumerate(pages):
+            bound = DocumentData(These((one,)), Iid(1), HoldOut(fraction=0), cache="off").bind(
+                build, 0
+            )
+            folder = RunFolder.at(tmp_path / str(number))
+            Fields(min_tokens=1).save(folder, bound, bound.build_model())
+            kept.append(load_fields(folder, tmp_path).scrubbed)
+        assert kept[0].fields[0].places == kept[1].fields[0].places
+        columns = [scrubbed.examples.columns for scrubbed in kept]
+        assert columns[0].keys() == columns[1].keys()
+        for name in columns[0]:
+            assert np.array_equal(columns[0][name], columns[1][name]), name
 
 
 def test_masks_stand_where_the_model_would_read_them(tmp_path):
