@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from attacks.cdmi.windows import device_of
@@ -20,6 +21,7 @@ from fedpriv.client import isolated_randomness
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import TokenModel
+from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.seeds import generator, torch_seed
 from fedpriv.training.loops import Optimizer, train_epoch
 
@@ -31,13 +33,14 @@ LINES = 10
 
 @dataclass(frozen=True)
 class Training:
-    """How PUB-MLM is trained: by AdamW on batches of all public windows.
+    """How PUB-MLM is trained: by AdamW on batches of the public windows.
 
     000 says that the adversary knows the training procedure, and gives the epochs only.
 
     Args:
-        epochs: 300 for MLM (000 §5.1); the last one is taken, 000 took the best on documents of its
-            own.
+        epochs: 300 for MLM (000 §5.1), of which that with the least validation loss is taken.
+        held_out: share of the public documents that the loss is measured on, and that are not
+            trained on; 0: the last epoch is taken. 000 has a validation set apart [ours].
         batch_size: windows a step [ours].
         lr: learning rate [ours].
         weight_decay: of AdamW [ours].
@@ -47,8 +50,11 @@ class Training:
     batch_size: int = 8
     lr: float = 5e-5
     weight_decay: float = 0.0
+    held_out: float = 0.2
 
     def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"held_out={self.held_out}: expected a share in [0, 1)")
         if self.epochs < 0:
             raise ValueError(f"epochs={self.epochs}: expected 0 or more")
         if self.batch_size < 1:
@@ -66,7 +72,7 @@ class PublicMLM:
 
     Attributes:
         model: in evaluation mode.
-        metrics: of it on the documents that it was trained on.
+        metrics: of it on the documents that were held out; without such, on all public ones.
     """
 
     model: TokenModel
@@ -96,18 +102,37 @@ def public_mlm(
     """
     network = cast(nn.Module, model)
     examples = model.encode(documents)
+    train, held = _split(examples, len(documents), training.held_out, seed)
     path = scratch / f"cdmi-public-mlm-{_name(model, examples, training, seed)}.safetensors"
     if path.is_file():
         tell("PUB-MLM was trained before")
         network.load_state_dict(load_file(path))
     else:
         with isolated_randomness(torch_seed(seed, PURPOSE)):
-            _train(network, examples, training, seed, tell)
-        whole = {n: t.detach().cpu().contiguous().clone() for n, t in network.state_dict().items()}
-        RunFolder.at(scratch).write(path.name, save(whole))
+            _train(network, train, held, training, seed, tell)
+        RunFolder.at(scratch).write(path.name, save(_state(network)))
+    return PublicMLM(model, _evaluated(network, held if len(held) else train, seed))
+
+
+def _split(
+    examples: Examples, documents: int, share: float, seed: int
+) -> tuple[Examples, Examples]:
+    """Returns the windows to train on, and those of the documents that are held out."""
+    size = min(round(share * documents), documents - 1)
+    chosen = generator(seed, f"{PURPOSE}, held out").choice(documents, size, replace=False)
+    out = np.isin(examples.column(DOCUMENT), chosen)
+    return examples.take(np.flatnonzero(~out)), examples.take(np.flatnonzero(out))
+
+
+def _evaluated(network: nn.Module, examples: Examples, seed: int) -> dict[str, float]:
+    """Returns the metrics; leaves the network in evaluation mode."""
     network.eval()
     with isolated_randomness(torch_seed(seed, f"{PURPOSE}, evaluation")), torch.inference_mode():
-        return PublicMLM(model, model.evaluate(examples))
+        return dict(cast(TokenModel, network).evaluate(examples))
+
+
+def _state(network: nn.Module) -> dict[str, Tensor]:
+    return {n: t.detach().cpu().contiguous().clone() for n, t in network.state_dict().items()}
 
 
 def _name(model: TokenModel, examples: Examples, training: Training, seed: int) -> str:
@@ -125,20 +150,27 @@ def _name(model: TokenModel, examples: Examples, training: Training, seed: int) 
 def _train(
     network: nn.Module,
     examples: Examples,
+    held: Examples,
     training: Training,
     seed: int,
     tell: Callable[[str], None],
 ) -> None:
+    """Trains in place; ends with the weights of the epoch with the least loss on `held`."""
     device = device_of(network)
     optimizer = training.optimizer().build(network)
     shuffle = generator(seed, PURPOSE)
-    network.train()
+    best, least = _state(network), math.inf
     for epoch in range(1, training.epochs + 1):
         batches = examples.batches(training.batch_size, shuffle=shuffle, device=device)
-        loss = train_epoch(network, batches, optimizer)
+        loss = train_epoch(network.train(), batches, optimizer)
         if not math.isfinite(loss):
             raise ValueError(
                 f"PUB-MLM diverged in epoch {epoch} with lr={training.lr}: expected a lower one"
             )
+        measured = _evaluated(network, held, seed)["loss"] if len(held) else -float(epoch)
+        if measured < least:
+            best, least = _state(network), measured
         if epoch % max(training.epochs // LINES, 1) == 0:
-            tell(f"PUB-MLM, epoch {epoch} of {training.epochs}: loss {loss:.3f}")
+            said = f", held out {measured:.3f}, least {least:.3f}" if len(held) else ""
+            tell(f"PUB-MLM, epoch {epoch} of {training.epochs}: loss {loss:.3f}{said}")
+    network.load_state_dict(best)

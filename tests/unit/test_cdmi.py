@@ -68,7 +68,8 @@ class Bigrams(Toy):
 
     def encode(self, documents):
         ids = [[int(word.text) for word in document.words] for document in documents]
-        return Examples.of({"input_ids": np.array(ids, dtype=np.int64)})
+        tokens = np.array(ids, dtype=np.int64)
+        return Examples.of({"input_ids": tokens, "document": np.arange(len(ids))})
 
     def evaluate(self, examples):
         return {"loss": float(self.loss(examples.batch(np.arange(len(examples)))))}
@@ -344,6 +345,24 @@ def test_the_public_model_learns_from_the_public_documents(bench):
     assert set(tokens(found)[1]) == {(2, 6)}
     assert found.details["generator_loss"] < 0.1
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_public_model_is_that_of_the_epoch_with_the_least_loss_on_documents_held_out(bench):
+    said = []
+    data = scrubbed(public=("2 6 2 6 2 6",) * 4 + ("2 2 2 2 2 2",))
+    losses = {}
+    for share in (0.0, 0.2):
+        settings = attack(generator=Training(epochs=40, lr=0.5, held_out=share), weight=0.0)
+        start = torch.zeros(12, 12)
+        losses[share] = settings.reconstruct(
+            box(Remembers(), start), data, bench(said.append)
+        ).details["generator_loss"]
+    told = [float(line.split("least ")[1]) for line in said if "least" in line]
+    assert told == sorted(told, reverse=True)
+    assert losses[0.2] == pytest.approx(told[-1], abs=1e-3)
+    for share in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"held_out={share}"):
+            Training(held_out=share)
 
 
 def test_scrubbed_windows_stay_as_they_are(bench):
