@@ -51,9 +51,6 @@ from fedpriv.field_attack import (
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.seeds import generator, torch_seed
 
-FORMAT = 1
-"""Of what is kept between runs; another one with every change of what the attack computes."""
-
 
 @dataclass(frozen=True)
 class CDMI(Sampling):
@@ -111,11 +108,12 @@ class CDMI(Sampling):
         mask = box.target.reader.subwords.mask
         if mask is None:
             raise NotApplicable("the target's tokenizer has no mask token, and CDMI fills in such")
+        fields, left_out = _attackable(scrubbed, mask)
+        self._check_page(box.target, scrubbed.examples, fields[:1])
         documents = self.public.of(scrubbed.public)
         seed = int(bench.rng.integers(2**63))
         own = _built(box, seed)
         helper = public_mlm(own, documents, self.generator, seed, bench.scratch, bench.tell)
-        fields, left_out = _attackable(scrubbed, mask)
         run = _Run(self, box.target, helper.model, scrubbed.examples, seed)
         done = run.all(fields, bench)
         return Reconstructions(
@@ -125,6 +123,19 @@ class CDMI(Sampling):
             notes=self._notes(run.own_head),
             details=self._details(list(done.values()), helper, len(documents)),
         )
+
+    def _check_page(
+        self, target: FieldModel, examples: Examples, fields: Sequence[ScrubbedField]
+    ) -> None:
+        """Raises `NotApplicable` if a page is to be hidden from a target that reads none.
+
+        It would be found out anyway, but after PUB-MLM's training.
+        """
+        if self.visual == "noise" and fields:
+            numbers = np.array([one.number for one in fields])
+            with torch.inference_mode():
+                batch = examples.batch(numbers, device_of(target))
+                looked_at(target, batch, lambda features: features)
 
     def _notes(self, own_head: bool) -> tuple[str, ...]:
         fall = (
@@ -187,8 +198,7 @@ class _Run:
             found = self._attacked(chunk)
             progress.add(found)
             done |= {one.found.number: one for one in found}
-            speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
-            bench.tell(f"{len(done)} of {len(fields)} fields, {speed:.0f} candidates a second")
+            bench.tell(f"{len(done)} of {len(fields)} fields{_speed(found)}")
         return done
 
     def _chunks(self, fields: Sequence[ScrubbedField]) -> Iterator[list[ScrubbedField]]:
@@ -264,7 +274,6 @@ class _Run:
             del settings[name]
         return fingerprint(
             {
-                "format": FORMAT,
                 "settings": settings,
                 "target": of_model(self.target),
                 "generator": of_model(self.generator),
@@ -302,6 +311,12 @@ def _attackable(scrubbed: Scrubbed, mask: int) -> tuple[tuple[ScrubbedField, ...
         else:
             kept.append(one)
     return tuple(kept), dict(left_out)
+
+
+def _speed(found: Sequence[Done]) -> str:
+    """Returns how fast the target was; nothing where it was asked for no losses."""
+    speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
+    return f", {speed:.0f} candidates a second" if speed else ""
 
 
 def _attempt(path: Path) -> Attempt:

@@ -10,21 +10,32 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
+from transformers import PreTrainedConfig
 
 from fedpriv.data.cache import code_digest, versions_of
 from fedpriv.data.examples import Examples
+
+FORMAT = 1
+"""Of what is kept between runs; another one with every change of what the attack computes."""
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
     """Returns a fingerprint of plain values, and of the libraries that compute."""
     versions = versions_of("fedpriv", "numpy", "torch", "transformers")
-    text = json.dumps({**parts, "versions": versions}, sort_keys=True, default=str)
+    whole = {**parts, "format": FORMAT, "versions": versions}
+    text = json.dumps(whole, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def of_model(model: Any) -> str:
-    """Returns a fingerprint of a model's code and weights."""
+    """Returns a fingerprint of a model's code, settings and weights.
+
+    Dropout and the scale of boxes are in no weight, and change what is computed all the same.
+    """
     digest = hashlib.sha256(code_digest(type(model)).encode())
+    for module in cast(nn.Module, model).modules():
+        if isinstance(config := getattr(module, "config", None), PreTrainedConfig):
+            digest.update(config.to_json_string(use_diff=False).encode())
     for name, tensor in sorted(cast(nn.Module, model).state_dict().items()):
         digest.update(name.encode())
         _add(digest, tensor.cpu().numpy())

@@ -163,11 +163,11 @@ def _train(
     for epoch in range(1, training.epochs + 1):
         batches = examples.batches(training.batch_size, shuffle=shuffle, device=device)
         loss = train_epoch(network.train(), batches, optimizer)
-        if not math.isfinite(loss):
+        measured = _evaluated(network, held, seed)["loss"] if len(held) else -float(epoch)
+        if not (math.isfinite(loss) and math.isfinite(measured)):
             raise ValueError(
                 f"PUB-MLM diverged in epoch {epoch} with lr={training.lr}: expected a lower one"
             )
-        measured = _evaluated(network, held, seed)["loss"] if len(held) else -float(epoch)
         if measured < least:
             best, least = _state(network), measured
         if epoch % max(training.epochs // LINES, 1) == 0:

@@ -11,12 +11,14 @@ from torch import nn
 
 from attacks.cdmi import decoding
 from attacks.cdmi.attack import CDMI
+from attacks.cdmi.fingerprints import of_model
 from attacks.cdmi.generator import Training
 from attacks.cdmi.public_data import PublicData
 from fedpriv.adversary import NotApplicable, Workbench
 from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
 from fedpriv.field_attack import PUBLIC, Scrubbed, ScrubbedField, WhiteBox
+from fedpriv.models.bros import bros_tiny
 from fedpriv.models.field_model import VISUAL
 
 PAD, MASK, VOCABULARY, LENGTH = 0, 1, 12, 10
@@ -427,9 +429,36 @@ def test_a_public_model_that_diverges_names_its_rate(bench):
         settings.reconstruct(box(Remembers(), 1e38 * table()), scrubbed(), bench())
 
 
-def test_noise_needs_a_page(bench):
+def test_noise_needs_a_page_and_that_is_said_before_anything_is_trained(bench, tmp_path):
     with pytest.raises(NotApplicable, match="reads no page"):
         attack(visual="noise").reconstruct(box(Remembers()), scrubbed(), bench())
+
+    assert not list(tmp_path.glob("cdmi-*"))
+
+
+def test_a_public_model_that_cannot_guess_what_was_held_out_has_diverged(bench):
+    class Astray(Bigrams):
+        def evaluate(self, examples):
+            return {"loss": float("nan")}
+
+    settings = attack(generator=Training(epochs=2, held_out=0.5))
+    white = WhiteBox(Remembers().eval(), lambda: Astray(table()))
+
+    with pytest.raises(ValueError, match="diverged in epoch 1"):
+        settings.reconstruct(white, scrubbed(), bench())
+
+
+def test_models_of_the_same_weights_and_other_settings_are_told_apart():
+    def made(**settings):
+        torch.manual_seed(0)
+        return bros_tiny(task="mlm", max_length=16, layers=1, **settings)
+
+    others = [made(dropout=0.1), made(box_scale=3.0)]
+    weights = made().state_dict()
+
+    assert all(torch.equal(weights[name], t) for o in others for name, t in o.state_dict().items())
+    assert of_model(made()) == of_model(made())
+    assert len({of_model(model) for model in (made(), *others)}) == 3
 
 
 def test_noise_takes_the_place_of_the_page_in_the_target_only(bench):
