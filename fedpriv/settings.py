@@ -115,9 +115,11 @@ class Training:
         server_lr: of Adam, where gradients and not models are exchanged.
         batch_size: examples in a client's step.
         steps: of a whole training that adds noise to every step: epochs / record rate.
+        epochs: of a client in a round, where it trains a model of its own.
     """
 
     lr: float = 2e-4
     server_lr: float = 5e-4
     batch_size: int = 8
     steps: int = 100
+    epochs: int = 2

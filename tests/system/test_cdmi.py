@@ -1,0 +1,85 @@
+"""CDMI from the command line: what has been learnt by heart comes back, and nothing else."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedpriv.cli import main
+from fedpriv.report.fields import is_of_fields
+
+SMALL = ["data.source.providers=8", "data.source.documents_per_provider=5"]
+QUICK = ["attack.generator.epochs=15", "attack.attempts=2", "resamples=300"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
+
+
+def run(tmp_path, capsys, *overrides) -> str:
+    assert main(["run", "cdmi", *SMALL, f"runs={tmp_path}", *overrides]) == 0
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def attacked(folder, capsys, *overrides) -> dict:
+    assert main(["attack", folder, "attack=cdmi", *QUICK, *overrides]) == 0
+    capsys.readouterr()
+    name = next((o.removeprefix("name=") for o in overrides if o.startswith("name=")), "cdmi")
+    return json.loads((Path(folder) / f"findings/{name}/metrics.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backbone", ["layoutlm", "bros"])
+def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
+    epochs = ["rounds=6", "training.epochs=15"]
+    folder = run(tmp_path, capsys, f"model={backbone}", *epochs)
+    found = attacked(folder, capsys, "most_fields=60")
+    assert is_of_fields(found)
+    assert found["ipf_interval"][0] > 1.2
+    assert found["acc_at"]["0.05"]["attack"] >= found["acc_at"]["1.0"]["attack"] > 0
+    assert found["acc_auc"]["attack"] > found["acc_auc"]["baseline"]
+    report = (Path(folder) / "report.html").read_text("utf-8")
+    assert "Fields reconstructed" in report
+    before = attacked(folder, capsys, "most_fields=60", "target=start", "name=start")
+    assert before["ipf"] < found["ipf_interval"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["tags", "spade"])
+def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, task):
+    """The control: IpF is 1 within its interval."""
+    folder = run(tmp_path, capsys, f"model.task={task}", "rounds=1", "training.epochs=1")
+    found = attacked(folder, capsys, "most_fields=24", "target=start", "attack.attempts=1")
+    low, high = found["ipf_interval"]
+    assert low - 0.02 <= 1 <= high + 0.02
+    assert found["target"] == "before the training"
+
+
+def test_the_model_of_a_federation_under_masks_is_attacked(tmp_path, capsys):
+    many = ["strategy=feam_dp", "masking=on", "data.partition.clients=3", "rounds=2"]
+    folder = run(tmp_path, capsys, *many)
+    found = attacked(folder, capsys, "most_fields=6", "target=series", "attack.generator.epochs=1")
+    assert found["status"] == "done"
+    assert [one["round"] for one in found["series"]] == [1, 2]
+
+
+@pytest.mark.slow
+def test_real_forms_are_scrubbed_and_attacked(tmp_path, capsys, monkeypatch):
+    """Real documents (FUNSD), whose fields are counted, whatever becomes of them."""
+    import os
+
+    if "FEDPRIV_DATA" not in os.environ:
+        pytest.skip("needs FEDPRIV_DATA")
+    overrides = ["model.max_length=256", "rounds=3", "training.epochs=15", f"runs={tmp_path}"]
+    assert main(["run", "cdmi_funsd", *overrides]) == 0
+    folder = capsys.readouterr().out.splitlines()[-1]
+    found = attacked(folder, capsys, "most_fields=60")
+    assert found["ipf_interval"][0] > 1
+    left_out = found["left_out"]
+    assert left_out["fewer than 3 tokens"] > 0
+    assert left_out["cut by the end of a window"] > 0
+    rows = json.loads((Path(folder) / "findings/cdmi/fields.json").read_text("utf-8"))
+    assert len(rows) == found["fields"] == 60
+    assert np.isfinite([row["confidence"] for row in rows if row["confidence"] is not None]).all()
