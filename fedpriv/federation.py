@@ -162,7 +162,7 @@ class Federation:
         problems += _client_problems(client, self.bound, seed)
         problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
         problems += candidates.problems(self.bound) if candidates else []
-        problems += [f"fields.{p}" for p in fields.problems(self.bound, seed)] if fields else []
+        problems += fields.problems(self.bound, seed) if fields else []
         problems += unit_problems(strategy.mechanism, self.bound)
         if problems:
             raise Unworkable(problems)

@@ -160,11 +160,13 @@ class TrueField:
         tokens: (k,), ids.
         text: as the document has it.
         occurrences: documents of the training set with an entity of that text (lower-cased).
+        public: public documents with such a one: the adversary can know it without the model.
     """
 
     tokens: tuple[int, ...]
     text: str
     occurrences: int = 1
+    public: int = 0
 
 
 def subset(scrubbed: Scrubbed, numbers: Sequence[int] | NDArray[Any]) -> Scrubbed:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedpriv.adversary import NotApplicable, Workbench
@@ -95,6 +96,8 @@ class FieldAttackRun:
             raise ValueError(f"confidence={self.confidence}: expected a value between 0 and 1")
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
+        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={self.device!r}: torch finds no GPU here; take cpu")
         for name, least in {"every": 1, "most_fields": 1, "resamples": 100}.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -127,6 +130,7 @@ class FieldAttackRun:
         scrubbed = dataclasses.replace(scrubbed, assumptions=tuple(self._in_words(scrubbed)))
         models = _Models(build_model, scrubbed.labels, self.device)
         series: list[dict[str, Any]] = []
+        refused: dict[str, str] = {}
         for target in targets:
             tell(f"attacking the model of {target.name}")
             began = time.process_time()
@@ -135,12 +139,17 @@ class FieldAttackRun:
                     box = self._box(models, folder, target)
                     found = self._reconstructions(box, scrubbed, tell)
             except NotApplicable as reason:
-                return self._not_applicable(folder, str(reason))
+                refused[target.name] = str(reason)
+                continue
             seconds = time.process_time() - began
             metrics = self._scores(folder, found, scrubbed)
             series.append({"round": target.round, **metrics, **target.measured})
+            attacked = target.name
+        if not series:
+            return self._not_applicable(folder, "; ".join(dict.fromkeys(refused.values())))
         about = {
-            "target": targets[-1].name,
+            "target": attacked,
+            "not_applicable": refused,
             "seconds": seconds,
             "left_out": {**kept.left_out, **found.left_out},
             "assumptions": list(scrubbed.assumptions),
@@ -196,9 +205,10 @@ class FieldAttackRun:
     def _in_words(self, scrubbed: Scrubbed) -> Iterator[str]:
         yield "the adversary holds the model's weights"
         documents = len({field.document for field in scrubbed.fields})
+        what = "text, layout, labels" + (" and page" if scrubbed.examples.shared else "")
         yield (
-            f"of {documents} documents of the training it holds text, layout and labels, and the "
-            "page, but for one field at a time, whose number of tokens it knows"
+            f"of {documents} documents of the training it holds {what}, but for one field at a "
+            "time, whose number of tokens it knows"
         )
         yield f"it holds {len(scrubbed.public)} other documents of its own"
         start = "what the training started from" if self.public_start else "random weights"
@@ -315,9 +325,13 @@ class _Models:
         if not isinstance(model, TokenModel):
             raise NotApplicable(f"{type(model).__name__} guesses no masked tokens")
         own = model.state_dict()
+        # LoRA keeps the weights that it adapts under another name.
+        plain = {
+            name.replace(".base_layer.", "."): tensor for name, tensor in (start or {}).items()
+        }
         shared = {
             name: tensor
-            for name, tensor in (start or {}).items()
+            for name, tensor in plain.items()
             if name in own and own[name].shape == tensor.shape
         }
         model.load_state_dict(own | shared)

@@ -79,7 +79,7 @@ def scored(
     * `by_key`: by the fields' label, their number, IpF and PR of the first attempts.
     * `fields`, `documents`, `attempts`: how many; `membership`: what the attack chose by.
     * `perfect`: the attack's perfect reconstructions, surest first, with the number of training
-      documents that hold the text, and whether the baseline has it too.
+      and of public documents that hold the text, and whether the baseline has it too.
 
     Args:
         found: what the attack handed back.
@@ -269,5 +269,6 @@ def _perfect(cases: Sequence[Case], by: str) -> Iterator[dict[str, Any]]:
             "text": case.truth.text,
             "length": len(case.truth.tokens),
             "occurrences": case.truth.occurrences,
+            "public": case.truth.public,
             "baseline": case.perfect(chosen(case.found.baseline, PUBLIC)),
         }

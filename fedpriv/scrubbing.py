@@ -75,18 +75,20 @@ class Fields:
         model = seeded_model(bound.build_model, seed)
         if not isinstance(model, FieldModel):
             return [
-                f"{type(model).__name__} does not tell its loss example by example: take "
+                f"model: {type(model).__name__} does not tell its loss example by example: take "
                 "model=layoutlm, model=bros or model=bert"
             ]
         if model.reader.subwords.mask is None:
-            return ["the model's tokenizer has no mask token, and scrubbed fields need one"]
-        found = [] if bound.public else ["no documents are public: set data.public, such as 0.5"]
+            return ["model: its tokenizer has no mask token, and scrubbed fields need one"]
+        found = [] if bound.public else ["data.public: no documents are public; set it, to 0.5"]
         if unknown := sorted(set(self.keys) - set(bound.labels)):
-            found.append(f"keys: the data has no entities {unknown}, but {list(bound.labels)}")
+            found.append(
+                f"fields.keys: the data has no entities {unknown}, but {list(bound.labels)}"
+            )
         elif not any(True for _ in self._found(bound, model.reader, Counter())):
             found.append(
-                f"no field of {self.min_tokens} to {self.max_tokens} tokens lies whole in a window "
-                f"of {model.reader.max_length}: take a longer model.max_length, or other keys"
+                f"fields: none of {self.min_tokens} to {self.max_tokens} tokens lies whole in a "
+                f"window of {model.reader.max_length}: take a longer model.max_length, or other keys"
             )
         return found
 
@@ -112,10 +114,11 @@ class Fields:
         }
         save_tensors(folder, WINDOWS, {n: as_tensor(a) for n, a in windows.items()}, notes)
         folder.write_json(PUBLIC, keep_documents(folder.path / PAGES, bound.public))
-        occurrences = Counter(
-            text for document in bound.documents for text in _texts(document, self.keys)
+        trained, public = (
+            Counter(text for document in documents for text in _texts(document, self.keys))
+            for documents in (bound.documents, bound.public)
         )
-        save_fields(folder, [one.truth(bound.train, occurrences) for one in found])
+        save_fields(folder, [one.truth(bound.train, trained, public) for one in found])
 
     def _found(self, bound: Bound, reader: Reader, left_out: Counter[str]) -> Iterator[_Found]:
         """Yields the fields that can be attacked; counts the others by the reason."""
@@ -153,10 +156,13 @@ class _Found:
     row: int
     places: tuple[int, ...]
 
-    def truth(self, train: Examples, occurrences: Mapping[str, int]) -> TrueField:
+    def truth(
+        self, train: Examples, trained: Mapping[str, int], public: Mapping[str, int]
+    ) -> TrueField:
         tokens = train.take([self.row]).column("input_ids")[0, list(self.places)]
         text = _text(self.document, self.entity)
-        return TrueField(tuple(tokens.tolist()), text, occurrences[text.lower()])
+        same = text.lower()
+        return TrueField(tuple(tokens.tolist()), text, trained[same], public[same])
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,9 @@ class TruthStore:
         """Returns what stood in each scrubbed field, by number; empty where none were kept."""
         found = self._folder.read_json(FIELDS) or []
         return {
-            number: TrueField(tuple(values["tokens"]), values["text"], values["occurrences"])
+            number: TrueField(
+                tuple(values["tokens"]), values["text"], values["occurrences"], values["public"]
+            )
             for number, values in enumerate(found)
         }
 

@@ -158,14 +158,17 @@ def perfect_table(metrics: Mapping[str, Any]) -> Table:
     """Returns the perfect reconstructions, surest first (000, Table 3)."""
     rows = [
         (
-            *(str(one[name]) for name in ("text", "key", "length", "occurrences", "rank")),
+            *(
+                str(one[name])
+                for name in ("text", "key", "length", "occurrences", "public", "rank")
+            ),
             "yes" if one["baseline"] else "no",
         )
         for one in metrics["perfect"]
     ]
-    headings = ("perfect", "key", "tokens", "occurrences", "rank", "baseline too")
+    headings = ("perfect", "key", "tokens", "trained on", "public", "rank", "baseline too")
     note = (
-        "Occurrences: training documents that hold the text."
+        "Trained on, public: documents that hold the text as such a field."
         if rows
         else "None of the chosen attempts is perfect."
     )

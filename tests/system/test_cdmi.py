@@ -1,6 +1,7 @@
 """CDMI from the command line: what has been learnt by heart comes back, and nothing else."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,6 @@ def test_the_model_of_a_federation_under_masks_is_attacked(tmp_path, capsys):
 @pytest.mark.slow
 def test_real_forms_are_scrubbed_and_attacked(tmp_path, capsys, monkeypatch):
     """Real documents (FUNSD), whose fields are counted, whatever becomes of them."""
-    import os
-
     if "FEDPRIV_DATA" not in os.environ:
         pytest.skip("needs FEDPRIV_DATA")
     overrides = ["model.max_length=256", "rounds=3", "training.epochs=15", f"runs={tmp_path}"]

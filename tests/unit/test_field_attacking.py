@@ -13,7 +13,7 @@ from toy_fields import Codes, Follows, federation, follows
 from fedpriv.adversary import NotApplicable
 from fedpriv.checkpoint import RunFolder
 from fedpriv.field_attack import PUBLIC, Attempt, Reconstruction, Reconstructions
-from fedpriv.field_attacking import FieldAttackRun
+from fedpriv.field_attacking import FieldAttackRun, _Models
 from fedpriv.truth import TruthStore
 
 
@@ -193,6 +193,30 @@ def test_an_attack_that_cannot_work_says_so(run):
     assert json.loads((run / "findings/refuses/metrics.json").read_text()) == metrics
 
 
+def test_one_model_of_a_series_that_cannot_be_attacked_does_not_cost_the_others(run):
+    class Sometimes(Greedy):
+        def reconstruct(self, box, scrubbed, bench):
+            if abs(box.target.table).max() < 0.6:  # after one step of 0.5
+                raise NotApplicable("too early")
+            return super().reconstruct(box, scrubbed, bench)
+
+    metrics = FieldAttackRun(Sometimes(), "sometimes", target="series").on(run, follows)
+    assert metrics["not_applicable"] == {"round 1": "too early"}
+    assert [one["round"] for one in metrics["series"]] == [2, 3, 4, 5, 6]
+
+
+def test_weights_that_lora_adapts_are_the_generators_too():
+    class Linear(Follows):
+        def __init__(self, labels=(), task="mlm"):
+            super().__init__(labels, task)
+            self.query = torch.nn.Linear(2, 2)
+
+    models = _Models(lambda labels=(), task="mlm": Linear(labels, task), ("code",), "cpu")
+    ones = torch.ones(2, 2)
+    adapted = models.generator({"query.base_layer.weight": ones, "query.lora_A.weight": ones})
+    assert adapted.query.weight.equal(ones)
+
+
 def test_a_model_without_a_masked_task_is_named(run):
     def stubborn(labels=()):
         return Follows(labels)
@@ -213,6 +237,7 @@ def test_a_model_without_a_masked_task_is_named(run):
         ({"every": 0}, "every=0"),
         ({"epsilon": 0.0}, "epsilon=0.0: expected a positive number"),
         ({"confidence": 1.0}, "confidence=1.0"),
+        ({"device": "cuda:7"}, "device='cuda:7': torch finds no GPU here"),
         ({"resamples": 3}, "resamples=3: expected at least 100"),
         ({"name": "a/b"}, "expected the name of a folder"),
     ],

@@ -35,7 +35,7 @@ FIELDS = (
     ScrubbedField(3, "b", "total", (2, 3, 4, 5)),
 )
 TRUTHS = {
-    0: TrueField((10, 11), "3 May", occurrences=2),
+    0: TrueField((10, 11), "3 May", occurrences=2, public=3),
     1: TrueField((20, 21), "$ 12"),
     2: TrueField((30, 31), "4 June"),
     3: TrueField((40, 41, 42, 43), "secret"),
@@ -153,8 +153,24 @@ def test_counts():
 def test_perfect_reconstructions_stand_with_rank_length_and_occurrences():
     common = {"length": 2}
     assert scores()["perfect"] == [
-        {"rank": 1, "key": "date", "text": "3 May", "occurrences": 2, "baseline": False, **common},
-        {"rank": 3, "key": "total", "text": "$ 12", "occurrences": 1, "baseline": True, **common},
+        {
+            "rank": 1,
+            "key": "date",
+            "text": "3 May",
+            "occurrences": 2,
+            "public": 3,
+            "baseline": False,
+            **common,
+        },
+        {
+            "rank": 3,
+            "key": "total",
+            "text": "$ 12",
+            "occurrences": 1,
+            "public": 0,
+            "baseline": True,
+            **common,
+        },
     ]
 
 

@@ -21,6 +21,7 @@ PERFECT = {
     "text": "april 13, <i>1984</i>",
     "length": 4,
     "occurrences": 2,
+    "public": 3,
     "baseline": False,
 }
 ROUND = {
@@ -136,7 +137,7 @@ def test_the_terminal_shows_the_table_of_the_paper():
 def test_the_terminal_shows_the_first_attempts_and_what_was_reconstructed():
     assert row_of(CDMI, "first attempts") == "first attempts PR HD LD JWD"
     assert row_of(CDMI, "attack  ") == "attack 0.027 3.200 0.600 0.400"
-    assert row_of(CDMI, "april") == "april 13, <i>1984</i> date<b> 4 2 1 no"
+    assert row_of(CDMI, "april") == "april 13, <i>1984</i> date<b> 4 2 3 1 no"
 
 
 def test_the_terminal_shows_ten_reconstructions_and_counts_the_rest():

@@ -20,7 +20,7 @@ from fedpriv.models.roberta import roberta_tiny
 from fedpriv.scrubbing import Fields, NoFields, load_fields
 from fedpriv.truth import TruthStore
 
-TASKS = ("mlm", "tags", "spade")
+KINDS = ({"task": "mlm"}, {"task": "tags", "image": True}, {"task": "spade"})
 
 MASK = VOCABULARY.index("<mask>")
 
@@ -141,16 +141,18 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
         These((*same, page("other", DIGITS[3:6]))), Iid(1), HoldOut(fraction=0), cache="off"
     ).bind(follows, 0)
     folder = RunFolder.at(tmp_path / "run")
+    bound = dataclasses.replace(bound, public=(page("a", DIGITS[:3]), page("b", DIGITS[:3])))
     Fields().save(folder, bound, bound.build_model())
     truths = TruthStore(folder).fields()
     assert [truth.occurrences for truth in truths.values()] == [3, 3, 3, 1]
+    assert [truth.public for truth in truths.values()] == [2, 2, 2, 0]
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"fields": Fields(keys=("total",))}, r"no entities \['total'\], but \['code'\]"),
-        ({"fields": Fields(min_tokens=4)}, "no field of 4 to 15 tokens lies whole"),
+        ({"fields": Fields(min_tokens=4)}, "none of 4 to 15 tokens lies whole in a window"),
         ({"model": roberta_tiny}, "RobertaTagger does not tell its loss example by example"),
     ],
 )
@@ -197,7 +199,7 @@ def test_keeping_fields_does_not_change_the_training(tmp_path):
 def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
     """Two documents that differ in the field only have the same windows once it is scrubbed."""
     pages = [page("p", DIGITS[:3]), page("p", DIGITS[3:6])]
-    for build in (follows, *(functools.partial(layoutlm_tiny, task=task) for task in TASKS)):
+    for build in (follows, *(functools.partial(layoutlm_tiny, **one) for one in KINDS)):
         kept = []
         for number, one in enumerate(pages):
             bound = DocumentData(These((one,)), Iid(1), HoldOut(fraction=0), cache="off").bind(
