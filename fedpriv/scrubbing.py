@@ -88,7 +88,7 @@ class Fields:
         elif not any(True for _ in self._found(bound, model.reader, Counter())):
             found.append(
                 f"fields: none of {self.min_tokens} to {self.max_tokens} tokens lies whole in a "
-                f"window of {model.reader.max_length}: take a longer model.max_length, or other keys"
+                f"window of {model.reader.max_length}: take a longer model.max_length or other keys"
             )
         return found
 
