@@ -36,14 +36,15 @@ def attacked(folder, capsys, *overrides) -> dict:
 def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
     epochs = ["rounds=6", "training.epochs=15"]
     folder = run(tmp_path, capsys, f"model={backbone}", *epochs)
-    found = attacked(folder, capsys, "most_fields=60")
+    found = attacked(folder, capsys)
     assert is_of_fields(found)
     assert found["ipf_interval"][0] > 1.2
-    assert found["acc_at"]["0.05"]["attack"] >= found["acc_at"]["1.0"]["attack"] > 0
-    assert found["acc_auc"]["attack"] > found["acc_auc"]["baseline"]
+    # Sorted at random, both would be equal: AccAt falls.
+    assert found["acc_auc"]["attack"] > found["acc_at"]["1.0"]["attack"] > 0
+    assert found["ham_aac"]["attack"] > 1 - found["ham_at"]["1.0"]["attack"]
     report = (Path(folder) / "report.html").read_text("utf-8")
     assert "Fields reconstructed" in report
-    before = attacked(folder, capsys, "most_fields=60", "target=start", "name=start")
+    before = attacked(folder, capsys, "target=start", "name=start")
     assert before["ipf"] < found["ipf_interval"][0]
 
 
@@ -78,7 +79,7 @@ def test_real_forms_are_scrubbed_and_attacked(tmp_path, capsys, monkeypatch):
     assert found["ipf_interval"][0] > 1
     left_out = found["left_out"]
     assert left_out["fewer than 3 tokens"] > 0
-    assert left_out["cut by the end of a window"] > 0
+    assert left_out["more than 15 tokens"] > 0
     rows = json.loads((Path(folder) / "findings/cdmi/fields.json").read_text("utf-8"))
     assert len(rows) == found["fields"] == 60
     assert np.isfinite([row["confidence"] for row in rows if row["confidence"] is not None]).all()
