@@ -126,11 +126,20 @@ class FieldAttack(Protocol):
     """An attack on scrubbed fields: a frozen dataclass of settings with one method.
 
     Example:
-        Whoever fills in the likeliest token of the target everywhere::
+        The likeliest token of a target that guesses masked words, against no guess at all::
 
-            @dataclass(frozen=True)
+            import dataclasses
+            import numpy as np
+            import torch
+            from fedpriv.adversary import NotApplicable
+            from fedpriv.field_attack import PUBLIC, Attempt, Reconstruction, Reconstructions
+            from fedpriv.models.field_model import TokenModel
+
+            @dataclasses.dataclass(frozen=True)
             class Greedy:
                 def reconstruct(self, box, scrubbed, bench):
+                    if not isinstance(box.target, TokenModel):
+                        raise NotApplicable("it takes a target of the task mlm")
                     found = []
                     for field in scrubbed.fields:
                         batch = scrubbed.examples.batch(np.array([field.number]))
@@ -139,7 +148,8 @@ class FieldAttack(Protocol):
                             for place in field.places
                         )
                         mine = Attempt(tokens, {"none": 0.0})
-                        found.append(Reconstruction(field.number, (mine,), (mine,)))
+                        nothing = Attempt((0,) * len(tokens), {PUBLIC: 0.0})
+                        found.append(Reconstruction(field.number, (mine,), (nothing,)))
                     return Reconstructions(tuple(found), "none")
     """
 

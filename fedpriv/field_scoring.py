@@ -77,6 +77,7 @@ def scored(
       attack - baseline.
     * `by_membership`: the same of the attack, had it chosen and sorted by another metric.
     * `by_key`: by the fields' label, their number, IpF and PR of the first attempts.
+    * `not_public`: the same of the fields whose text stands in no public document.
     * `fields`, `documents`, `attempts`: how many; `membership`: what the attack chose by.
     * `perfect`: the attack's perfect reconstructions, surest first, with the number of training
       and of public documents that hold the text, and whether the baseline has it too.
@@ -112,6 +113,7 @@ def scored(
             name: _alone(shots(cases, name)) for name in cases[0].found.attempts[0].confidence
         },
         "by_key": _by_key(cases, first, public, epsilon),
+        "not_public": _not_public(cases, first, public, epsilon),
         "fields": len(cases),
         "documents": len(set(documents)),
         "attempts": max(len(case.found.attempts) for case in cases),
@@ -244,17 +246,32 @@ def _by_key(
     rows: dict[str, list[int]] = defaultdict(list)
     for row, case in enumerate(cases):
         rows[case.field.key].append(row)
-    numbers: dict[str, Any] = {}
-    for key in sorted(rows):
-        mine, theirs = (
-            Similarity.mean([side[row] for row in rows[key]]) for side in (attack, baseline)
-        )
-        numbers[key] = {
-            "fields": len(rows[key]),
-            "ipf": improvement_factor(mine, theirs, epsilon=epsilon),
-            "pr": _pair(mine.pr, theirs.pr),
-        }
-    return numbers
+    return {key: _of_rows(rows[key], attack, baseline, epsilon) for key in sorted(rows)}
+
+
+def _not_public(
+    cases: Sequence[Case],
+    attack: Sequence[Similarity],
+    baseline: Sequence[Similarity],
+    epsilon: float,
+) -> dict[str, Any] | None:
+    """Returns nothing where all texts are public."""
+    rows = [row for row, case in enumerate(cases) if case.truth.public == 0]
+    return _of_rows(rows, attack, baseline, epsilon) if rows else None
+
+
+def _of_rows(
+    rows: Sequence[int],
+    attack: Sequence[Similarity],
+    baseline: Sequence[Similarity],
+    epsilon: float,
+) -> dict[str, Any]:
+    mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in (attack, baseline))
+    return {
+        "fields": len(rows),
+        "ipf": improvement_factor(mine, theirs, epsilon=epsilon),
+        "pr": _pair(mine.pr, theirs.pr),
+    }
 
 
 def _perfect(cases: Sequence[Case], by: str) -> Iterator[dict[str, Any]]:

@@ -149,9 +149,15 @@ def key_table(metrics: Mapping[str, Any]) -> Table:
             str(row["fields"]),
             *map(_digits, (row["ipf"], row["pr"]["attack"], row["pr"]["baseline"])),
         )
-        for key, row in metrics["by_key"].items()
+        for key, row in _groups(metrics).items()
     ]
     return Table(("first attempts by key", "fields", "IpF", "PR", "PR of the baseline"), rows)
+
+
+def _groups(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields by key, and those that the adversary cannot know from public documents."""
+    alone = metrics.get("not_public")
+    return {**metrics["by_key"], **({"in no public document": alone} if alone else {})}
 
 
 def perfect_table(metrics: Mapping[str, Any]) -> Table:

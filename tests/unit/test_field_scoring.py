@@ -135,6 +135,13 @@ def test_each_membership_metric_chooses_and_sorts_for_itself():
     assert found["ratio"]["acc_at"] == {"0.01": 0, "0.05": 0, "1.0": 0.5}
 
 
+def test_fields_that_are_public_are_told_apart():
+    alone = scores()["not_public"]
+    assert alone["fields"] == 3
+    # Of fields 1, 2 and 3 the first attempts at 1 and 2 are right.
+    assert alone["pr"]["attack"] == pytest.approx(2 / 3)
+
+
 def test_numbers_by_key_are_of_the_first_attempts():
     found = scores()["by_key"]
     assert {key: row["fields"] for key, row in found.items()} == {"date": 2, "total": 2}
