@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
     parser.add_argument("--data", default="cdmi", choices=("cdmi", "cdmi_sroie", "cdmi_funsd"))
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--fields", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs"))

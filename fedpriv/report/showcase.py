@@ -30,7 +30,7 @@ def _tags(document: Document, model: Tagger) -> dict[str, Any]:
 
 
 def _answers(document: Document, model: nn.Module) -> dict[str, Any]:
-    if not isinstance(model, DocumentModel):
+    if not isinstance(model, DocumentModel) or not document.questions:
         return {"words": _words(document, None)}
     (given,) = model.answer([document])
     answers = [
