@@ -161,6 +161,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         low, high = row["ipf_interval"]
         axes.plot([low, high], [place, place], color="0.6", lw=2)
         axes.plot(row["ipf"], place, "o", color="C3")
+    axes.margins(y=0.5 / max(len(rows), 1))
     axes.axvline(1, color="0.3", lw=1, ls="--")
     names = [f"{' '.join(row['overrides'])}, seed {row['seed']}" for row in reversed(rows)]
     axes.set_yticks(range(len(rows)), names, fontsize=7)
