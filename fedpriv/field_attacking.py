@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from fedpriv.field_attack import (
     FieldAttack,
     Reconstructions,
     Scrubbed,
+    TrueField,
     WhiteBox,
     subset,
 )
@@ -129,8 +130,53 @@ class FieldAttackRun:
         scrubbed = self._chosen(kept.scrubbed)
         scrubbed = dataclasses.replace(scrubbed, assumptions=tuple(self._in_words(scrubbed)))
         models = _Models(build_model, scrubbed.labels, self.device)
-        series: list[dict[str, Any]] = []
         refused: dict[str, str] = {}
+        attacked = list(self._attacked(folder, models, scrubbed, targets, refused, tell))
+        if not attacked:
+            return self._not_applicable(folder, "; ".join(dict.fromkeys(refused.values())))
+        truths = TruthStore(folder).fields()
+        scores = [self._scores(one.found, scrubbed, truths) for one in attacked]
+        last = attacked[-1]
+        metrics = {
+            "status": "done",
+            **scores[-1],
+            "target": last.target.name,
+            "not_applicable": refused,
+            "seconds": last.seconds,
+            "left_out": {**kept.left_out, **last.found.left_out},
+            "assumptions": list(scrubbed.assumptions),
+            "notes": list(last.found.notes),
+            "details": dict(last.found.details),
+            "settings": {name: repr(getattr(self, name)) for name in _settings()},
+            "series": [
+                _brief({"round": one.target.round, **score, **one.target.measured})
+                for one, score in zip(attacked, scores, strict=True)
+                if self.target == "series"
+            ],
+        }
+        write_reconstructions(
+            folder,
+            self.name,
+            metrics,
+            last.found,
+            scrubbed.fields,
+            truths,
+            curves(last.found, scrubbed.fields, truths),
+            last.texts,
+            originals=self.originals,
+        )
+        return metrics
+
+    def _attacked(
+        self,
+        folder: RunFolder,
+        models: _Models,
+        scrubbed: Scrubbed,
+        targets: Sequence[_Target],
+        refused: dict[str, str],
+        tell: Callable[[str], None],
+    ) -> Iterator[_Attacked]:
+        """Attacks one model after the other; notes in `refused` which cannot be, and why."""
         for target in targets:
             tell(f"attacking the model of {target.name}")
             began = time.process_time()
@@ -141,37 +187,8 @@ class FieldAttackRun:
             except NotApplicable as reason:
                 refused[target.name] = str(reason)
                 continue
-            seconds = time.process_time() - began
-            metrics = self._scores(folder, found, scrubbed)
-            series.append({"round": target.round, **metrics, **target.measured})
-            attacked = target.name
-        if not series:
-            return self._not_applicable(folder, "; ".join(dict.fromkeys(refused.values())))
-        about = {
-            "target": attacked,
-            "not_applicable": refused,
-            "seconds": seconds,
-            "left_out": {**kept.left_out, **found.left_out},
-            "assumptions": list(scrubbed.assumptions),
-            "notes": list(found.notes),
-            "details": dict(found.details),
-            "settings": {name: repr(getattr(self, name)) for name in _settings()},
-            "series": [_brief(one) for one in series] if self.target == "series" else [],
-        }
-        metrics = {"status": "done", **metrics, **about}
-        truths = TruthStore(folder).fields()
-        write_reconstructions(
-            folder,
-            self.name,
-            metrics,
-            found,
-            scrubbed.fields,
-            truths,
-            curves(found, scrubbed.fields, truths),
-            box.target.reader.subwords.text,
-            originals=self.originals,
-        )
-        return metrics
+            texts = box.target.reader.subwords.text
+            yield _Attacked(target, found, time.process_time() - began, texts)
 
     def _reconstructions(
         self, box: WhiteBox, scrubbed: Scrubbed, tell: Callable[[str], None]
@@ -182,13 +199,13 @@ class FieldAttackRun:
         )
 
     def _scores(
-        self, folder: RunFolder, found: Reconstructions, scrubbed: Scrubbed
+        self, found: Reconstructions, scrubbed: Scrubbed, truths: Mapping[int, TrueField]
     ) -> dict[str, Any]:
         rng = np.random.default_rng(entropy(self.seed, "scoring"))
         return scored(
             found,
             scrubbed.fields,
-            TruthStore(folder).fields(),
+            truths,
             rng,
             resamples=self.resamples,
             level=self.confidence,
@@ -278,6 +295,23 @@ class _Target:
             return _state(folder, FINAL if self.round else START)
         # A checkpoint holds what travels; the rest has not changed since the start.
         return _state(folder, START) | dict(folder.checkpoint(self.round).model)
+
+
+@dataclass(frozen=True)
+class _Attacked:
+    """One model that was attacked.
+
+    Attributes:
+        target: which.
+        found: what the attack handed back.
+        seconds: of processor time.
+        texts: turns its tokens into text.
+    """
+
+    target: _Target
+    found: Reconstructions
+    seconds: float
+    texts: Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from attacks.cdmi.likelihoods import Table
 from fedpriv.adversary import NotApplicable
 from fedpriv.data.examples import Batch
 from fedpriv.models.field_model import VISUAL, FieldModel, TokenModel
-from fedpriv.models.pointer import PointerModel
 
 Knot = tuple[int, tuple[int, ...]]
 """A field, by its place in the chunk, and the tokens that are filled in so far."""
@@ -116,13 +115,10 @@ def looked_at(
     seen = {name: column for name, column in seen.items() if name != "pixels"}  # of other models
     length = seen["input_ids"].shape[1]
     attended = int(seen["attention_mask"].sum(1).max())
-    cut = {
+    return {
         name: column[:, :attended] if column.ndim > 1 and column.shape[1] == length else column
         for name, column in seen.items()
     }
-    if isinstance(model, PointerModel):  # "none" is the place behind the last, which is another now
-        cut[model.column] = cut[model.column].clamp(max=attended)
-    return cut
 
 
 def gaussian_like(
