@@ -93,6 +93,10 @@ class Document:
                 return image.convert("RGB")
         return Image.fromarray(self.page).convert("RGB")
 
+    def question_names(self) -> list[str]:
+        """Returns a name for each question, unique within the data set: ``id#place``."""
+        return [f"{self.id}#{place}" for place in range(len(self.questions))]
+
     def segment_boxes(self) -> list[Box]:
         """Returns, for each word, the union of the boxes of its segment (LayoutLMv3's position)."""
         union: dict[int, Box] = {}
