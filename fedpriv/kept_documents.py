@@ -66,7 +66,9 @@ def _given(page: Path, own: Path) -> Path:
 
 def _to_json(document: Document) -> dict[str, Any]:
     """Returns everything but the page."""
-    names = [f.name for f in dataclasses.fields(document) if f.name != "page"]
+    # What is white on the page is so in its picture.
+    left_out = ("page", "white")
+    names = [f.name for f in dataclasses.fields(document) if f.name not in left_out]
     values = {name: getattr(document, name) for name in names}
     words = [[word.text, word.box, word.segment] for word in document.words]
     entities = [[entity.label, entity.words] for entity in document.entities]

@@ -150,6 +150,7 @@ def _content(document: Document) -> list[Any]:
         [(entity.label, entity.words) for entity in document.entities],
         [(question.key, question.text, question.answers) for question in document.questions],
         document.links,
+        document.white,
         _page(document.page),
     ]
 

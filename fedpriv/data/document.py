@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,8 @@ class Document:
         split: the official split ("train", "test"), empty where there is none.
         links: pairs of positions in `entities`, such as of a question and of its answer; empty
             where the data set names none.
+        white: boxes that are painted white wherever the page is looked at: a page without
+            something costs no memory beside the page itself.
     """
 
     id: str
@@ -85,9 +88,17 @@ class Document:
     questions: tuple[Question, ...] = ()
     split: str = ""
     links: tuple[tuple[int, int], ...] = ()
+    white: tuple[Box, ...] = ()
 
     def image(self) -> Image.Image:
         """Returns the page as an RGB image, read from its file where it has one."""
+        page = self._whole_page()
+        for left, top, right, bottom in self.white:
+            place = (math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom))
+            page.paste((255, 255, 255), place)
+        return page
+
+    def _whole_page(self) -> Image.Image:
         if isinstance(self.page, Path):
             with Image.open(self.page) as image:
                 return image.convert("RGB")
