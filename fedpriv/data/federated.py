@@ -58,12 +58,57 @@ class Bound:
     public: tuple[Document, ...] = ()
 
 
+class Augmentation(Protocol):
+    """Makes further training documents, such as `fedpriv.blocking.ExtractionBlocking`."""
+
+    def __call__(self, documents: Sequence[Document]) -> list[Document]:
+        """Returns the documents that are trained on beside these, which are one client's."""
+        ...
+
+
 class Data(Protocol):
     """Knows its examples and whose they are; two kinds are below."""
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Encodes the data for the model and deals it out."""
         ...
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Documents and whose they are; all numbers are positions in `documents`.
+
+    Attributes:
+        loaded: what the source holds.
+        documents: these and the canaries.
+        planted: the canaries' documents.
+        whole: who would hold what if nobody were left out.
+        deal: who holds what.
+        held: held out.
+        public: neither trained on nor held out.
+    """
+
+    loaded: DocumentSet
+    documents: tuple[Document, ...]
+    planted: tuple[Document, ...]
+    whole: Deal
+    deal: Deal
+    held: list[int]
+    public: list[int]
+
+    @property
+    def trained(self) -> list[int]:
+        """The documents that are trained on, client by client."""
+        return [i for hand in self.deal for i in hand]
+
+    def of(self, places: Iterable[int]) -> tuple[Document, ...]:
+        """Returns the documents at these places."""
+        return tuple(self.documents[i] for i in places)
+
+    def parts(self) -> dict[str, Part]:
+        """Returns each provider's part in the training."""
+        canaries = {page.provider for page in self.planted}
+        return _parts(self.documents, self.whole, self.deal, canaries)
 
 
 @dataclass(frozen=True)
@@ -84,6 +129,10 @@ class DocumentData:
             model would be without them.
         public: the share of the documents not held out that is not trained on either, drawn at
             random: the adversary's own (000 §5.1 takes half).
+        canary_rate: the probability with which a canary is trained on; 1 for all of them.
+        unasked: training questions that are not trained on, by `Document.question_names`; a
+            document without any question left is not trained on.
+        augmentation: makes further training documents of those that a client holds, for itself.
 
     Which client a canary or a provider left out belongs to is decided before: what others hold does
     not depend on it, as the definition of privacy at provider level has it.
@@ -97,28 +146,22 @@ class DocumentData:
     canaries: DocumentSource | None = None
     leave_out: tuple[str, ...] = ()
     public: float = 0.0
+    canary_rate: float = 0.5
+    unasked: tuple[str, ...] = ()
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.public < 1:
             raise ValueError(f"public={self.public}: expected a share in [0, 1)")
+        if not 0 < self.canary_rate <= 1:
+            raise ValueError(f"canary_rate={self.canary_rate}: expected a value in (0, 1]")
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
-        loaded = self.source.load()
-        train, held = self.test.split(loaded.documents, seed)
-        train, public = self._without_public(train, seed)
-        planted = self._planted()
-        documents = (*loaded.documents, *planted)
-        train += range(len(loaded.documents), len(documents))
-        whole = self._dealt(documents, train, seed)
-        out = self._left_out(documents, planted, seed)
-        deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
-        if not all(deal):
-            empty = [client for client, hand in enumerate(deal) if not hand]
-            raise ValueError(
-                f"clients {empty} hold only providers that are not trained on: take fewer clients, "
-                "or more providers"
-            )
+        dealt = self._asked(self.dealt(seed))
+        loaded = dealt.loaded
+        groups = self.test.groups(dealt.documents, dealt.trained, dealt.held)
+        documents, deal = self._augmented(dealt)
         build = functools.partial(build_model, labels=loaded.labels)
         model = seeded_model(build, seed)
         if not isinstance(model, DocumentModel):
@@ -129,25 +172,73 @@ class DocumentData:
                 "(model=vt5, model=donut, model.task=answers)"
             )
         rows, examples = self._encode(model, documents, deal)
-        test = [documents[i] for i in held]
+        test = dealt.of(dealt.held)
         encoded = encode_cached(model, test, self._folder()) if test else None
-        trained = [i for hand in deal for i in hand]
-        groups = self.test.groups(documents, trained, held)
         return Bound(
             build_model=build,
             train=examples,
             rows=rows,
             test=encoded,
-            partition=self._table(loaded, documents, deal, held, groups)
-            | ({"public": [documents[i].id for i in public]} if public else {}),
+            partition=self._table(loaded, documents, deal, dealt.held, groups)
+            | ({"public": [page.id for page in dealt.of(dealt.public)]} if dealt.public else {}),
             showcase=functools.partial(write_showcase, test[0]) if test else None,
-            test_groups=_rows_of(groups, held, encoded) if encoded else {},
-            documents=tuple(documents[i] for i in trained),
+            test_groups=_rows_of(groups, dealt.held, encoded) if encoded else {},
+            documents=tuple(documents[i] for hand in deal for i in hand),
             labels=loaded.labels,
-            suspects=tuple(documents[i] for i in self.test.asked(loaded.documents, seed)) + planted,
-            parts=_parts(documents, whole, deal, {page.provider for page in planted}),
-            public=tuple(documents[i] for i in public),
+            suspects=dealt.of(self.test.asked(loaded.documents, seed)) + dealt.planted,
+            parts=dealt.parts(),
+            public=dealt.of(dealt.public),
         )
+
+    def dealt(self, seed: int) -> Dealt:
+        """Reads the documents and deals them out; nothing is encoded.
+
+        Raises:
+            ValueError: if there is not enough for everybody.
+        """
+        loaded = self.source.load()
+        train, held = self.test.split(loaded.documents, seed)
+        train, public = self._without_public(train, seed)
+        planted = self._planted()
+        documents = (*loaded.documents, *planted)
+        train += range(len(loaded.documents), len(documents))
+        whole = self._hands(documents, train, seed)
+        out = self._left_out(documents, planted, seed)
+        deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
+        _check_all_hold(deal, "providers")
+        return Dealt(loaded, documents, planted, whole, deal, held, public)
+
+    def _asked(self, dealt: Dealt) -> Dealt:
+        """Returns the same without the questions that are not trained on.
+
+        Raises:
+            ValueError: if one of them is not there, or a client is left without any.
+        """
+        if not self.unasked:
+            return dealt
+        names = {name for page in dealt.of(dealt.trained) for name in page.question_names()}
+        if unknown := sorted(set(self.unasked) - names):
+            raise ValueError(f"unasked: no training document has a question {unknown[0]!r}")
+        gone = set(self.unasked)
+        documents = list(dealt.documents)
+        for i in dealt.trained:
+            named = zip(documents[i].question_names(), documents[i].questions, strict=True)
+            kept = tuple(question for name, question in named if name not in gone)
+            documents[i] = replace(documents[i], questions=kept)
+        deal = tuple(tuple(i for i in hand if documents[i].questions) for hand in dealt.deal)
+        _check_all_hold(deal, "questions")
+        return replace(dealt, documents=tuple(documents), deal=deal)
+
+    def _augmented(self, dealt: Dealt) -> tuple[tuple[Document, ...], Deal]:
+        """Returns the documents with those that the augmentation makes, and the hands."""
+        if self.augmentation is None:
+            return dealt.documents, dealt.deal
+        everything, hands = list(dealt.documents), []
+        for hand in dealt.deal:
+            made = self.augmentation(dealt.of(hand))
+            hands.append((*hand, *range(len(everything), len(everything) + len(made))))
+            everything += made
+        return tuple(everything), tuple(hands)
 
     def _without_public(self, train: list[int], seed: int) -> tuple[list[int], list[int]]:
         """Splits what is not held out into what is trained on and what is the adversary's.
@@ -173,7 +264,7 @@ class DocumentData:
             for page in found
         )
 
-    def _dealt(self, documents: Sequence[Document], train: Sequence[int], seed: int) -> Deal:
+    def _hands(self, documents: Sequence[Document], train: Sequence[int], seed: int) -> Deal:
         if self.pooled:
             return (tuple(train),)
         hands = self.partition.deal([documents[i] for i in train], seed)
@@ -191,7 +282,7 @@ class DocumentData:
         own = {document.provider for document in documents}.difference(canaries)
         if unknown := sorted(set(self.leave_out) - own):
             raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
-        coins = generator(seed, "canary coins").random(len(canaries)) < 0.5
+        coins = generator(seed, "canary coins").random(len(canaries)) < self.canary_rate
         tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
         return {*self.leave_out, *tails}
 
@@ -228,6 +319,15 @@ class DocumentData:
         ends = np.cumsum([len(hand) for hand in deal])
         owner = np.searchsorted(ends, examples.column("document"), side="right")
         return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+
+
+def _check_all_hold(deal: Deal, what: str) -> None:
+    if not all(deal):
+        empty = [client for client, hand in enumerate(deal) if not hand]
+        raise ValueError(
+            f"clients {empty} hold only {what} that are not trained on: take fewer clients, "
+            f"or more {what}"
+        )
 
 
 def _parts(
