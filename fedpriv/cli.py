@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,14 @@ def _explained(error: Exception) -> tuple[int, str] | None:
     from fedpriv.experiment import Mistakes
     from fedpriv.federation import Unworkable
     from fedpriv.grids.base import WorkersDied
+    from fedpriv.pool import JobsFailed
     from fedpriv.tally import TooFewClients
 
     if isinstance(error, Mistakes | NotARunFolder):
         return 2, str(error)
     if isinstance(error, Unworkable):
         return 2, str(Mistakes("the experiment", error.problems))
-    if isinstance(error, ValueError | TooFewClients | WorkersDied | OSError):
+    if isinstance(error, ValueError | TooFewClients | WorkersDied | JobsFailed | OSError):
         return 1, f"{type(error).__name__}: {error}"
     return None
 
@@ -97,7 +98,28 @@ def _run(options: argparse.Namespace) -> int:
     if options.multirun:
         return _sweep(options)
     config = experiment.load(options.experiment, options.overrides)
+    if config.get("study"):
+        return _study(options)
     return _finish(_start(config, options.experiment, None))
+
+
+def _study(options: argparse.Namespace) -> int:
+    from fedpriv import studying
+
+    folder, metrics = studying.start(options.experiment, options.overrides, tell=_tell)
+    return _concluded(folder.path, metrics)
+
+
+def _concluded(run_dir: Path, metrics: Mapping[str, Any]) -> int:
+    for line in attack_command.in_words(metrics):
+        print(line)
+    print(f"report: {run_dir / 'report.html'}")
+    print(run_dir)
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -108,6 +130,10 @@ def _sweep(options: argparse.Namespace) -> int:
 
     combinations = experiment.sweep(options.overrides)
     configs = [experiment.load(options.experiment, combination) for combination in combinations]
+    if any(config.get("study") for config in configs):
+        raise experiment.Mistakes(
+            options.experiment, ["a study is many trainings by itself: run it without -m"]
+        )
     for config in configs:  # all of them, before the first starts
         experiment.build(config, options.experiment)
     parent = RunFolder.create(configs[0]["runs"], f"{configs[0]['name']}-sweep")
@@ -138,7 +164,7 @@ def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from fedpriv import experiment
+    from fedpriv import experiment, studying
     from fedpriv.checkpoint import RunFolder
     from fedpriv.experiment import Mistakes
     from fedpriv.progress import for_this_terminal
@@ -149,6 +175,9 @@ def _resume(options: argparse.Namespace) -> int:
         allowed = ", ".join(RESUMABLE)
         raise Mistakes(str(options.run_dir), [f"{o}: a resumed run takes {allowed}" for o in wrong])
     config = experiment.with_values(folder.config(), options.overrides, str(options.run_dir))
+    if config.get("study"):
+        metrics = studying.resume(folder, options.overrides, _tell)
+        return _concluded(folder.path, metrics)
     parts = experiment.build(config, str(options.run_dir))
     folder.write_config(config)
     federation = parts.assemble(config)

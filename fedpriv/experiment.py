@@ -30,6 +30,7 @@ from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masking
 from fedpriv.settings import Privacy, RaySettings, Settings, Training
 from fedpriv.strategy import Strategy
+from fedpriv.study import Study
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
 
@@ -77,6 +78,8 @@ class Experiment:
         candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
         fields: scrubbed fields of the training documents, for attacks that reconstruct them; none
             keeps none.
+        study: trains many variants of the experiment, and compares them; none runs it once.
+        splits: how many halves of the canaries a study trains on; it refers to it.
     """
 
     data: Data
@@ -97,6 +100,8 @@ class Experiment:
     observer: Observer | None = None
     candidates: Candidates | None = None
     fields: Fields | None = None
+    study: Study | None = None
+    splits: int | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 0:

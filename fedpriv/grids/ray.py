@@ -124,8 +124,8 @@ class RayGrid(ClientGrid):
         super().__init__(clients, chunk_size)
         self.client_timeout = client_timeout
         self._resources = {"num_cpus": 1.0, **(client_resources or {})}
-        self._owns_ray = _start_ray(workers, self._resources, address)
-        _check_resources(workers, self._resources)
+        self._owns_ray = start_ray(workers, self._resources, address)
+        check_resources(workers, self._resources)
         self._factory = [ray.put(factory)]
         self._workers = [self._new_worker() for _ in range(workers)]
         self._idle_deaths = 0
@@ -310,7 +310,7 @@ def _with_arrays(job: Job, arrays: tuple[ArrayRecord, ...]) -> Message:
     return job.message
 
 
-def _start_ray(workers: int, resources: dict[str, float], address: str | None) -> bool:
+def start_ray(workers: int, resources: dict[str, float], address: str | None) -> bool:
     """Starts or joins Ray unless the caller has; returns whether it is ours to shut down."""
     if ray.is_initialized():
         return False
@@ -328,7 +328,8 @@ def _start_ray(workers: int, resources: dict[str, float], address: str | None) -
     return True
 
 
-def _check_resources(workers: int, resources: dict[str, float]) -> None:
+def check_resources(workers: int, resources: dict[str, float]) -> None:
+    """Raises `ValueError` if Ray can never give so many workers what each asks for."""
     names = {"num_cpus": "CPU", "num_gpus": "GPU"}
     offered = ray.cluster_resources()
     for key, amount in resources.items():
