@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ class Reply:
 Replies = Callable[[Sequence[Document]], list[tuple[Reply, ...]]]
 """For each document, a reply to each of its questions, in their order."""
 
+Losses = Callable[[Sequence[Document]], list[tuple[float, ...]]]
+"""For each document, the loss of the accepted answer to each of its questions, in their order."""
+
 
 class BlackBox:
     """A model that answers, and says nothing else.
@@ -69,11 +73,26 @@ class BlackBox:
 
 
 class GreyBox(BlackBox):
-    """A model that also says how sure it is, and what its loss is on the accepted answer."""
+    """A model that also says how sure it is, and what its loss is on the accepted answer.
+
+    Args:
+        replies: of the model behind it.
+        losses: of the same model, where it can tell them without its answers, which take longest.
+    """
+
+    def __init__(self, replies: Replies, losses: Losses | None = None) -> None:
+        super().__init__(replies)
+        self._losses = losses
 
     def replies(self, documents: Sequence[Document]) -> list[tuple[Reply, ...]]:
         """Returns, for each document, a reply to each of its questions, in their order."""
         return self._replies(documents)
+
+    def losses(self, documents: Sequence[Document]) -> list[tuple[float, ...]]:
+        """Returns, for each document, the loss of each of its questions, in their order."""
+        if self._losses is not None:
+            return self._losses(documents)
+        return [tuple(reply.loss for reply in said) for said in self._replies(documents)]
 
 
 class Oracle:
@@ -98,6 +117,21 @@ class Oracle:
         for start in range(0, len(new), PAGES_AT_ONCE):
             self._ask(new[start : start + PAGES_AT_ONCE])
         return [tuple(self._known[key] for key in own) for own in keys]
+
+    def losses(self, documents: Sequence[Document]) -> list[tuple[float, ...]]:
+        """Returns, for each document, the loss of each of its questions, in their order.
+
+        What `replies` says of them, but nothing is written or kept: for comparing a page's answer
+        with a thousand others, which are drawn anew every time.
+        """
+        found: list[float] = []
+        with torch.no_grad():
+            for start in range(0, len(documents), PAGES_AT_ONCE):
+                pages = documents[start : start + PAGES_AT_ONCE]
+                if any(page.questions for page in pages):
+                    found += losses(self._model, self._model.encode(pages))
+        of_all = iter(found)
+        return [tuple(itertools.islice(of_all, len(page.questions))) for page in documents]
 
     def _new(
         self, documents: Sequence[Document], keys: Sequence[Sequence[str]]
@@ -127,18 +161,31 @@ class Oracle:
 def ask(model: QuestionAnswerer, examples: Examples) -> list[Reply]:
     """Returns the model's reply to each question of its examples, in the order of their numbers."""
     said: list[Answer] = []
-    losses: list[Tensor] = []
+    costs: list[Tensor] = []
     for batch in examples.batches(EVALUATION_BATCH, device=model.device):
-        answers, costs = model.reply_batch(batch)
+        answers, of_batch = model.reply_batch(batch)
         said += answers
-        losses.append(costs.double().cpu())
-    numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
-    windows = np.bincount(numbers)
-    means = np.bincount(numbers, torch.cat(losses).numpy()) / windows
+        costs.append(of_batch)
     return [
         Reply(answer.text, answer.confidence, loss)
-        for answer, loss in zip(most_confident(examples, said), means.tolist(), strict=True)
+        for answer, loss in zip(
+            most_confident(examples, said), _by_question(examples, costs), strict=True
+        )
     ]
+
+
+def losses(model: QuestionAnswerer, examples: Examples) -> list[float]:
+    """Returns the loss of each question of the examples, in the order of their numbers."""
+    batches = examples.batches(EVALUATION_BATCH, device=model.device)
+    return _by_question(examples, [model.losses(batch) for batch in batches])
+
+
+def _by_question(examples: Examples, costs: Sequence[Tensor]) -> list[float]:
+    """Returns the mean over the rows of each question."""
+    numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
+    of_rows = torch.cat([one.double().cpu() for one in costs]).numpy()
+    means: list[float] = (np.bincount(numbers, of_rows) / np.bincount(numbers)).tolist()
+    return means
 
 
 def _keys(document: Document) -> list[str]:

@@ -35,6 +35,28 @@ def test_a_black_box_says_its_answers_and_nothing_else(model):
     assert isinstance(GreyBox(Oracle(model, None).replies), BlackBox)
 
 
+def test_losses_are_those_of_the_replies_and_no_answer_is_written(model):
+    pages = [page(7, "ada", "bo"), page(8), page(8, "cy")]
+    oracle = Oracle(model, None)
+    found = oracle.losses(pages)
+    assert model.rows_asked == 0
+    assert found[0] == pytest.approx((math.log(8), -math.log(3 / 8)))
+    assert found == [tuple(reply.loss for reply in said) for said in oracle.replies(pages)]
+    assert GreyBox(oracle.replies).losses(pages) == found
+    assert GreyBox(lambda pages: [], oracle.losses).losses(pages) == found
+    assert oracle.losses([page(7)]) == [()]
+    assert not hasattr(BlackBox(oracle.replies), "losses")
+
+
+def test_the_loss_of_many_pages_in_windows_is_the_mean_of_each():
+    model = Chooser(windows=3)
+    with torch.no_grad():
+        model.weights[:, 0] = torch.arange(256) / 100
+    pages = [page(colour, "ada") for colour in range(150)]
+    expected = [math.log(1 + 3 / math.exp(colour / 100)) for colour in range(150)]
+    assert [loss for (loss,) in Oracle(model, None).losses(pages)] == pytest.approx(expected)
+
+
 def test_nothing_is_asked_twice(model):
     oracle = Oracle(model, None)
     first = oracle.replies([page(7, "ada", "bo"), page(8, "ada")])
