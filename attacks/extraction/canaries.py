@@ -1,0 +1,221 @@
+"""Choosing canaries: training samples whose answer cannot be had but from the model (003 §3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attacks.extraction.canary import Canary, normalised
+from attacks.extraction.inferable import RULES
+from attacks.extraction.pii import CLASSES, Tagger, pii_class
+from fedpriv.answer_removal import MARGIN, CannotRemove, Removed, letters, without_answer
+from fedpriv.data.document import Document, Question
+
+PLANTED = "canary "
+"""With which the providers of planted documents begin; see `DocumentData.canaries`."""
+
+CONSTANT, LEAST_CONSTANT = 0.5, 3
+"""Share of a key's answers, and number of samples, above and from which an answer is guessed."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `Curation.choose` returns.
+
+    Attributes:
+        canaries: in the order of the documents.
+        drawn: samples that were looked at: `canaries` and all that were dropped.
+        dropped: how many for each reason, in the order in which the reasons are asked for.
+    """
+
+    canaries: tuple[Canary, ...]
+    drawn: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Curation:
+    """Draws samples of a training set, and drops those that would show nothing.
+
+    The paper's authors looked at each of 5,400 samples and kept 4,654; rules stand in for their
+    eyes. A sample is dropped for the first of these reasons that holds:
+
+    - "not found": the words of the page do not spell the answer, or it has no letter or digit;
+    - "trace left": the answer may still be read on the page (`without_answer`);
+    - "too short": it has fewer letters and digits than `least_letters`;
+    - "in the question": the question names it;
+    - "sequence": it is between two numbers of its line or column, in steps of 1 or of a third's;
+    - "sum": it is the sum, difference or product of amounts that are left side by side;
+    - "spelt elsewhere": it is a name most of which stands in what is left, as in an e-mail address;
+    - "date elsewhere": it is a date that is left in another form;
+    - "constant": more than half of the training answers of its key are this one, and three at
+      least. For samples without a key, which real data often has, this is asked of all together.
+
+    Planted samples, those of providers that start with "canary ", all come in beside those that
+    are drawn. They are dropped for the first two reasons only: they are known to be random.
+
+    Attributes:
+        count: samples to draw, before any is dropped; None for all.
+        keys: of the questions that samples are drawn of; empty for all.
+        rules: which of the reasons from "in the question" on are asked for; all by default.
+        least_letters: see above.
+        tagger: returns the class of personal information of a key and an answer; in a YAML file,
+            its dotted path as `_target_`, with `_partial_: true`.
+        margin: of the white boxes, see `without_answer`.
+    """
+
+    count: int | None = None
+    keys: tuple[str, ...] = ()
+    rules: tuple[str, ...] = (*RULES, "constant")
+    least_letters: int = 2
+    tagger: Tagger = field(default=pii_class)
+    margin: float = MARGIN
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 0:
+            raise ValueError(f"count={self.count}: expected 0 or more samples, or null for all")
+        known = (*RULES, "constant")
+        if unknown := sorted(set(self.rules) - set(known)):
+            raise ValueError(f"rules names {unknown}: there are {', '.join(known)}")
+        if self.least_letters < 1:
+            raise ValueError(f"least_letters={self.least_letters}: expected 1 or more")
+        if not self.margin >= 0:
+            raise ValueError(f"margin={self.margin}: expected 0 or more, of a box's height")
+
+    def choose(self, documents: Sequence[Document], rng: np.random.Generator) -> Chosen:
+        """Returns the canaries among the samples of a training set.
+
+        Args:
+            documents: that are trained on, whose questions are the samples.
+            rng: of the draw.
+
+        Raises:
+            ValueError: if there are fewer samples than `count`, or none of one of the keys.
+        """
+        samples = [_Sample(page, place) for page in documents for place in range(_asked(page))]
+        answers = _Answers(samples)
+        found: list[Canary] = []
+        why: Counter[str] = Counter()
+        drawn = self._drawn(samples, rng)
+        for sample in drawn:
+            canary = self._canary(sample, answers)
+            if isinstance(canary, Canary):
+                found.append(canary)
+            else:
+                why[canary] += 1
+        reasons = ("not found", "trace left", "too short", *RULES, "constant")
+        return Chosen(tuple(found), len(drawn), {r: why[r] for r in reasons if why[r]})
+
+    def _drawn(self, samples: Sequence[_Sample], rng: np.random.Generator) -> list[_Sample]:
+        """Returns the samples that are drawn and those that are planted, in their order."""
+        there = {sample.question.key for sample in samples}
+        if unknown := sorted(set(self.keys) - there):
+            raise ValueError(f"keys names {unknown}: there are samples of {sorted(there)}")
+        planted = [place for place, sample in enumerate(samples) if sample.planted]
+        others = [
+            place
+            for place, sample in enumerate(samples)
+            if not sample.planted and (not self.keys or sample.question.key in self.keys)
+        ]
+        count = len(others) if self.count is None else self.count
+        if count > len(others):
+            raise ValueError(f"count={count}: there are {len(others)} samples to draw from")
+        chosen = rng.choice(len(others), count, replace=False).tolist()
+        return [samples[place] for place in sorted([*planted, *(others[i] for i in chosen)])]
+
+    def _canary(self, sample: _Sample, answers: _Answers) -> Canary | str:
+        """Returns the canary that a sample is, or why it is none."""
+        try:
+            removed = without_answer(sample.document, sample.question, margin=self.margin)
+        except CannotRemove:
+            return "not found"
+        if removed.residual:
+            return "trace left"
+        if not sample.planted and (why := self._why_not(sample, removed, answers)):
+            return why
+        question = sample.question
+        return Canary(
+            name=sample.name,
+            page=dataclasses.replace(sample.document, questions=(question,)),
+            removed=removed.page,
+            pii=self._class(question),
+            repeats=answers.repeats(question),
+            planted=sample.planted,
+        )
+
+    def _why_not(self, sample: _Sample, removed: Removed, answers: _Answers) -> str:
+        """Returns why a sample shows nothing; "" if it does."""
+        lengths = [len(letters(answer)) for answer in sample.question.answers]
+        if min(lengths) < self.least_letters:
+            return "too short"
+        for name, rule in RULES.items():
+            if name in self.rules and rule(removed):
+                return name
+        if "constant" in self.rules and answers.is_constant(sample.question):
+            return "constant"
+        return ""
+
+    def _class(self, question: Question) -> str:
+        """Returns what the tagger says.
+
+        Raises:
+            ValueError: if it says something else than a class.
+        """
+        said = self.tagger(question.key, question.answers[0])
+        if said not in ("", *CLASSES):
+            raise ValueError(
+                f"the tagger says {said!r}: expected one of {', '.join(CLASSES)}, or '' for none"
+            )
+        return said
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A question of a document."""
+
+    document: Document
+    place: int
+
+    @property
+    def question(self) -> Question:
+        return self.document.questions[self.place]
+
+    @property
+    def name(self) -> str:
+        return self.document.question_names()[self.place]
+
+    @property
+    def planted(self) -> bool:
+        return self.document.provider.startswith(PLANTED)
+
+
+def _asked(document: Document) -> int:
+    return len(document.questions)
+
+
+class _Answers:
+    """How often each answer is one of the training samples'."""
+
+    def __init__(self, samples: Sequence[_Sample]) -> None:
+        self.all: Counter[str] = Counter()
+        self.of_key: dict[str, Counter[str]] = {}
+        self.samples_of_key: Counter[str] = Counter()
+        for sample in samples:
+            own = {normalised(answer) for answer in sample.question.answers}
+            self.all.update(own)
+            self.of_key.setdefault(sample.question.key, Counter()).update(own)
+            self.samples_of_key[sample.question.key] += 1
+
+    def repeats(self, question: Question) -> int:
+        """Returns the samples that accept a question's first answer."""
+        return self.all[normalised(question.answers[0])]
+
+    def is_constant(self, question: Question) -> bool:
+        """Says whether who knows the key alone can guess the answer."""
+        of_key, samples = self.of_key[question.key], self.samples_of_key[question.key]
+        most = max(of_key[normalised(answer)] for answer in question.answers)
+        return most >= LEAST_CONSTANT and most > CONSTANT * samples

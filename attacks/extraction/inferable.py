@@ -1,0 +1,154 @@
+"""Answers that can be inferred from what is left on a page: extracting them shows no memory.
+
+Pinto et al. 2024 (003, §3) looked at 5,400 samples and left those out whose answer "could be easily
+inferred from the context"; their examples are a value of a sequence, and a total given a list. Here
+these are rules, each a function of a page without its answer. They find what they say, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+
+from attacks.extraction.values import days, hundredths
+from fedpriv.answer_removal import Removed, letters, occurrences
+from fedpriv.data.document import Box, Question, Word
+
+Rule = Callable[[Removed], bool]
+"""Says whether the answer to a page's one question can be inferred from the page."""
+
+SHARE = 0.75
+"""Of an answer's letters, that stand elsewhere on the page."""
+
+SHORTEST = 3
+"""Letters below which a word stands in others by chance."""
+
+MOST = 12
+"""Amounts that are added up, at most: longer lists have too many sums for one to mean much."""
+
+
+def stands_in_question(removed: Removed) -> bool:
+    """The question names the answer, by words in a row: "Is Vega the seller?"."""
+    question = _question(removed)
+    words = question.text.split()
+    return any(any(occurrences(words, letters(a))) for a in question.answers if letters(a))
+
+
+def continues_a_sequence(removed: Removed) -> bool:
+    """A whole number between two others in its line or column, in steps of 1 or of a third's.
+
+    So 2 between 1 and 3, or 30 where 10, 20 and 40 are left; but not 5 between 2 and 8, which two
+    numbers alone do not tell.
+    """
+    answers = {value for value in _answers(removed) if value % 100 == 0}
+    lines = [line for box in removed.boxes for line in _numbers_around(removed.page.words, box)]
+    return any(_is_between(before, after, value) for before, after in lines for value in answers)
+
+
+def is_a_sum(removed: Removed) -> bool:
+    """An amount that others on the page make up by a single step.
+
+    These are: two to twelve amounts that follow each other, in reading order or in a column, which
+    add up to it, as items or subtotal and tax do; the first of two less the second, as of cash and
+    change; the one times the other, as of price and quantity. Numbers below 100 without decimals
+    are not tried: among small numbers, some always add up.
+    """
+    answers = {v for v in _answers(removed) if v % 100 or v >= 100 * 100}
+    if not answers:
+        return False
+    amounts = [(word, v) for word in removed.page.words if (v := hundredths(word.text))]
+    rows = [[value for _, value in amounts], *_columns(amounts)]
+    return any(not answers.isdisjoint(_results(row)) for row in rows)
+
+
+def is_spelt_elsewhere(removed: Removed) -> bool:
+    """A name of several words, most of whose letters stand in what is left, as in an address.
+
+    "Vega Builders Ltd" is told by "info@vega-builders.test": words of three letters or more that
+    are inside of words that are left make up three quarters of it. Answers with digits are no
+    names, and parts of them tell nothing.
+    """
+    left = [letters(word.text) for word in removed.page.words]
+    return any(_is_told(answer, left) for answer in _question(removed).answers)
+
+
+def is_a_date_elsewhere(removed: Removed) -> bool:
+    """A date that is left in another form: 12/03/2018 by "12 March 2018".
+
+    A due date does not count: it tells the date to those alone who know the term.
+    """
+    text = " ".join(word.text for word in removed.page.words)
+    dates = set().union(*(days(a.strip(), whole=True) for a in _question(removed).answers))
+    return bool(dates) and not dates.isdisjoint(days(text))
+
+
+RULES: Mapping[str, Rule] = {
+    "in the question": stands_in_question,
+    "sequence": continues_a_sequence,
+    "sum": is_a_sum,
+    "spelt elsewhere": is_spelt_elsewhere,
+    "date elsewhere": is_a_date_elsewhere,
+}
+"""The rules by name, in the order in which they are asked."""
+
+
+def _question(removed: Removed) -> Question:
+    (question,) = removed.page.questions
+    return question
+
+
+def _answers(removed: Removed) -> set[int]:
+    """Returns the answers that are amounts, in hundredths."""
+    return {v for a in _question(removed).answers if (v := hundredths(a)) is not None}
+
+
+def _numbers_around(words: Sequence[Word], box: Box) -> Iterator[tuple[list[int], list[int]]]:
+    """Yields the whole numbers on either side of a box, nearest first: its line's, its column's."""
+    for low, high in ((0, 2), (1, 3)):
+        # A word is in line with the box if their sides along the other axis overlap.
+        beside = [w for w in words if _overlap(w.box, box, 1 - low)]
+        numbers = [(w.box[low], v) for w in beside if (v := hundredths(w.text)) is not None]
+        whole = sorted((at, v) for at, v in numbers if v % 100 == 0)
+        middle = (box[low] + box[high]) / 2
+        yield [v for at, v in whole if at < middle][::-1], [v for at, v in whole if at >= middle]
+
+
+def _overlap(one: Box, other: Box, axis: int) -> bool:
+    """Says whether the smaller of two boxes shares more than half of its side with the other."""
+    shared = min(one[axis + 2], other[axis + 2]) - max(one[axis], other[axis])
+    return 2 * shared > min(one[axis + 2] - one[axis], other[axis + 2] - other[axis])
+
+
+def _is_between(before: list[int], after: list[int], value: int) -> bool:
+    if not before or not after or before[0] + after[0] != 2 * value:
+        return False
+    step = after[0] - value
+    further = before[1:2] == [value - 2 * step] or after[1:2] == [value + 2 * step]
+    return step != 0 and (abs(step) == 100 or further)
+
+
+def _columns(amounts: Sequence[tuple[Word, int]]) -> Iterator[list[int]]:
+    """Yields, for each amount, those above it, itself and those below it, from the top."""
+    for word, _ in amounts:
+        column = [(w.box[1], value) for w, value in amounts if _overlap(w.box, word.box, 0)]
+        yield [value for _, value in sorted(column)]
+
+
+def _results(row: Sequence[int]) -> Iterator[int]:
+    """Yields what amounts that follow each other make up; see `is_a_sum`."""
+    for start in range(len(row)):
+        sums = list(accumulate(row[start : start + MOST]))
+        yield from sums[1:]
+    for one, other in pairwise(row):
+        yield one - other
+        # Of whole units: a quantity is a number without decimals.
+        if one % 100 == 0 or other % 100 == 0:
+            yield one * other // 100
+
+
+def _is_told(answer: str, left: Sequence[str]) -> bool:
+    words = list(filter(None, map(letters, answer.split())))
+    if len(words) < 2 or any(map(str.isdigit, "".join(words))):
+        return False
+    told = [w for w in words if len(w) >= SHORTEST and any(w in text for text in left)]
+    return sum(map(len, told)) >= SHARE * sum(map(len, words))

@@ -1,0 +1,82 @@
+"""Personal information: of which class an answer is (003, Appendix C).
+
+Pinto et al. 2024 count places, persons, times, contacts, NRP (nationality, religion, politics),
+URLs and IDs. They had a tagger of named entities; here a field's name says it, and patterns where
+there is none. Another tagger stands in wherever a `Tagger` is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from attacks.extraction.values import days
+
+Tagger = Callable[[str, str], str]
+"""Returns one of `CLASSES` for a question's key and its answer, or "" for none."""
+
+CLASSES = ("place", "person", "time", "contact", "nrp", "url", "id")
+
+OF_KEY: Mapping[str, str] = {
+    "customer": "person",
+    "person": "person",
+    "address": "place",
+    "customer_address": "place",
+    "date": "time",
+    "due_date": "time",
+    "email": "contact",
+    "phone": "contact",
+    "tax_number": "id",
+    "registration_id": "id",
+    "invoice_number": "id",
+    "account": "id",
+    # An organisation is no person, and an amount alone is nobody's.
+    "provider": "",
+    "company": "",
+    "subtotal": "",
+    "tax_rate": "",
+    "tax": "",
+    "total": "",
+}
+"""The classes of the keys of generated documents and of SROIE."""
+
+_NRP = re.compile(
+    r"(american|arab|argentin|austrian|australian|belgian|brazilian|british|bulgarian|canadian|"
+    r"chinese|croatian|czech|danish|dutch|egyptian|english|finnish|french|german|greek|hungarian|"
+    r"indian|indonesian|irish|israeli|italian|japanese|korean|malaysian|mexican|nigerian|norwegian|"
+    r"pakistani|polish|portuguese|romanian|russian|scottish|spanish|swedish|swiss|thai|turkish|"
+    r"ukrainian|vietnamese|welsh|buddhist|catholic|christian|hindu|jewish|muslim|protestant|sikh|"
+    r"communist|conservative|democrat|liberal|republican|socialist)s?",
+    re.IGNORECASE,
+)
+
+_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("contact", re.compile(r"\S+@\S+\.\w{2,}")),
+    (
+        "url",
+        re.compile(r"(https?://|www\.)\S+|[\w-]+(\.[\w-]+)*\.(com|net|org|edu|gov|test)(/\S*)?"),
+    ),
+    ("time", re.compile(r"\d{1,2}[:.]\d\d([:.]\d\d)?\s?[ap]\.?m\.?|\d{1,2}:\d\d(:\d\d)?", re.I)),
+    # A number to be called says so by its plus, its brackets, or blanks and dashes in between.
+    ("contact", re.compile(r"\+\d[\d ().-]{6,}|\(\d+\)[\d ().-]{5,}|\d{2,5}([ -]\d{2,6}){2,}")),
+    # Six digits or more, or an IBAN: letters may come before and between.
+    ("id", re.compile(r"(?=(\D*\d){6})[A-Z0-9][A-Z0-9 /.-]*", re.I)),
+    ("nrp", _NRP),
+)
+
+
+def pii_class(key: str, text: str) -> str:
+    """Returns the class of personal information that an answer is of; "" where it is none.
+
+    The key decides where it is one of `OF_KEY`. Otherwise the text does, if all of it is an e-mail
+    address or a telephone number (contact), a web address (url), a date or time of day (time), a
+    number of six digits or more (id), or one of few words such as "Dutch" or "Catholic" (nrp).
+    Names of persons and places are not known without a key: a tagger for real data has to be
+    given, and is a function of the same arguments.
+    """
+    if key in OF_KEY:
+        return OF_KEY[key]
+    bare = text.strip()
+    if days(bare, whole=True):
+        return "time"
+    return next((name for name, pattern in _PATTERNS if pattern.fullmatch(bare)), "")
