@@ -1,0 +1,124 @@
+"""A study trains every variant once, on any number of workers, whatever is killed on the way."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from processes import TESTS, finish, run, run_dir, start
+
+from fedpriv import studying
+from fedpriv.checkpoint import RunFolder
+from fedpriv.experiment import Mistakes
+from fedpriv.pool import JobsFailed
+
+STUDY = str(TESTS / "system" / "study.yaml")
+NAMES = ["seed-1", "seed-2", "seed-3"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("straight")
+    folder, metrics = studying.start(STUDY, [f"runs={runs}"], tell=lambda line: None)
+    assert metrics["trained"] == 3
+    return folder.path
+
+
+def finals(folder):
+    return {n: (folder / "trainings" / n / "checkpoints" / "final.safetensors") for n in NAMES}
+
+
+def same(folder, straight):
+    ours, theirs = finals(folder), finals(straight)
+    for name in NAMES:
+        assert ours[name].read_bytes() == theirs[name].read_bytes()
+    assert json.loads((folder / "found.json").read_text()) == json.loads(
+        (straight / "found.json").read_text()
+    )
+
+
+def test_each_training_is_a_run_of_its_own(straight):
+    losses = json.loads((straight / "found.json").read_text())
+    assert sorted(losses) == NAMES
+    assert len(set(losses.values())) == 3
+    configs = [RunFolder.existing(straight / "trainings" / n).config() for n in NAMES]
+    assert [c["seed"] for c in configs] == [1, 2, 3]
+    assert all((straight / "trainings" / n / "report.html").is_file() for n in NAMES)
+    assert (straight / "report.html").is_file()
+
+
+def test_a_killed_worker_costs_nothing_but_time(straight, tmp_path):
+    lines = []
+    dying = ["client._target_=toy_study.Dying", f"client.marker={tmp_path / 'marker'}"]
+    folder, _ = studying.start(
+        STUDY,
+        [f"runs={tmp_path}", "federation.workers=2", "~client.faults", *dying],
+        tell=lines.append,
+    )
+    assert (tmp_path / "marker").is_file()
+    same(folder.path, straight)
+    assert len([line for line in lines if " done" in line]) == 3
+
+
+def test_an_error_of_one_training_does_not_keep_the_others_from_their_end(tmp_path):
+    dying = ["client._target_=toy_study.Dying", f"client.marker={tmp_path / 'marker'}"]
+    refuse = ["client.kind=raise", "federation.min_clients=8", "federation.max_attempts=1"]
+    with pytest.raises(JobsFailed, match="1 jobs failed") as failed:
+        studying.start(STUDY, [f"runs={tmp_path}", "~client.faults", *dying, *refuse])
+    assert list(failed.value.reasons) == ["seed-1"]
+    (folder,) = tmp_path.glob("toy_study/*")
+    assert sorted(path.parts[-3] for path in folder.glob("trainings/*/checkpoints/final*")) == [
+        "seed-2",
+        "seed-3",
+    ]
+    metrics = studying.resume(RunFolder.existing(folder))
+    assert metrics["trained"] == 3
+
+
+def test_killed_half_way_and_resumed(straight, tmp_path):
+    slow = ["client.pause=0.1", "federation.workers=2"]
+    process = start("run", STUDY, *slow, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/toy_study/*/trainings/*/report.html")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    finish(process)
+    folder = next(tmp_path.glob("runs/toy_study/*"))
+    before = {p: p.stat().st_mtime_ns for p in folder.glob("trainings/*/checkpoints/final*")}
+    reported = {path.parts[-2] for path in folder.glob("trainings/*/report.html")}
+    assert 1 <= len(reported) < 3
+
+    status, out, err = run("resume", str(folder), cwd=tmp_path)
+
+    assert status == 0, err
+    assert (tmp_path / run_dir(out)).samefile(folder)
+    assert f"3 trainings, {3 - len(reported)} to do" in err
+    for path, time_written in before.items():
+        if path.parts[-3] in reported:
+            assert path.stat().st_mtime_ns == time_written
+    same(folder, straight)
+
+
+def test_mistakes_of_all_trainings_are_found_before_the_first_starts(tmp_path):
+    wrong = ["study.wrong=client.faluts", "federation.workers=2", f"runs={tmp_path}"]
+    with pytest.raises(Mistakes) as found:
+        studying.start(STUDY, wrong)
+    assert len(found.value.problems) == 3
+    assert "seed-1: client.faluts" in str(found.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_a_plan_is_refused(straight, tmp_path):
+    folder = RunFolder.at(tmp_path)
+    folder.write_config(RunFolder.existing(straight).config())
+    with pytest.raises(Mistakes, match="it has no plan"):
+        studying.resume(folder)
+
+
+def test_a_study_is_not_swept(tmp_path):
+    status, _, err = run("run", "-m", STUDY, "seed=0,1", cwd=tmp_path)
+    assert status == 2
+    assert "a study is many trainings by itself" in err
