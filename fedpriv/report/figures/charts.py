@@ -6,35 +6,25 @@ numbers only; the names of the series are left to the HTML around them.
 
 from __future__ import annotations
 
-import io
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 from markupsafe import Markup
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
+from fedpriv.report.figures.canvas import SHADES, canvas, colour, style, svg
 from fedpriv.report.rounds import Curve
 
 OFF_SCALE = 1e30
 """Values at or beyond it are drawn as crosses, like NaN: an axis that holds them shows nothing."""
 
-SHADES = 6
-"""Number of series colours, ``--c0`` … ``--c5`` in the page's style sheet."""
-
 DASHES = ("", "6 3", "2 2", "8 3 2 3")
 """SVG dash patterns of the curves, so that colour is never the only difference."""
 
-_VARIABLES = ("ink", "muted", "line", *(f"c{shade}" for shade in range(SHADES)))
 _SIZE, _SMALL_SIZE = (430.0, 210.0), (200.0, 104.0)
-_FONT = 10.5
 _WIDTH = 1.7
 
 
@@ -85,8 +75,8 @@ def line_chart(
     styles = {label: _look(place) for place, label in enumerate(curves)}
     values = [value for curve in curves.values() for value in curve.values()]
     drawn = [value for value in values if _finite(value)]
-    with _style():
-        figure, axes = _canvas(_SIZE)
+    with style():
+        figure, axes = canvas(_SIZE)
         for label, curve in curves.items():
             _draw_curve(axes, curve, *styles[label])
         axes.set_xlabel(x)
@@ -95,12 +85,12 @@ def line_chart(
         elif drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        svg = _svg(figure, _describe(title, curves))
+        drawing = svg(figure, _describe(title, curves))
     note = "" if len(drawn) == len(values) else "× marks a round whose value is not a finite number"
     keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
     if list(curves) == [title]:
         keys = ()
-    return Chart(title, svg, keys, note)
+    return Chart(title, drawing, keys, note)
 
 
 def small_chart(
@@ -115,20 +105,20 @@ def small_chart(
         span: first and last round of the axis, the same in all charts of a group.
         unit_interval: whether the axis runs from 0 to 1.
     """
-    with _style():
-        figure, axes = _canvas(_SMALL_SIZE)
+    with style():
+        figure, axes = canvas(_SMALL_SIZE)
         for line, name, width in ((overall, "muted", 1.0), (curve, "c0", 1.8)):
             rounds = [at for at in sorted(line) if _finite(line[at])]
             mark = "o" if len(rounds) == 1 else ""
             heights = [line[at] for at in rounds]
-            axes.plot(rounds, heights, mark + "-", ms=3, color=_colour(name), linewidth=width)
+            axes.plot(rounds, heights, mark + "-", ms=3, color=colour(name), linewidth=width)
         axes.set_xlim(span[0] - 0.3, span[1] + 0.3)
         axes.xaxis.set_major_locator(FixedLocator(sorted(set(span))))
         if unit_interval:
             axes.set_ylim(0, 1.04)
             axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
-        svg = _svg(figure, _describe(title, {title: curve}))
-    return Chart(title, svg)
+        drawing = svg(figure, _describe(title, {title: curve}))
+    return Chart(title, drawing)
 
 
 def stacked_chart(
@@ -149,22 +139,22 @@ def stacked_chart(
     # NaN between two bars leaves a gap: one path per layer however many rounds there are.
     floor = np.zeros(len(edges) - 1)
     floor[1::2] = math.nan
-    with _style():
-        figure, axes = _canvas(_SIZE)
+    with style():
+        figure, axes = canvas(_SIZE)
         for curve, shade in zip(layers.values(), shades, strict=True):
-            colour = _colour(f"c{shade}")
+            tint = colour(f"c{shade}")
             top = floor.copy()
             top[::2] += [curve.get(at, 0.0) for at in rounds]
-            axes.stairs(top, edges, baseline=floor, fill=True, color=colour, linewidth=0)
+            axes.stairs(top, edges, baseline=floor, fill=True, color=tint, linewidth=0)
             floor = top
         if marked:
             above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-            axes.plot(marked, [1.0] * len(marked), "v", color=_colour("c1"), **above)
+            axes.plot(marked, [1.0] * len(marked), "v", color=colour("c1"), **above)
         axes.set_ylim(0, max(np.nanmax(floor) * 1.1, 1e-9))
         _fit_bars(axes, rounds, whole=all(float(top).is_integer() for top in floor[::2]))
-        svg = _svg(figure, _describe(title, layers))
+        drawing = svg(figure, _describe(title, layers))
     keys = tuple(Key(label, shade) for label, shade in zip(layers, shades, strict=True))
-    return Chart(title, svg, keys, "▼ marks a refused round" if marked else "")
+    return Chart(title, drawing, keys, "▼ marks a refused round" if marked else "")
 
 
 def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
@@ -178,16 +168,16 @@ def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
     rates = [rate for pair in curves.values() for side in pair for rate in side if rate > 0]
     least = 10 ** math.floor(math.log10(min([*rates, 0.1])))
     keys: list[Key] = []
-    with _style():
-        figure, axes = _canvas(_SIZE)
+    with style():
+        figure, axes = canvas(_SIZE)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.plot([least, 1], [least, 1], color=_colour("muted"), linewidth=1)
+        axes.plot([least, 1], [least, 1], color=colour("muted"), linewidth=1)
         for place, (label, (false, true)) in enumerate(curves.items()):
             shade, dashes = _look(place)
             ends = [np.maximum(side, least) for side in (false, true)]
             axes.plot(
-                *ends, color=_colour(f"c{shade}"), linewidth=_WIDTH, linestyle=_line_style(dashes)
+                *ends, color=colour(f"c{shade}"), linewidth=_WIDTH, linestyle=_line_style(dashes)
             )
             keys.append(Key(label, shade, dashes))
         axes.set_xlim(least, 1.1)
@@ -195,9 +185,9 @@ def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
         axes.set_xlabel("false positive rate")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        svg = _svg(figure, f"{title}: {', '.join(curves)}")
+        drawing = svg(figure, f"{title}: {', '.join(curves)}")
     note = "the grey line is chance; rates of 0 stand at the edge"
-    return Chart(title, svg, tuple(keys), note)
+    return Chart(title, drawing, tuple(keys), note)
 
 
 def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
@@ -208,13 +198,13 @@ def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence
         curves: by name, the shares, ascending, and the value at each; finite, one or more.
     """
     styles = {label: _look(place) for place, label in enumerate(curves)}
-    with _style():
-        figure, axes = _canvas(_SIZE)
+    with style():
+        figure, axes = canvas(_SIZE)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         for (shares, values), (shade, dashes) in zip(curves.values(), styles.values(), strict=True):
             marked = {"marker": "o" if len(shares) == 1 else "", "markersize": 3.2}
             line = {"linewidth": _WIDTH, "linestyle": _line_style(dashes)}
-            axes.plot(shares, values, color=_colour(f"c{shade}"), **marked, **line)
+            axes.plot(shares, values, color=colour(f"c{shade}"), **marked, **line)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
         axes.set_xlabel("p, share of the fields")
@@ -223,9 +213,9 @@ def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence
             f"{_short(shares[-1])}"
             for label, (shares, values) in curves.items()
         )
-        svg = _svg(figure, f"{title}: {'; '.join(ends)}.")
+        drawing = svg(figure, f"{title}: {'; '.join(ends)}.")
     keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
-    return Chart(title, svg, keys)
+    return Chart(title, drawing, keys)
 
 
 def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
@@ -238,19 +228,19 @@ def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
     """
     groups = list(next(iter(bars.values())))
     width = 0.8 / len(bars)
-    with _style():
-        figure, axes = _canvas(_SIZE)
+    with style():
+        figure, axes = canvas(_SIZE)
         for place, values in enumerate(bars.values()):
             left = np.arange(len(groups)) + (place + 0.5) * width - 0.4
-            axes.bar(left, [values[g] for g in groups], width * 0.92, color=_colour(f"c{place}"))
+            axes.bar(left, [values[g] for g in groups], width * 0.92, color=colour(f"c{place}"))
         axes.set_xticks(range(len(groups)), groups)
         axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
         told = (
             f"{name}: " + ", ".join(f"{group} {_short(values[group])}" for group in groups)
             for name, values in bars.items()
         )
-        svg = _svg(figure, f"{title}. {'; '.join(told)}.")
-    return Chart(title, svg, tuple(Key(name, place) for place, name in enumerate(bars)))
+        drawing = svg(figure, f"{title}. {'; '.join(told)}.")
+    return Chart(title, drawing, tuple(Key(name, place) for place, name in enumerate(bars)))
 
 
 def _look(place: int) -> tuple[int, str]:
@@ -267,17 +257,17 @@ def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     """Draws one curve; it breaks where a value is not finite, and a cross stands there."""
     rounds = sorted(curve)
     values = [curve[at] if _finite(curve[at]) else math.nan for at in rounds]
-    colour = _colour(f"c{shade}")
-    axes.plot(rounds, values, color=colour, linewidth=_WIDTH, linestyle=_line_style(dashes))
+    tint = colour(f"c{shade}")
+    axes.plot(rounds, values, color=tint, linewidth=_WIDTH, linestyle=_line_style(dashes))
     few = len(rounds) <= 30
     dotted = [place for place in range(len(values)) if few or _stands_alone(values, place)]
     if dotted:
         where = [rounds[place] for place in dotted], [values[place] for place in dotted]
-        axes.plot(*where, "o", color=colour, markersize=3.2)
+        axes.plot(*where, "o", color=tint, markersize=3.2)
     broken = [at for at, value in zip(rounds, values, strict=True) if math.isnan(value)]
     if broken:
         across = axes.get_xaxis_transform()
-        axes.plot(broken, [0.03] * len(broken), "x", color=colour, transform=across, markersize=5)
+        axes.plot(broken, [0.03] * len(broken), "x", color=tint, transform=across, markersize=5)
 
 
 def _stands_alone(values: Sequence[float], place: int) -> bool:
@@ -315,71 +305,3 @@ def _describe(title: str, curves: Mapping[str, Curve]) -> str:
                 f"{label} from {_short(start)} in round {first} to {_short(end)} in round {last}"
             )
     return f"{title}: {'; '.join(parts) or 'no finite value'}."
-
-
-def _colour(name: str) -> str:
-    """Returns the stand-in for a CSS variable, which `_svg` replaces."""
-    return f"#0a0a{_VARIABLES.index(name):02d}"
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    # The SVG writer takes its font and id settings from rcParams only; the context starts from
-    # matplotlib's defaults, so a user's matplotlibrc changes nothing, and restores on leaving.
-    settings = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "fedpriv",
-        "font.size": _FONT,
-        "text.color": _colour("ink"),
-        "axes.edgecolor": _colour("muted"),
-        "axes.labelcolor": _colour("muted"),
-        "xtick.color": _colour("muted"),
-        "ytick.color": _colour("muted"),
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.spines.left": False,
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "grid.color": _colour("line"),
-        "ytick.major.size": 0,
-        "ytick.minor.size": 0,
-        "axes.formatter.use_mathtext": False,
-        "axes.unicode_minus": True,
-    }
-    with matplotlib.style.context(["default", settings]):
-        yield
-
-
-def _canvas(size: tuple[float, float]) -> tuple[Figure, Any]:
-    """Returns a figure of so many CSS pixels and its axes, with whole rounds below."""
-    layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02)
-    figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout=layout)
-    axes = figure.add_subplot()
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.margins(x=0.02)
-    return figure, axes
-
-
-def _svg(figure: Figure, description: str) -> Markup:
-    """Returns the figure as an ``<svg>`` element without size, names, ids of groups or fonts."""
-    file = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    found = re.search(r'<svg[^>]*viewBox="([\d. ]+)"[^>]*>(.*)</svg>', file.getvalue(), re.DOTALL)
-    if found is None:
-        raise RuntimeError("matplotlib wrote no SVG element with a viewBox")
-    box, body = found.groups()
-    # Its style sheet would apply to the whole page, and its group ids repeat in every figure.
-    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)
-    body = re.sub(r" font-family: [^;\"]*;?", "", body)
-    body = re.sub(
-        r": #0a0a(\d\d)", lambda match: f": var(--{_VARIABLES[int(match.group(1))]})", body
-    )
-    body = re.sub(r"\s*\n\s*", " ", body)
-    # matplotlib has drawn numbers and our own labels; nothing in it comes from the run.
-    drawn = Markup(body)  # noqa: S704
-    return Markup('<svg viewBox="{}" role="img" aria-label="{}">{}</svg>').format(
-        box, description, drawn
-    )

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedpriv.report.figures.charts import SHADES, Key
+from fedpriv.report.figures.canvas import SHADES
+from fedpriv.report.figures.charts import Key
 
 MOST_BARS, MOST_BLOCKS = 300, 4000
 
