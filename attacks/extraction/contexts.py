@@ -20,7 +20,7 @@ from PIL import Image
 
 from attacks.extraction.canary import Canary, normalised
 from attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
-from attacks.memorisation.spelling import letters
+from fedpriv.answer_removal import letters
 from fedpriv.data.document import Box, Document, Question, Word
 from fedpriv.data.links import kept_entities
 
@@ -41,7 +41,9 @@ class Context(Protocol):
         """Returns what to ask the model.
 
         Args:
-            canaries: all of the study; those of one page share its id.
+            canaries: to be asked for; those of one page share its id. Pairs are shuffled among
+                these. A changed picture takes the memory of a page: of many or large pages, a few
+                at a time.
             training: what the model was trained on, with all its questions, the canaries' too.
             rng: of everything random.
 

@@ -98,6 +98,15 @@ def test_without_text_the_gap_between_two_words_of_a_line_is_white_but_not_that_
     assert (shown[22:28, 4:8] == 0).all()
 
 
+def test_without_text_a_line_of_a_segment_is_not_joined_to_the_next():
+    words = (Word("two", (70, 10, 90, 20), 0), Word("lines", (10, 30, 30, 40), 0))
+    page = dataclasses.replace(
+        document("a", "", WHO), words=words, page=np.zeros((60, 100, 3), np.uint8)
+    )
+    shown = pixels(only(NoText(margin=0), page))
+    assert shown.sum() == 2 * 20 * 10 * 3 * 255
+
+
 def test_the_margin_widens_the_boxes_and_stays_on_the_page():
     page = dataclasses.replace(
         document("a", "", WHO),
@@ -257,6 +266,12 @@ def test_a_turned_page_is_filled_at_the_corners():
     page = square(Word("Bill", (25, 25, 35, 35), 0))
     assert (pixels(only(Rotation(45), page))[:5, :5] == 255).all()
     assert (pixels(only(Rotation(45, fill=7), page))[:5, :5] == 7).all()
+
+
+def test_a_turned_edge_has_levels_in_between():
+    page = square(Word("Bill", (20, 20, 40, 40), 0))
+    shown = np.unique(pixels(only(Rotation(5), page)))
+    assert ((shown > 20) & (shown < 235)).sum() > 5
 
 
 def test_words_that_leave_the_page_are_gone_and_their_entities_with_them():
