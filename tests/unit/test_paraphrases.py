@@ -71,6 +71,7 @@ def test_a_table_with_the_questions_own_words_alone_does_not_help():
         ("Give the page number.", {"What is the page number?", "Can you tell me the page number?"}),
         ("How much was the fee?", {"What is the amount of the fee?"}),
         ("How many cups are sold?", {"What is the number of cups sold?"}),
+        ("How many cups are there?", {"What is the number of cups?"}),
         ("How many pages are there in it?", {"What is the number of pages in it?"}),
         ("Who signed the letter?", {"Which person signed the letter?"}),
         ("To whom is the memo sent?", {"To which person is the memo sent?"}),
