@@ -132,12 +132,30 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Secret:
+    """A canary's secret beside others that it might have been, by the model's loss.
+
+    Attributes:
+        provider: the canary.
+        repeats: pages that say the secret; they were trained on if the canary was.
+        loss: on the secret.
+        references: (n,), float64: on others of the same space, on the same page and question.
+    """
+
+    provider: str
+    repeats: int
+    loss: float
+    references: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Judgement:
     """What an attack on providers hands back.
 
     Attributes:
         verdicts: on who is a member.
         probes: of what the model remembers.
+        secrets: of canaries, ranked.
         not_applicable: classifier or test → why it could not be run.
         skipped: reason → how many questions were left out for it.
         pictures: file name without ending → (H, W, 3), uint8.
@@ -147,6 +165,7 @@ class Judgement:
 
     verdicts: tuple[Verdict, ...] = ()
     probes: tuple[Probe, ...] = ()
+    secrets: tuple[Secret, ...] = ()
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)

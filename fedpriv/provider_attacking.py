@@ -201,10 +201,11 @@ class ProviderAttackRun:
         return "the transcript holds none"
 
     def _access(self, models: _Models, view: Transcript | None) -> Access:
-        box = GreyBox if self.access == "grey_box" else BlackBox
-
         def asked(state: str) -> BlackBox:
-            return box(Oracle(models.build(state), private_folder("queries")).replies)
+            oracle = Oracle(models.build(state), private_folder("queries"))
+            if self.access == "black_box":
+                return BlackBox(oracle.replies)
+            return GreyBox(oracle.replies, oracle.losses)
 
         return Access(asked(FINAL), asked(START) if self.public_start else None, view)
 

@@ -1,8 +1,8 @@
 """What an attack on providers leaves in a run folder.
 
 `findings/<attack>/`: `metrics.json`; `verdicts.json`, every provider's score and guess beside its
-membership; `probes.json`, the questions that the pages do not answer and what the model said; and
-the attack's pictures.
+membership; `probes.json`, the questions that the pages do not answer and what the model said;
+`exposure.json`, the rank of every canary's secret, but not the secret; and the attack's pictures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from fedpriv.checkpoint import RunFolder
 from fedpriv.findings import cleared, png
-from fedpriv.provider_attack import Judgement, Probe, Verdict
+from fedpriv.metrics.exposure import exposure, rank
+from fedpriv.provider_attack import Judgement, Probe, Secret, Verdict
 from fedpriv.truth import Part
 
 
@@ -42,6 +43,8 @@ def write_judgement(
         folder.write_json(f"{place}/verdicts.json", verdicts)
     if judgement.probes:
         folder.write_json(f"{place}/probes.json", [_probe(p, parts) for p in judgement.probes])
+    if judgement.secrets:
+        folder.write_json(f"{place}/exposure.json", [_secret(s, parts) for s in judgement.secrets])
     folder.write_json(f"{place}/metrics.json", metrics)
 
 
@@ -62,3 +65,15 @@ def _verdict(verdict: Verdict, parts: Mapping[str, Part]) -> dict[str, Any]:
 def _probe(probe: Probe, parts: Mapping[str, Part]) -> dict[str, Any]:
     values = asdict(probe) | {"member": parts[probe.provider].member}
     return values | ({"confidence": None} if math.isnan(probe.confidence) else {})
+
+
+def _secret(secret: Secret, parts: Mapping[str, Part]) -> dict[str, Any]:
+    return {
+        "provider": secret.provider,
+        "member": parts[secret.provider].member,
+        "repeats": secret.repeats,
+        "loss": secret.loss,
+        "rank": rank(secret.loss, secret.references),
+        "references": len(secret.references),
+        "exposure": exposure(secret.loss, secret.references),
+    }

@@ -3,7 +3,7 @@
 By classifier, and within it by s, the number of questions below which providers were left out:
 `fedpriv.metrics.membership` says what each number is. `clients_right` is the share of the members
 for which the client that holds them was named. What a model was made to tell is scored by
-`fedpriv.metrics.memorisation`.
+`fedpriv.metrics.memorisation`, how exposed planted secrets are by `fedpriv.metrics.exposure`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from fedpriv.metrics.exposure import (
+    expected_exposure,
+    exposure,
+    exposure_bound,
+    exposure_by_repeats,
+    random_rank,
+    uniform_ranks_test,
+)
 from fedpriv.metrics.membership import Judged, membership_metrics
 from fedpriv.metrics.memorisation import memorisation_metrics
-from fedpriv.provider_attack import Judgement, Verdict
+from fedpriv.provider_attack import Judgement, Secret, Verdict
 from fedpriv.truth import Part
 
 
@@ -45,6 +53,8 @@ def scored(
     }
     if judgement.probes:
         scores["memorisation"] = memorisation_metrics(judgement.probes, parts)
+    if judgement.secrets:
+        scores["exposure"] = _exposure(judgement.secrets, parts, rng, resamples)
     return {
         **scores,
         **judgement.details,
@@ -58,6 +68,35 @@ def judged(verdict: Verdict, parts: Mapping[str, Part]) -> Judged:
     """Returns a verdict beside the truth."""
     members = np.array([parts[provider].member for provider in verdict.providers])
     return Judged(verdict.providers, members, verdict.scores, verdict.guesses)
+
+
+def _exposure(
+    secrets: Sequence[Secret],
+    parts: Mapping[str, Part],
+    rng: np.random.Generator,
+    resamples: int,
+) -> dict[str, Any]:
+    """Returns the mean exposure by repeat count, in bits, of canaries that were in and out.
+
+    `bound` and `expected` are the most that it can be, and what it is without any memory; `ks`
+    tests whether those that were out have any rank as often as any other, where there are some.
+    """
+    (references,) = {len(secret.references) for secret in secrets}
+    kinds = {"in": True, "out": False}
+    by_kind = {k: [s for s in secrets if parts[s.provider].member is m] for k, m in kinds.items()}
+    found: dict[str, Any] = {
+        "references": references,
+        "bound": exposure_bound(references),
+        "expected": expected_exposure(references),
+    }
+    for kind, group in by_kind.items():
+        bits = [exposure(secret.loss, secret.references) for secret in group]
+        repeats = [secret.repeats for secret in group]
+        found[kind] = exposure_by_repeats(bits, repeats, rng, resamples=resamples)
+    if ranks := [random_rank(s.loss, s.references, rng) for s in by_kind["out"]]:
+        statistic, p = uniform_ranks_test(ranks, references, rng)
+        found["ks"] = {"statistic": statistic, "p": p}
+    return found
 
 
 def _classifier(
