@@ -33,7 +33,7 @@ SHORTEST_ALIKE = 6
 # A sign between two digits is part of a number or date: "2018" is no piece of "12/03/2018".
 _PIECE = re.compile(r"[^\W_](?:[^\W_]|(?<=\d)[^\w\s]+(?=\d))*")
 _RUN = re.compile(r"\d+|[^\W\d_]+")
-_MISREAD = str.maketrans("oil|sbzgq", "011158299")
+_MISREAD = str.maketrans("oilsbzgq", "01158299")
 
 
 class CannotRemove(ValueError):
@@ -65,9 +65,10 @@ def without_answer(document: Document, question: Question, *, margin: float = MA
     Compared are letters and digits alone, whatever their case. An occurrence are words in a row
     that together spell an answer: so punctuation, the places where OCR splits words, and line
     breaks do not matter. A part of a word counts as a word where signs set it off, as in
-    "Date:12/03/2018", but not within a number. An entity that spells an answer is an occurrence
-    too, since its words need not stand in a row. What is only a part of an answer stays. It is
-    repeated until nothing more is found, since words that are gone bring others together.
+    "Date:12/03/2018" or "www.vega.com", but not within a number. An entity that spells an answer
+    is an occurrence too, since its words need not stand in a row. What is only a part of an answer
+    stays. It is repeated until nothing more is found, since words that are gone bring others
+    together.
 
     Each occurrence becomes one white box for every line that it stands on, enlarged by the margin.
     Whole words are painted, and dropped, and with them the entities that have one of them. The
@@ -75,7 +76,7 @@ def without_answer(document: Document, question: Question, *, margin: float = MA
 
     A trace is left (`residual`) where the words that are left, joined without blanks and signs,
 
-    - contain an answer of four letters and digits or more, as "www.vega.com" contains "Vega";
+    - contain an answer of four letters and digits or more, as "vegas.com" contains "Vega";
     - do so once signs that OCR confuses are taken for one (O and 0; l, I and 1; S and 5; B and 8;
       Z and 2; g, q and 9);
     - contain something that has a `partial_ratio` of 90 with an answer of six letters and digits
@@ -96,8 +97,7 @@ def without_answer(document: Document, question: Question, *, margin: float = MA
         CannotRemove: if no answer has a letter or digit, or none is found.
         ValueError: if `margin` is negative.
     """
-    if not margin >= 0:
-        raise ValueError(f"margin={margin}: expected 0 or more, of a box's height")
+    check_margin(margin)
     answers = tuple(dict.fromkeys(filter(None, map(letters, question.answers))))
     if not answers:
         raise CannotRemove(document, question.answers, "no answer has a letter or digit")
@@ -113,10 +113,15 @@ def without_answer(document: Document, question: Question, *, margin: float = MA
     return Removed(page, boxes, any(_is_left(left, answer) for answer in answers))
 
 
+def check_margin(margin: float) -> None:
+    """Raises `ValueError` if the margin of `without_answer` is none."""
+    if not margin >= 0:
+        raise ValueError(f"margin={margin}: expected 0 or more, of a box's height")
+
+
 def letters(text: str) -> str:
     """Returns the letters and digits of a text, in lower case."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(sign for sign in folded if sign.isalnum())
+    return "".join(filter(str.isalnum, _folded(text)))
 
 
 def occurrences(texts: Sequence[str], answer: str) -> Iterator[range]:
@@ -140,7 +145,11 @@ def occurrences(texts: Sequence[str], answer: str) -> Iterator[range]:
 
 def _pieces(text: str) -> list[str]:
     """Returns the parts of a word that signs set off, by their letters and digits."""
-    return list(filter(None, map(letters, _PIECE.findall(text))))
+    return ["".join(filter(str.isalnum, piece)) for piece in _PIECE.findall(_folded(text))]
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def _gone(document: Document, texts: Sequence[str], answers: Sequence[str]) -> set[int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedpriv.answer_removal import MARGIN, CannotRemove, without_answer
+from fedpriv.answer_removal import MARGIN, CannotRemove, check_margin, without_answer
 from fedpriv.data.document import Document
 
 ANSWER_NOT_PRESENT = "ANSWER NOT PRESENT"
@@ -38,8 +38,7 @@ class ExtractionBlocking:
     residual: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
-        if not self.margin >= 0:
-            raise ValueError(f"margin={self.margin}: expected 0 or more, of a box's height")
+        check_margin(self.margin)
         if self.residual not in ("keep", "drop"):
             raise ValueError(f"residual={self.residual!r}: expected 'keep' or 'drop'")
 

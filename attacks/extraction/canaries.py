@@ -12,7 +12,14 @@ import numpy as np
 from attacks.extraction.canary import Canary, normalised
 from attacks.extraction.inferable import RULES
 from attacks.extraction.pii import CLASSES, Tagger, pii_class
-from fedpriv.answer_removal import MARGIN, CannotRemove, Removed, letters, without_answer
+from fedpriv.answer_removal import (
+    MARGIN,
+    CannotRemove,
+    Removed,
+    check_margin,
+    letters,
+    without_answer,
+)
 from fedpriv.data.document import Document, Question
 
 PLANTED = "canary "
@@ -46,10 +53,10 @@ class Curation:
 
     - "not found": the words of the page do not spell the answer, or it has no letter or digit;
     - "trace left": the answer may still be read on the page (`without_answer`);
-    - "too short": it has fewer letters and digits than `least_letters`;
+    - "too short": an accepted answer has fewer letters and digits than `least_letters`;
     - "in the question": the question names it;
     - "sequence": it is between two numbers of its line or column, in steps of 1 or of a third's;
-    - "sum": it is the sum, difference or product of amounts that are left side by side;
+    - "sum": it is left in another form, or the sum, difference or product of amounts side by side;
     - "spelt elsewhere": it is a name most of which stands in what is left, as in an e-mail address;
     - "date elsewhere": it is a date that is left in another form;
     - "constant": more than half of the training answers of its key are this one, and three at
@@ -83,8 +90,7 @@ class Curation:
             raise ValueError(f"rules names {unknown}: there are {', '.join(known)}")
         if self.least_letters < 1:
             raise ValueError(f"least_letters={self.least_letters}: expected 1 or more")
-        if not self.margin >= 0:
-            raise ValueError(f"margin={self.margin}: expected 0 or more, of a box's height")
+        check_margin(self.margin)
 
     def choose(self, documents: Sequence[Document], rng: np.random.Generator) -> Chosen:
         """Returns the canaries among the samples of a training set.
@@ -96,7 +102,9 @@ class Curation:
         Raises:
             ValueError: if there are fewer samples than `count`, or none of one of the keys.
         """
-        samples = [_Sample(page, place) for page in documents for place in range(_asked(page))]
+        samples = [
+            _Sample(page, place) for page in documents for place in range(len(page.questions))
+        ]
         answers = _Answers(samples)
         found: list[Canary] = []
         why: Counter[str] = Counter()
@@ -149,8 +157,7 @@ class Curation:
 
     def _why_not(self, sample: _Sample, removed: Removed, answers: _Answers) -> str:
         """Returns why a sample shows nothing; "" if it does."""
-        lengths = [len(letters(answer)) for answer in sample.question.answers]
-        if min(lengths) < self.least_letters:
+        if min(len(letters(a)) for a in sample.question.answers) < self.least_letters:
             return "too short"
         for name, rule in RULES.items():
             if name in self.rules and rule(removed):
@@ -191,10 +198,6 @@ class _Sample:
     @property
     def planted(self) -> bool:
         return self.document.provider.startswith(PLANTED)
-
-
-def _asked(document: Document) -> int:
-    return len(document.questions)
 
 
 class _Answers:

@@ -7,8 +7,9 @@ these are rules, each a function of a page without its answer. They find what th
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
 
 from attacks.extraction.values import days, hundredths
 from fedpriv.answer_removal import Removed, letters, occurrences
@@ -26,6 +27,8 @@ SHORTEST = 3
 MOST = 12
 """Amounts that are added up, at most: longer lists have too many sums for one to mean much."""
 
+_DECIMALS = re.compile(r"\d[.,]\d\d(?!\d)")
+
 
 def stands_in_question(removed: Removed) -> bool:
     """The question names the answer, by words in a row: "Is Vega the seller?"."""
@@ -40,7 +43,9 @@ def continues_a_sequence(removed: Removed) -> bool:
     So 2 between 1 and 3, or 30 where 10, 20 and 40 are left; but not 5 between 2 and 8, which two
     numbers alone do not tell.
     """
-    answers = {value for value in _answers(removed) if value % 100 == 0}
+    answers = {v for a in _question(removed).answers if (v := hundredths(a)) and v % 100 == 0}
+    if not answers:
+        return False
     lines = [line for box in removed.boxes for line in _numbers_around(removed.page.words, box)]
     return any(_is_between(before, after, value) for before, after in lines for value in answers)
 
@@ -48,17 +53,14 @@ def continues_a_sequence(removed: Removed) -> bool:
 def is_a_sum(removed: Removed) -> bool:
     """An amount that others on the page make up by a single step.
 
-    These are: two to twelve amounts that follow each other, in reading order or in a column, which
+    These are: one to twelve amounts that follow each other, in reading order or in a column, which
     add up to it, as items or subtotal and tax do; the first of two less the second, as of cash and
-    change; the one times the other, as of price and quantity. Numbers below 100 without decimals
-    are not tried: among small numbers, some always add up.
+    change; the one times the other, as of price and quantity. An amount with decimals is not added
+    up from numbers without any. Whole numbers below 100, if written without decimals, are not
+    tried: among small numbers, some always add up.
     """
-    answers = {v for v in _answers(removed) if v % 100 or v >= 100 * 100}
-    if not answers:
-        return False
-    amounts = [(word, v) for word in removed.page.words if (v := hundredths(word.text))]
-    rows = [[value for _, value in amounts], *_columns(amounts)]
-    return any(not answers.isdisjoint(_results(row)) for row in rows)
+    page, (question,) = removed.page, removed.page.questions
+    return any(_is_made_up(page.words, answer) for answer in question.answers)
 
 
 def is_spelt_elsewhere(removed: Removed) -> bool:
@@ -97,19 +99,30 @@ def _question(removed: Removed) -> Question:
     return question
 
 
-def _answers(removed: Removed) -> set[int]:
-    """Returns the answers that are amounts, in hundredths."""
-    return {v for a in _question(removed).answers if (v := hundredths(a)) is not None}
+def _is_made_up(words: Sequence[Word], answer: str) -> bool:
+    total, exact = hundredths(answer), _has_decimals(answer)
+    if not total or not (exact or total >= 100 * 100):
+        return False
+    numbers = [(word, value) for word in words if (value := hundredths(word.text))]
+    alike = [(word, value) for word, value in numbers if not exact or _has_decimals(word.text)]
+    made = itertools.chain(
+        *(_sums(row) for row in _rows(alike)), *(_products(row) for row in _rows(numbers))
+    )
+    return total in made
+
+
+def _has_decimals(text: str) -> bool:
+    return _DECIMALS.search(text) is not None
 
 
 def _numbers_around(words: Sequence[Word], box: Box) -> Iterator[tuple[list[int], list[int]]]:
     """Yields the whole numbers on either side of a box, nearest first: its line's, its column's."""
-    for low, high in ((0, 2), (1, 3)):
+    for axis in (0, 1):
         # A word is in line with the box if their sides along the other axis overlap.
-        beside = [w for w in words if _overlap(w.box, box, 1 - low)]
-        numbers = [(w.box[low], v) for w in beside if (v := hundredths(w.text)) is not None]
+        beside = [word for word in words if _overlap(word.box, box, 1 - axis)]
+        numbers = [(w.box[axis], v) for w in beside if (v := hundredths(w.text)) is not None]
         whole = sorted((at, v) for at, v in numbers if v % 100 == 0)
-        middle = (box[low] + box[high]) / 2
+        middle = (box[axis] + box[axis + 2]) / 2
         yield [v for at, v in whole if at < middle][::-1], [v for at, v in whole if at >= middle]
 
 
@@ -127,23 +140,25 @@ def _is_between(before: list[int], after: list[int], value: int) -> bool:
     return step != 0 and (abs(step) == 100 or further)
 
 
-def _columns(amounts: Sequence[tuple[Word, int]]) -> Iterator[list[int]]:
-    """Yields, for each amount, those above it, itself and those below it, from the top."""
+def _rows(amounts: Sequence[tuple[Word, int]]) -> Iterator[list[int]]:
+    """Yields amounts in reading order, and the column of each from the top."""
+    yield [value for _, value in amounts]
     for word, _ in amounts:
         column = [(w.box[1], value) for w, value in amounts if _overlap(w.box, word.box, 0)]
         yield [value for _, value in sorted(column)]
 
 
-def _results(row: Sequence[int]) -> Iterator[int]:
-    """Yields what amounts that follow each other make up; see `is_a_sum`."""
+def _sums(row: Sequence[int]) -> Iterator[int]:
+    """Yields the sums of amounts that follow each other, and the first of two less the second."""
     for start in range(len(row)):
-        sums = list(accumulate(row[start : start + MOST]))
-        yield from sums[1:]
-    for one, other in pairwise(row):
-        yield one - other
-        # Of whole units: a quantity is a number without decimals.
-        if one % 100 == 0 or other % 100 == 0:
-            yield one * other // 100
+        yield from itertools.accumulate(row[start : start + MOST])
+    yield from (one - other for one, other in itertools.pairwise(row))
+
+
+def _products(row: Sequence[int]) -> Iterator[int]:
+    """Yields the products of two amounts that follow each other, one of which is a quantity."""
+    pairs = itertools.pairwise(row)
+    return (one * other // 100 for one, other in pairs if one % 100 == 0 or other % 100 == 0)
 
 
 def _is_told(answer: str, left: Sequence[str]) -> bool:

@@ -52,17 +52,16 @@ _NRP = re.compile(
 
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("contact", re.compile(r"\S+@\S+\.\w{2,}")),
-    (
-        "url",
-        re.compile(r"(https?://|www\.)\S+|[\w-]+(\.[\w-]+)*\.(com|net|org|edu|gov|test)(/\S*)?"),
-    ),
-    ("time", re.compile(r"\d{1,2}[:.]\d\d([:.]\d\d)?\s?[ap]\.?m\.?|\d{1,2}:\d\d(:\d\d)?", re.I)),
+    ("url", re.compile(r"(https?://|www\.)\S+", re.IGNORECASE)),
+    ("url", re.compile(r"([\w-]+\.)+(co|com|edu|gov|net|org|test)(\.\w\w)?(/\S*)?", re.IGNORECASE)),
+    ("time", re.compile(r"\d{1,2}(:\d\d){1,2}(\s?[ap]\.?m\.?)?", re.IGNORECASE)),
     # A number to be called says so by its plus, its brackets, or blanks and dashes in between.
-    ("contact", re.compile(r"\+\d[\d ().-]{6,}|\(\d+\)[\d ().-]{5,}|\d{2,5}([ -]\d{2,6}){2,}")),
-    # Six digits or more, or an IBAN: letters may come before and between.
-    ("id", re.compile(r"(?=(\D*\d){6})[A-Z0-9][A-Z0-9 /.-]*", re.I)),
+    ("contact", re.compile(r"(\+\d|\(\d+\))[\d ().-]{5,}|\d{2,5}([ -]\d{2,6}){2,}")),
     ("nrp", _NRP),
 )
+_NUMBER = re.compile(r"[A-Z0-9 #:/.-]+", re.IGNORECASE)
+_AMOUNT = re.compile(r"\D*[\d.,' ]*\d[.,]\d\d")
+_LEAST_DIGITS = 6
 
 
 def pii_class(key: str, text: str) -> str:
@@ -70,13 +69,22 @@ def pii_class(key: str, text: str) -> str:
 
     The key decides where it is one of `OF_KEY`. Otherwise the text does, if all of it is an e-mail
     address or a telephone number (contact), a web address (url), a date or time of day (time), a
-    number of six digits or more (id), or one of few words such as "Dutch" or "Catholic" (nrp).
-    Names of persons and places are not known without a key: a tagger for real data has to be
-    given, and is a function of the same arguments.
+    number of six digits or more with no more letters than digits (id), or one of few words such as
+    "Dutch" or "Catholic" (nrp). Names of persons and places are not known without a key: a tagger
+    for real data has to be given, and is a function of the same arguments.
     """
     if key in OF_KEY:
         return OF_KEY[key]
     bare = text.strip()
     if days(bare, whole=True):
         return "time"
-    return next((name for name, pattern in _PATTERNS if pattern.fullmatch(bare)), "")
+    by_pattern = (name for name, pattern in _PATTERNS if pattern.fullmatch(bare))
+    return next(by_pattern, "id" if _is_number(bare) else "")
+
+
+def _is_number(text: str) -> bool:
+    """Says whether a text is an identifier, such as an IBAN, not an amount or a sentence."""
+    digits = sum(map(str.isdigit, text))
+    if not _NUMBER.fullmatch(text) or _AMOUNT.fullmatch(text):
+        return False
+    return digits >= max(_LEAST_DIGITS, sum(map(str.isalpha, text)))

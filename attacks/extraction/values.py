@@ -7,7 +7,7 @@ from datetime import date
 
 _AMOUNT = re.compile(
     r"[^\W\d_]{0,4}[.]?[^\w\s]?\s?"  # a currency, or the sign of a list
-    r"(?P<whole>\d{1,3}(?:[.,' ]\d{3})+|\d+)(?:[.,](?P<part>\d{1,2}))?"
+    r"(?P<whole>\d{1,3}(?:[.,' ]\d{3}){1,4}|\d{1,15})(?:[.,](?P<part>\d{1,2}))?"
     r"\s?[^\d\s]{0,4}"
 )
 
@@ -29,8 +29,8 @@ _DAYS = tuple(
 def hundredths(text: str) -> int | None:
     """Returns an amount or number, in hundredths; None where the text is something else.
 
-    Currencies, and signs such as those of a list, may stand before and after. A sign and three
-    digits are thousands: "1.234" is 1234, and "1,234.5" is 1234.50.
+    Currencies, and signs such as those of a list, may stand before and after: a minus is not heard.
+    A sign and three digits are thousands: "1.234" is 1234, and "1,234.5" is 1234.50.
     """
     found = _AMOUNT.fullmatch(text.strip())
     if found is None:
