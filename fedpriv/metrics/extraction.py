@@ -107,7 +107,7 @@ def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[
     found = [(kind, count) for kind, count, m in zip(pii, repeats, in_m, strict=True) if m and kind]
     return {
         "pii": len(found),
-        "unique_pii": sum(count == 1 for _, count in found),
+        "unique_pii": sum(int(count) == 1 for _, count in found),
         "pii_classes": dict(Counter(kind for kind, _ in found).most_common()),
     }
 

@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedpriv.report import figures
 from fedpriv.report.attacks import attacks_view
+from fedpriv.report.extraction import extraction_view, is_of_extraction, study_tiles
 from fedpriv.report.fields import fields_view, is_of_fields
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
@@ -30,6 +31,7 @@ from fedpriv.report.rounds import (
     refused_rounds,
 )
 from fedpriv.report.summary import facts, run_date, run_name, run_state, tiles, warnings
+from fedpriv.report.trainings import is_study, study_state, trainings_view
 from fedpriv.report.wording import (
     BYTE_UNITS,
     TIME_UNITS,
@@ -74,6 +76,8 @@ def render(run: Run) -> str:
     )
     return environment.from_string(template).render(
         head=headline(run),
+        study=is_study(run),
+        trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
         curves=curve_charts(run.rounds),
         clients=client_chart(run.rounds),
         partition=partition_view(run.partition),
@@ -83,6 +87,7 @@ def render(run: Run) -> str:
         providers=membership_view(run.found),
         classifier_headings=HEADINGS,
         fields=fields_view(run.found),
+        extraction=extraction_view(run.found),
         failures=failures_view(run),
         cost=cost_view(run.rounds),
         settings=settings_view(run),
@@ -92,19 +97,19 @@ def render(run: Run) -> str:
 
 def _has_a_section(metrics: Row) -> bool:
     """Says whether an attack is shown in a section of its kind, and not in the common table."""
-    return is_of_providers(metrics) or is_of_fields(metrics)
+    return is_of_providers(metrics) or is_of_fields(metrics) or is_of_extraction(metrics)
 
 
 def headline(run: Run) -> dict[str, Any]:
     """Returns the top of the page: name, date, state, final metrics, sizes, warnings."""
-    state, complete = run_state(run)
+    state, complete = study_state(run) if is_study(run) else run_state(run)
     unsure = "" if complete else " (the folder of a run still going looks the same)"
     return {
         "name": run_name(run),
         "date": run_date(run.folder, run.config),
         "state": state + unsure,
         "complete": complete,
-        "tiles": tiles(run.rounds),
+        "tiles": study_tiles(run.found) if is_study(run) else tiles(run.rounds),
         "facts": facts(run),
         "warnings": warnings(run),
     }

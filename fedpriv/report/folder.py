@@ -84,6 +84,7 @@ class Found:
         pages: by recovered page, its pictures as data URIs, by panel.
         verdicts: the content of ``verdicts.json``.
         over_p: the content of ``curves.json``, of an attack on fields.
+        scores: the content of ``scores.json``, of an extraction study.
     """
 
     name: str
@@ -93,6 +94,31 @@ class Found:
     pages: Mapping[str, Mapping[str, str]]
     verdicts: Sequence[Row] = ()
     over_p: Row = field(default_factory=dict)
+    scores: Row = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a study, whose folder ``trainings/NAME`` is a run folder.
+
+    Attributes:
+        name: of its folder.
+        rounds: as those of a run.
+        planned: how many rounds it is to have; None where the study has no plan of it.
+        has_report: whether it has a ``report.html``.
+    """
+
+    name: str
+    rounds: Mapping[int, Row]
+    planned: int | None
+    has_report: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it came to its end; without a plan, a report says so."""
+        if self.planned is None:
+            return self.has_report
+        return max(self.rounds, default=0) >= self.planned
 
 
 @dataclass(frozen=True)
@@ -110,6 +136,7 @@ class Run:
         ledger: the content of ``ledger.json``, None where there is none.
         found: what attacks have left, by name.
         problems: what could not be read, in words for the reader.
+        trainings: those that a study consists of, planned ones included; empty for other runs.
     """
 
     folder: Path
@@ -122,6 +149,7 @@ class Run:
     ledger: Row | None
     found: Sequence[Found]
     problems: Sequence[str]
+    trainings: Sequence[Training] = ()
 
 
 def read_run(folder: Path) -> Run:
@@ -134,24 +162,52 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"{folder} is not a run folder: it holds no config.yaml")
     problems: list[str] = []
     config, text = _read_config(folder / "config.yaml", problems)
-    rounds = {}
-    for row in _read_lines(folder / "metrics.jsonl", problems):
-        if is_round(row.get("round")):
-            rounds[row["round"]] = row
-        else:
-            problems.append("metrics.jsonl: a line without a round number was skipped")
+    rounds = _read_rounds(folder / "metrics.jsonl", problems)
+    trainings = _read_trainings(folder, problems)
     return Run(
         folder=folder,
         config=config,
         config_text=text,
-        rounds=dict(sorted(rounds.items())),
+        rounds=rounds,
         partition=_read_partition(folder / "partition.json", problems),
         failures=_read_lines(folder / "failures.jsonl", problems),
         prediction=_read_prediction(folder / "prediction.json", problems),
         ledger=_read_json(folder / "ledger.json", problems),
         found=_read_findings(folder / "findings", problems),
         problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
+        trainings=trainings,
     )
+
+
+def _read_rounds(path: Path, problems: list[str]) -> dict[int, Row]:
+    rounds = {}
+    for row in _read_lines(path, problems):
+        if is_round(row.get("round")):
+            rounds[row["round"]] = row
+        else:
+            problems.append(f"{path.name}: a line without a round number was skipped")
+    return dict(sorted(rounds.items()))
+
+
+def _read_trainings(folder: Path, problems: list[str]) -> list[Training]:
+    """Returns a study's trainings, planned ones first, in the order of the plan."""
+    plan = _read_json(folder / "plan.json", problems) or {}
+    place = folder / "trainings"
+    begun = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+    return [
+        Training(
+            name,
+            _read_rounds(place / name / "metrics.jsonl", problems),
+            _planned(plan.get(name)),
+            (place / name / "report.html").is_file(),
+        )
+        for name in dict.fromkeys([*plan, *begun])
+    ]
+
+
+def _planned(settings: object) -> int | None:
+    rounds = settings.get("rounds") if isinstance(settings, Mapping) else None
+    return rounds if is_round(rounds) else None
 
 
 def is_round(value: object) -> TypeGuard[int]:
@@ -292,8 +348,9 @@ def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
         texts = _read_json(place / "text.json", problems) or {}
         verdicts = _read_list(place / "verdicts.json", problems)
         over_p = _read_json(place / "curves.json", problems) or {}
+        scores = _read_json(place / "scores.json", problems) or {}
         pages = _read_pages(place, problems)
-        found.append(Found(place.name, metrics, curves, texts, pages, verdicts, over_p))
+        found.append(Found(place.name, metrics, curves, texts, pages, verdicts, over_p, scores))
     return found
 
 

@@ -16,21 +16,31 @@ from fedpriv.report.figures.charts import (
     small_chart,
     stacked_chart,
 )
+from fedpriv.report.figures.counts import (
+    ExposureLine,
+    count_chart,
+    exposure_chart,
+    score_chart,
+)
 from fedpriv.report.figures.entities import entity_rows, page_marks, spans
 from fedpriv.report.figures.partition import client_order, partition_bars
 
 __all__ = [
     "OFF_SCALE",
     "Chart",
+    "ExposureLine",
     "answer_marks",
     "answer_rows",
     "bar_chart",
     "client_order",
+    "count_chart",
     "entity_rows",
+    "exposure_chart",
     "line_chart",
     "page_marks",
     "partition_bars",
     "roc_chart",
+    "score_chart",
     "share_chart",
     "small_chart",
     "spans",
