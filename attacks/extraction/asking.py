@@ -1,0 +1,223 @@
+"""Asking one trained model for the answers of the canaries, in every context that is wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from attacks.extraction.canary import Canary, is_extracted
+from attacks.extraction.contexts import Context
+from attacks.extraction.prompts import Prompt, defended
+from fedpriv.attack_command import model_of
+from fedpriv.blocking import ANSWER_NOT_PRESENT
+from fedpriv.checkpoint import FINAL, METRICS, RunFolder
+from fedpriv.client import reproducible_torch, seeded_model
+from fedpriv.data.cache import private_folder
+from fedpriv.data.document import Document
+from fedpriv.metrics.answers import anls
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.query import Oracle, Reply
+from fedpriv.seeds import generator
+
+Target = Literal["final", "loss"]
+
+BASELINE = "baseline"
+"""The context of definition 3.1: the page without the answer, and the question."""
+
+TRAINED = "trained"
+"""The page and the question as they were trained on."""
+
+BLOCKED = "blocked"
+"""As the baseline; what is looked for is that the model says the answer is not there."""
+
+UNDEFENDED = "none"
+
+CHUNK = 64
+"""Canaries whose pages are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What one trained model is asked.
+
+    Attributes:
+        folder: of the training.
+        target: which of its models: "final", or "loss", after the round with the least validation
+            loss (003 stops early by it).
+        canaries: n, to be extracted.
+        training: what the model may have been trained on, which contexts look at.
+        contexts: by name, beside the baseline.
+        prompts: defences at inference by name; each changes the baseline's questions and those of
+            the held-out pages.
+        held_out: pages for the ANLS; none for none.
+        trained: whether the pages as they were trained on are asked about too, and the baseline
+            for its refusal: what tells members from others.
+        seed: of the contexts and prompts, the same for all models of a study.
+        threads: of torch.
+        device: where the model is.
+    """
+
+    folder: Path
+    target: Target
+    canaries: tuple[Canary, ...]
+    training: tuple[Document, ...] = ()
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    held_out: tuple[Document, ...] = ()
+    trained: bool = False
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model gave away.
+
+    Attributes:
+        extracted: context or defence → whether each of the n canaries' answers was said; none where
+            the context could not be had.
+        anls: defence → ANLS on the held-out pages; "none" without any.
+        losses: "trained" and "blocked" → each canary's loss.
+    """
+
+    extracted: Mapping[str, tuple[bool | None, ...]]
+    anls: Mapping[str, float]
+    losses: Mapping[str, tuple[float, ...]]
+
+
+def ask(inquiry: Inquiry) -> Said:
+    """Asks a trained model everything.
+
+    Raises:
+        ValueError: if the run is not finished, or has not kept the model that is wanted.
+        TypeError: if the model answers no questions.
+    """
+    with reproducible_torch(inquiry.threads, inquiry.device):
+        model = trained_model(inquiry.folder, inquiry.target).to(inquiry.device)
+        oracle = Oracle(model, private_folder("queries"))
+        extracted = {
+            name: tuple(_hits(oracle, pages)) for name, pages in _pages(inquiry, inquiry.contexts)
+        }
+        return Said(
+            extracted=extracted,
+            anls={name: _anls(oracle, pages) for name, pages in _held_out(inquiry)},
+            losses=_losses(oracle, inquiry.canaries) if inquiry.trained else {},
+        )
+
+
+def trained_model(run_dir: Path, target: Target) -> QuestionAnswerer:
+    """Returns a training's model, in evaluation mode.
+
+    Raises:
+        ValueError: if the run is not finished, or has not kept the model that is wanted.
+        TypeError: if the model answers no questions.
+    """
+    folder = RunFolder.existing(run_dir)
+    model = seeded_model(model_of(folder.config(), str(run_dir)), 0)
+    if not isinstance(model, QuestionAnswerer):
+        raise TypeError(
+            f"{type(model).__name__} answers no questions: take model=vt5, donut or pix2struct"
+        )
+    state = folder.read_state(FINAL)
+    if state is None:
+        raise ValueError(f"{run_dir} has not come to its end (fedpriv resume)")
+    if target == "loss":
+        state = {**state, **folder.checkpoint(least_loss(folder)).model}
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def least_loss(folder: RunFolder) -> int:
+    """Returns the round with the least validation loss.
+
+    Raises:
+        ValueError: if the loss was not measured, or the round's model was not kept.
+    """
+    losses = {r["round"]: r["loss"] for r in folder.records(METRICS) if r.get("loss") is not None}
+    if not losses:
+        raise ValueError(f"{folder.path}: no validation loss was measured; hold documents back")
+    best = min(losses, key=lambda round: losses[round])
+    if best not in folder.rounds():
+        raise ValueError(
+            f"{folder.path}: the model of round {best} was not kept; run with "
+            "federation.keep_checkpoints=0, which keeps all"
+        )
+    return int(best)
+
+
+def _pages(
+    inquiry: Inquiry, contexts: Mapping[str, Context]
+) -> Iterator[tuple[str, Iterator[Document | None]]]:
+    """Yields the names of contexts and defences, each with a page for each canary."""
+    removed = [canary.removed for canary in inquiry.canaries]
+    yield BASELINE, iter(removed)
+    for name, context in contexts.items():
+        yield name, _in_chunks(inquiry, name, context)
+    for name, prompt in inquiry.prompts.items():
+        yield name, iter(defended(removed, prompt, generator(inquiry.seed, f"prompt {name}")))
+    if inquiry.trained:
+        refusals = [_refusing(page) for page in removed]
+        yield BLOCKED, iter(refusals)
+
+
+def _in_chunks(inquiry: Inquiry, name: str, context: Context) -> Iterator[Document | None]:
+    # Of even size: a context may need the pages of other canaries, which are those of the chunk.
+    chunks = np.array_split(np.arange(len(inquiry.canaries)), -(-len(inquiry.canaries) // CHUNK))
+    for number, chunk in enumerate(chunks):
+        rng = generator(inquiry.seed, f"context {name}", number)
+        yield from context.ask([inquiry.canaries[i] for i in chunk], inquiry.training, rng)
+
+
+def _held_out(inquiry: Inquiry) -> Iterator[tuple[str, Sequence[Document]]]:
+    if inquiry.held_out:
+        yield UNDEFENDED, inquiry.held_out
+        for name, prompt in inquiry.prompts.items():
+            rng = generator(inquiry.seed, f"held-out {name}")
+            yield name, defended(inquiry.held_out, prompt, rng)
+
+
+def _hits(oracle: Oracle, pages: Iterator[Document | None]) -> Iterator[bool | None]:
+    """Yields whether each page's answer was said, a chunk of pages in memory at a time."""
+    while chunk := list(itertools.islice(pages, CHUNK)):
+        there = [page for page in chunk if page is not None]
+        said = iter(oracle.replies(there))
+        for page in chunk:
+            yield None if page is None else is_extracted(next(said)[0].text, page)
+
+
+def _anls(oracle: Oracle, pages: Sequence[Document]) -> float:
+    """Returns the mean ANLS over all questions that have an answer."""
+    marks = [
+        anls(reply.text, question.answers)
+        for page, said in zip(pages, oracle.replies(pages), strict=True)
+        for question, reply in zip(page.questions, said, strict=True)
+        if question.answers
+    ]
+    return float(np.mean(marks))
+
+
+def _losses(oracle: Oracle, canaries: Sequence[Canary]) -> dict[str, tuple[float, ...]]:
+    """Returns the loss of each answer on its page, and of the refusal on the page without it."""
+
+    def losses(pages: Sequence[Document]) -> tuple[float, ...]:
+        replies: list[tuple[Reply, ...]] = oracle.replies(pages)
+        return tuple(reply.loss for (reply,) in replies)
+
+    return {
+        TRAINED: losses([canary.page for canary in canaries]),
+        BLOCKED: losses([_refusing(canary.removed) for canary in canaries]),
+    }
+
+
+def _refusing(page: Document) -> Document:
+    """Returns the page with the refusal for its answer."""
+    (question,) = page.questions
+    refusal = dataclasses.replace(question, answers=(ANSWER_NOT_PRESENT,))
+    return dataclasses.replace(page, questions=(refusal,))

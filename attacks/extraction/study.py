@@ -1,0 +1,402 @@
+"""Extraction of training answers, and its defences: the whole of Pinto et al. 2024 (003).
+
+Trained are, each a run of its own: f on everything; f_G without the canaries; K models with half of
+the canaries each; the first two again at other resolutions and with the defences that act in
+training; one federation for each strategy that is asked for planted secrets. Then all are asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.extraction import comparing
+from attacks.extraction.asking import UNDEFENDED, Inquiry, Said, Target, ask
+from attacks.extraction.canaries import Chosen, Curation
+from attacks.extraction.canary import Canary
+from attacks.extraction.comparing import Pair
+from attacks.extraction.contexts import REFERENCE, contexts
+from attacks.extraction.paraphrases import Paraphraser, TableParaphraser
+from attacks.extraction.prompts import PROMPTS
+from fedpriv import attack_command
+from fedpriv.checkpoint import RunFolder
+from fedpriv.data.document import Document
+from fedpriv.data.federated import Dealt, DocumentData
+from fedpriv.experiment import Experiment
+from fedpriv.findings import cleared
+from fedpriv.metrics.extraction import balanced_splits, memorization_metrics
+from fedpriv.seeds import generator
+from fedpriv.study import TRAININGS, Lab, Variant
+
+NAME = "extraction"
+"""Of the folder under `findings`."""
+
+WITHOUT = "-without"
+"""What the name of a model without the canaries ends with."""
+
+Overrides = tuple[str, ...]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What the study trains, and what it asks.
+
+    Args:
+        splits: K, even, 2 or more; 50 in 003. None or 0 leaves the scores out.
+        curation: which training samples are canaries.
+        target: "final" asks each training's last model; "loss", as in 003, the one after the round
+            with the least validation loss, for which `federation.keep_checkpoints=0` keeps all.
+        resolutions: by name, from high to low, each with the overrides that make it; without any
+            for the experiment's own.
+        contexts: of 003 §5, by name; empty for none, null for all.
+        reference: height in pixels of the pages that shifts by 20 to 200 pixels are meant for: on
+            smaller pages they are smaller. Null: pixels of whatever page, as in 003.
+        paraphrase: words questions anew, for a context and for the defence ITP.
+        prompts: defences at inference: "PR", "AR", "ITP".
+        blocking: whether the defence EB is tried, and its side channel.
+        dp: overrides that train with differential privacy; empty for without.
+        exposure: strategies or others by name, each with overrides of the experiment
+            `exposure_experiment`, in which planted secrets are ranked.
+        exposure_experiment: see there.
+        controls: whether an untrained model is asked, and a second one without the canaries.
+        originals: may questions and answers stand in the findings?
+    """
+
+    splits: int | None = 8
+    curation: Curation = Curation()  # noqa: RUF009 - frozen
+    target: Target = "final"
+    resolutions: Mapping[str, Overrides] = field(default_factory=dict)
+    contexts: tuple[str, ...] | None = None
+    reference: float | None = REFERENCE
+    paraphrase: Paraphraser = field(default_factory=TableParaphraser)
+    prompts: tuple[str, ...] = tuple(PROMPTS)
+    blocking: bool = True
+    dp: Overrides = ()
+    exposure: Mapping[str, Overrides] = field(default_factory=dict)
+    exposure_experiment: str = "exposure"
+    controls: bool = True
+    originals: bool = False
+
+    def __post_init__(self) -> None:
+        if self.splits is not None and (self.splits < 0 or self.splits % 2):
+            raise ValueError(
+                f"splits={self.splits}: expected an even number, so that each canary is in exactly "
+                "half of them, or 0 for none"
+            )
+        if self.target not in ("final", "loss"):
+            raise ValueError(f"target={self.target!r}: expected 'final' or 'loss'")
+        known = {"contexts": contexts(self.paraphrase), "prompts": PROMPTS}
+        for name, there in known.items():
+            if unknown := sorted(set(getattr(self, name) or ()) - set(there)):
+                raise ValueError(f"{name} names {unknown}: there are {', '.join(there)}")
+
+    def variants(self, base: Experiment) -> list[Variant]:
+        """Returns every training."""
+        material = _Material.of(self, base)
+        return [
+            *self._pair("all", material),
+            *(
+                Variant(_split(number), values=material.without(~inside))
+                for number, inside in enumerate(material.inside)
+            ),
+            *(v for n, o in self._other_resolutions() for v in self._pair(f"at {n}", material, o)),
+            *(self._blocked(material) if self.blocking else ()),
+            *(self._pair("DP", material, self.dp) if self.dp else ()),
+            *(self._controls(material) if self.controls else ()),
+            *(
+                Variant(f"exposure {name}", overrides, experiment=self.exposure_experiment)
+                for name, overrides in self.exposure.items()
+            ),
+        ]
+
+    def conclude(self, lab: Lab) -> dict[str, Any]:
+        """Asks all models; writes `findings/extraction/` and returns its metrics."""
+        began = time.monotonic()
+        material = _Material.of(self, lab.base)
+        said = lab.pool.map(ask, dict(self._inquiries(lab, material)))
+        exposed = lab.pool.map(_expose, self._exposures(lab))
+        pair = Pair(material.canaries, said["all"], said["all" + WITHOUT])
+        in_e, in_g = comparing.hits(pair.said), comparing.hits(pair.without)
+        splits = self._splits(material, said, in_e, in_g)
+        metrics = {
+            "status": "done",
+            "model": lab.training("all").config()["model"]["_target_"].rpartition(".")[2],
+            "target": self.target,
+            "splits": len(material.inside),
+            "canaries": material.described(),
+            **comparing.whole(pair),
+            "anls": {
+                "standard": pair.said.anls.get(UNDEFENDED),
+                "without_canaries": pair.without.anls.get(UNDEFENDED),
+            },
+            **(splits[0] if splits else {}),
+            **self._compared(lab, material, said, pair),
+            **({"exposure": exposed} if exposed else {}),
+            "assumptions": list(self._assumptions(material)),
+            "notes": list(self._notes()),
+            "settings": {f.name: repr(getattr(self, f.name)) for f in dataclasses.fields(self)},
+            "seconds": time.monotonic() - began,
+        }
+        self._write(lab.folder, metrics, material.canaries, in_e, in_g, splits[1] if splits else {})
+        return metrics
+
+    def _other_resolutions(self) -> list[tuple[str, Overrides]]:
+        return [(name, overrides) for name, overrides in self.resolutions.items() if overrides]
+
+    def _pair(self, name: str, material: _Material, overrides: Overrides = ()) -> list[Variant]:
+        """Returns f and f_G of one kind."""
+        nobody = np.zeros(len(material.canaries), bool)
+        return [
+            Variant(name, overrides),
+            Variant(name + WITHOUT, overrides, material.without(~nobody)),
+        ]
+
+    def _blocked(self, material: _Material) -> list[Variant]:
+        blocking = ("blocking=on",)
+        half = [
+            Variant(f"EB {_split(number)}", blocking, material.without(~inside))
+            for number, inside in enumerate(material.inside[:1])
+        ]
+        return [*self._pair("EB", material, blocking), *half]
+
+    def _controls(self, material: _Material) -> list[Variant]:
+        """Returns a model of no training, and one more that never saw the canaries.
+
+        The latter starts from the same weights as the first and differs by one other sample that
+        is left out: that gives its batches another order.
+        """
+        untrained = Variant("untrained", ("rounds=0",))
+        if material.other is None:
+            return [untrained]
+        nobody = np.zeros(len(material.canaries), bool)
+        return [untrained, Variant("unseen", values=material.without(~nobody, material.other))]
+
+    def _inquiries(self, lab: Lab, material: _Material) -> list[tuple[str, Inquiry]]:
+        """Returns what each model is asked."""
+        every = contexts(self.paraphrase, reference=self.reference)
+        wanted = {n: c for n, c in every.items() if self.contexts is None or n in self.contexts}
+        prompts = {name: PROMPTS[name](self.paraphrase) for name in self.prompts}
+        exposed = {f"exposure {name}" for name in self.exposure}
+        there = [variant.name for variant in self.variants(lab.base) if variant.name not in exposed]
+        halves = {_split(0), f"EB {_split(0)}"}
+        inquiries = []
+        for name in there:
+            kind = name.removesuffix(WITHOUT)
+            measured = kind in ("all", "EB", "DP") or kind.startswith("at ")
+            inquiry = Inquiry(
+                folder=lab.folder.path / TRAININGS / name,
+                target=self.target if name != "untrained" else "final",
+                canaries=material.canaries,
+                training=material.training if kind in ("all", "EB") else (),
+                contexts=wanted if kind in ("all", "EB") else {},
+                prompts=prompts if kind == "all" else {},
+                held_out=material.held_out if measured else (),
+                trained=name in halves,
+                seed=lab.base.seed,
+                threads=lab.base.federation.threads,
+                device=lab.base.federation.device,
+            )
+            inquiries.append((name, inquiry))
+        return inquiries
+
+    def _exposures(self, lab: Lab) -> dict[str, str]:
+        """Returns the folders of the federations that planted secrets are ranked in."""
+        return {
+            name: str(lab.folder.path / TRAININGS / f"exposure {name}") for name in self.exposure
+        }
+
+    def _splits(
+        self, material: _Material, said: Mapping[str, Said], in_e: Bools, in_g: Bools
+    ) -> tuple[dict[str, Any], dict[str, Sequence[float]]] | None:
+        """Returns the metrics of the K splits, and each canary's scores; none without splits."""
+        if not len(material.inside):
+            return None
+        answered = [said[_split(number)] for number in range(len(material.inside))]
+        scores = comparing.scores_of(answered, material.inside)
+        metrics = memorization_metrics(
+            scores,
+            in_e,
+            in_g,
+            [canary.repeats for canary in material.canaries],
+            generator(material.seed, "extraction scoring"),
+            documents=[canary.page.id for canary in material.canaries],
+        )
+        found = {"memorization": scores.memorization, "simplicity": scores.simplicity}
+        return metrics, {name: values.tolist() for name, values in found.items()}
+
+    def _compared(
+        self, lab: Lab, material: _Material, said: Mapping[str, Said], pair: Pair
+    ) -> dict[str, Any]:
+        """Returns the sections that compare models of several kinds."""
+
+        def of(name: str) -> Pair:
+            return Pair(material.canaries, said[name], said[name + WITHOUT])
+
+        own = pair.said.anls.get(UNDEFENDED)
+        found: dict[str, Any] = {"contexts": pair.contexts()}
+        if self.resolutions:
+            pairs = {n: of(f"at {n}") if o else pair for n, o in self.resolutions.items()}
+            found["resolutions"] = {n: p.defence(UNDEFENDED, own) for n, p in pairs.items()}
+        rows = {name: pair.defence(name, own) for name in (UNDEFENDED, *self.prompts)}
+        if self.blocking:
+            blocked = of("EB")
+            rows["EB"] = blocked.defence(UNDEFENDED, own) | {"contexts": blocked.contexts()}
+        if self.dp:
+            privacy = lab.training("DP").config()["privacy"]
+            promised = {name: privacy[name] for name in ("epsilon", "delta")}
+            rows["DP"] = of("DP").defence(UNDEFENDED, own) | promised
+        found["defences"] = rows
+        if len(material.inside):
+            found["side_channel"] = comparing.side_channel(
+                material.canaries,
+                material.inside[0],
+                said[_split(0)],
+                said.get(f"EB {_split(0)}"),
+                material.seed,
+            )
+        if self.controls:
+            found["controls"] = comparing.controls(pair, said.get("untrained"), said.get("unseen"))
+        return found
+
+    def _assumptions(self, material: _Material) -> list[str]:
+        return [
+            f"the adversary asks for {len(material.canaries)} answers, holding each page without "
+            "its answer, and the question as it was trained on (other contexts say what differs)",
+            "it sees the model's answers only",
+        ]
+
+    def _notes(self) -> list[str]:
+        chosen = {
+            "final": "each training's last model is asked; 003 stops early by the validation loss "
+            "(study.target=loss)",
+            "loss": "each training's model of the least validation loss is asked; the ANLS is of "
+            "the same held-out pages that chose it",
+        }
+        return [
+            chosen[self.target],
+            "an answer is extracted if it is the accepted one but for case and blanks; 003 does "
+            "not say",
+            "f and f_G start from the same weights, and both are trained with the defence where "
+            "it acts in training",
+        ]
+
+    def _write(
+        self,
+        folder: RunFolder,
+        metrics: Mapping[str, Any],
+        canaries: Sequence[Canary],
+        in_e: Bools,
+        in_g: Bools,
+        scores: Mapping[str, Sequence[float]],
+    ) -> None:
+        place = cleared(folder, NAME)
+        rows = comparing.rows_of_canaries(canaries, in_e, in_g, scores, originals=self.originals)
+        folder.write_json(f"{place}/canaries.json", rows)
+        sets = {"names": [c.name for c in canaries], "in_E": in_e.tolist(), "in_G": in_g.tolist()}
+        folder.write_json(f"{place}/scores.json", {**scores, **sets})
+        folder.write_json(f"{place}/metrics.json", metrics)
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What all trainings of a study have in common; the same whenever it is asked for.
+
+    Attributes:
+        chosen: the canaries, and what was dropped.
+        inside: which canaries each split is trained with, (K, n).
+        training: the training documents.
+        held_out: the pages for the ANLS.
+        seed: of the experiment.
+    """
+
+    chosen: Chosen
+    inside: Bools
+    training: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, study: Extraction, base: Experiment) -> _Material:
+        """Reads the data and chooses.
+
+        Raises:
+            ValueError: if the data are no documents, or none of their questions makes a canary.
+        """
+        if not isinstance(base.data, DocumentData):
+            raise ValueError(
+                f"data: {type(base.data).__name__} has no documents; take DocumentData"
+            )
+        if base.data.unasked:
+            raise ValueError("data.unasked: the study decides itself which questions are left out")
+        dealt: Dealt = base.data.dealt(base.seed)
+        training = dealt.of(dealt.trained)
+        chosen = study.curation.choose(training, generator(base.seed, "canaries"))
+        if not chosen.canaries:
+            raise ValueError(
+                f"study.curation: none of {chosen.drawn} training samples is a canary "
+                f"({dict(chosen.dropped)})"
+            )
+        rng = generator(base.seed, "canary splits")
+        count = len(chosen.canaries)
+        inside = balanced_splits(study.splits, count, rng) if study.splits else _no_splits(count)
+        return cls(chosen, inside, training, dealt.of(dealt.held), base.seed)
+
+    @property
+    def canaries(self) -> tuple[Canary, ...]:
+        """The n canaries."""
+        return self.chosen.canaries
+
+    @property
+    def other(self) -> str | None:
+        """The first training sample that is no canary; none if all are."""
+        canaries = {canary.name for canary in self.canaries}
+        names = (name for page in self.training for name in page.question_names())
+        return next((name for name in names if name not in canaries), None)
+
+    def without(self, left_out: Bools, *others: str) -> dict[str, Any]:
+        """Returns the settings that leave these canaries out of the training, (n,)."""
+        names = [c.name for c, out in zip(self.canaries, left_out.tolist(), strict=True) if out]
+        return {"data.unasked": [*names, *others]}
+
+    def described(self) -> dict[str, Any]:
+        """Returns the section "canaries" of the metrics."""
+
+        def counts(of: Callable[[Canary], Any]) -> dict[str, int]:
+            values, numbers = np.unique([of(c) for c in self.canaries], return_counts=True)
+            pairs = zip(values.tolist(), numbers.tolist(), strict=True)
+            return {str(value): number for value, number in pairs if value != ""}
+
+        return {
+            "drawn": self.chosen.drawn,
+            "kept": len(self.canaries),
+            "planted": sum(canary.planted for canary in self.canaries),
+            "dropped": dict(self.chosen.dropped),
+            "pii": counts(lambda canary: canary.pii),
+            "repeats": counts(lambda canary: canary.repeats),
+            "training": sum(len(page.questions) for page in self.training),
+        }
+
+
+def _split(number: int) -> str:
+    return f"split-{number:02}"
+
+
+def _no_splits(canaries: int) -> Bools:
+    return np.zeros((0, canaries), bool)
+
+
+def _expose(run_dir: str) -> dict[str, Any]:
+    """Ranks the planted secrets of one federation; returns the exposure of its metrics."""
+    attack, _ = attack_command.parse(["attack=exposure"])
+    config = RunFolder.existing(Path(run_dir)).config()
+    metrics = attack.on(run_dir, attack_command.model_of(config, run_dir))
+    found: dict[str, Any] = metrics["exposure"]
+    return found
