@@ -55,7 +55,7 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
     experiment.build(experiment.load("quickstart", [f"{group}={choice}"]))
 
 
-ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "audit"}
+ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "audit", "exposure"}
 
 
 @pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
