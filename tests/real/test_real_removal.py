@@ -69,20 +69,20 @@ def test_the_answer_is_taken_off_nearly_all_receipts(key, receipts, record_prope
 
 
 def test_rules_drop_most_totals_and_little_else(receipts, record_property):
-    chosen = Curation().choose(receipts, np.random.default_rng(0))
+    chosen = Curation().choose(receipts[::3], np.random.default_rng(0))
     kept = Counter(canary.question.key for canary in chosen.canaries)
     print(chosen.drawn, dict(chosen.dropped), dict(kept))
     for reason, count in (*chosen.dropped.items(), *kept.items()):
         record_property(reason, count)
-    assert len(chosen.canaries) + sum(chosen.dropped.values()) == chosen.drawn == 1076
+    assert len(chosen.canaries) + sum(chosen.dropped.values()) == chosen.drawn == 360
     # A receipt says its items, or cash and change.
-    assert kept["total"] < 80
-    assert min(kept[key] for key in ("company", "date", "address")) > 240
+    assert kept["total"] < 27
+    assert min(kept[key] for key in ("company", "date", "address")) > 80
 
 
 def test_the_total_of_another_receipt_is_seldom_a_sum(receipts):
     """The rule tries much; what it finds should not be chance."""
-    found = [removed for _, removed in removals(receipts, "total") if removed]
+    found = [removed for _, removed in removals(receipts[::2], "total") if removed]
     others = [
         replace(one, page=replace(one.page, questions=other.page.questions))
         for one, other in zip(found, [*found[17:], *found[:17]], strict=True)
@@ -106,7 +106,7 @@ def test_under_the_boxes_the_picture_is_white_and_nothing_else_changes(receipts)
 def test_tesseract_reads_the_date_before_but_not_after(receipts):
     """Boxes of SROIE's words are shares of a line's: letters could stick out."""
     counts = Counter()
-    for receipt, removed in removals(receipts[:12:3], "date"):
+    for receipt, removed in removals(receipts[:9:3], "date"):
         if removed is None or removed.residual:
             continue
         answer = spelt(removed.page.questions[0].answers[0])

@@ -8,6 +8,7 @@ import pytest
 from fedpriv.blocking import ANSWER_NOT_PRESENT, ExtractionBlocking
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.slips import Slips
+from fedpriv.experiment import build, load
 
 
 def page(text, *questions, name="a", provider="Vega"):
@@ -66,3 +67,8 @@ def test_settings_that_mean_nothing_are_refused():
         ExtractionBlocking(residual="skip")
     with pytest.raises(ValueError, match=r"margin=-0\.5: expected 0 or more"):
         ExtractionBlocking(margin=-0.5)
+
+
+def test_an_experiment_is_blocked_by_a_choice_and_not_otherwise():
+    assert build(load("quickstart", ["blocking=on"])).data.augmentation == ExtractionBlocking()
+    assert build(load("quickstart")).data.augmentation is None
