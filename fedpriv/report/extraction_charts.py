@@ -87,21 +87,21 @@ def score_charts(metrics: Metrics, scores: Metrics) -> list[Chart]:
 
 def context_charts(metrics: Metrics) -> list[Chart]:
     """Returns |M| by context, with its personal information darker (003, Fig. 6)."""
-    rows = {
-        label: metrics["contexts"][name]
-        for name, label in CONTEXTS.items()
-        if name in (metrics.get("contexts") or {})
-    }
-    if not rows:
+    asked = metrics.get("contexts") or {}
+    known = [name for name in CONTEXTS if name in asked]
+    if not known:
         return []
-    plain = "without defence"
-    bars = {plain: {label: row["M"] for label, row in rows.items()}}
-    darker = {plain: {label: row.get("pii") or 0 for label, row in rows.items()}}
-    blocked = ((metrics.get("defences") or {}).get("EB") or {}).get("contexts")
-    if blocked:
-        labelled = {CONTEXTS.get(name): row for name, row in blocked.items()}
-        bars["EB"] = {label: (labelled.get(label) or {}).get("M", 0) for label in rows}
-        darker["EB"] = {label: (labelled.get(label) or {}).get("pii", 0) for label in rows}
+    rows = {"without defence": asked}
+    blocked = ((metrics.get("defences") or {}).get("EB") or {}).get("contexts") or {}
+    if all(name in blocked for name in known):
+        rows["EB"] = blocked
+    bars, darker = (
+        {
+            side: {CONTEXTS[name]: int(row[name].get(key) or 0) for name in known}
+            for side, row in rows.items()
+        }
+        for key in ("M", "pii")
+    )
     title = "|M| by what the model is asked with; darker: personal information"
     return [figures.count_chart(title, bars, darker, wide=True)]
 
