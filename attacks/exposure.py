@@ -95,13 +95,14 @@ class Exposure:
         """Returns the first page with the one question, as the model is to see it.
 
         Raises:
+            CannotRemove: if the answer cannot be taken off, or not all of it.
             NotApplicable: if it has no such question.
         """
         page = pages[0]
         for question in page.questions:
             if question.key == self.key:
-                alone = dataclasses.replace(page, questions=(question,))
-                return without_answer(alone, question).page if self.removed else alone
+                whole = dataclasses.replace(page, questions=(question,))
+                return _taken_off(whole, question) if self.removed else whole
         keys = ", ".join(dict.fromkeys(question.key for question in page.questions))
         raise NotApplicable(
             f"{page.provider} is not asked for {self.key!r}: set key to one of {keys}"
@@ -132,6 +133,13 @@ class Exposure:
     def _note(self) -> str:
         where = "without the answer" if self.removed else "that says the answer"
         return f"each secret was asked for on the canary's first page, {where}"
+
+
+def _taken_off(page: Document, question: Question) -> Document:
+    found = without_answer(page, question)
+    if found.residual:
+        raise CannotRemove(page, question.answers, "other words of the page still spell it")
+    return found.page
 
 
 def _check(secrets: list[Secret], skipped: Counter[str]) -> None:

@@ -178,9 +178,12 @@ def test_ranks_are_uniform_on_an_untrained_model_and_a_planted_bias_is_noticed(t
 def test_a_secret_that_cannot_be_taken_off_is_left_out_and_counted(tmp_path):
     unwritten = replace(page("canary 3", "1234"), words=(), id="blank")
     pages = {**PAGES, "canary 3": (unwritten,)}
+    twice = page("canary 4", "1234")
+    pages["canary 4"] = (replace(twice, words=(*twice.words, Word("x1234y", (0, 4, 4, 8), 2))),)
     judgement = judged(tmp_path, Memory(), pages=pages)
-    assert sum(judgement.skipped.values()) == 1
-    assert {secret.provider for secret in judgement.secrets} == PAGES.keys() - {"canary 3"}
+    assert sorted(judgement.skipped.values()) == [1, 1]
+    left_out = {"canary 3", "canary 4"}
+    assert {secret.provider for secret in judgement.secrets} == PAGES.keys() - left_out
     with pytest.raises(NotApplicable, match="no secret to rank"):
         judged(tmp_path, Memory(), pages={"canary 3": (unwritten,)})
 
