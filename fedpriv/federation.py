@@ -303,11 +303,13 @@ class _Run:
                 self.progress.round(record)
                 board.round(record)
         self.exchange.write(to_vectors(self.arrays))
-        self.folder.save_final(self.model.state_dict())
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
         self.folder.write_json(LEDGER, statement(self.ledger))
-        write_report(self.folder.path)
+        # Nothing comes after the final weights but the report, which can be written at any time.
+        self.folder.save_final(self.model.state_dict())
+        if self.settings.report:
+            write_report(self.folder.path)
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
 

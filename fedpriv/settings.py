@@ -27,6 +27,7 @@ class Settings:
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         checkpoint_every: rounds between checkpoints; the last round always has one.
         keep_checkpoints: how many of the newest to keep; 0 keeps all.
+        report: whether report.html is written at the end; `fedpriv report` writes it at any time.
     """
 
     workers: int = 0
@@ -40,6 +41,7 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
+    report: bool = True
 
     def __post_init__(self) -> None:
         least = {

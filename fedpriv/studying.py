@@ -90,7 +90,8 @@ def planned(variants: Sequence[Variant], name: str, overrides: Sequence[str]) ->
         changes = (*overrides, *variant.overrides) if own else variant.overrides
         config = composed(variant.experiment or name, tuple(changes))
         # A training is done in one process; the study does several at a time.
-        config = {**config, "study": None, "federation": {**config["federation"], "workers": 0}}
+        federation = {**config["federation"], "workers": 0, "report": False}
+        config = {**config, "study": None, "federation": federation}
         for path, value in variant.values.items():
             config = _with(config, path.split("."), value)
         plan[variant.name] = config
@@ -129,7 +130,7 @@ def train(job: tuple[dict[str, Any], str]) -> None:
 
 def is_done(folder: Path) -> bool:
     """Says whether a training has come to its end."""
-    return (folder / FINAL).is_file() and (folder / "report.html").is_file()
+    return (folder / FINAL).is_file()
 
 
 def _carried_out(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -40,6 +39,9 @@ UNDEFENDED = "none"
 
 CHUNK = 64
 """Canaries whose pages are in memory at a time."""
+
+Way = Callable[[Sequence[Canary], np.random.Generator], Sequence[Document | None]]
+"""Makes a page to be asked of each canary; none where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,10 @@ def ask(inquiry: Inquiry) -> Said:
     with reproducible_torch(inquiry.threads, inquiry.device):
         model = trained_model(inquiry.folder, inquiry.target).to(inquiry.device)
         oracle = Oracle(model, private_folder("queries"))
-        extracted = {
-            name: tuple(_hits(oracle, pages)) for name, pages in _pages(inquiry, inquiry.contexts)
-        }
         return Said(
-            extracted=extracted,
+            extracted={
+                name: _hits(oracle, inquiry, name, way) for name, way in _ways(inquiry).items()
+            },
             anls={name: _anls(oracle, pages) for name, pages in _held_out(inquiry)},
             losses=_losses(oracle, inquiry.canaries) if inquiry.trained else {},
         )
@@ -152,27 +153,38 @@ def least_loss(folder: RunFolder) -> int:
     return int(best)
 
 
-def _pages(
-    inquiry: Inquiry, contexts: Mapping[str, Context]
-) -> Iterator[tuple[str, Iterator[Document | None]]]:
-    """Yields the names of contexts and defences, each with a page for each canary."""
-    removed = [canary.removed for canary in inquiry.canaries]
-    yield BASELINE, iter(removed)
-    for name, context in contexts.items():
-        yield name, _in_chunks(inquiry, name, context)
-    for name, prompt in inquiry.prompts.items():
-        yield name, iter(defended(removed, prompt, generator(inquiry.seed, f"prompt {name}")))
+def _ways(inquiry: Inquiry) -> dict[str, Way]:
+    """Returns what makes the pages to be asked, by the name of the context or defence."""
+
+    def in_context(context: Context) -> Way:
+        return lambda canaries, rng: context.ask(canaries, inquiry.training, rng)
+
+    def with_prompt(prompt: Prompt) -> Way:
+        return lambda canaries, rng: defended([c.removed for c in canaries], prompt, rng)
+
+    ways: dict[str, Way] = {BASELINE: lambda canaries, rng: [c.removed for c in canaries]}
+    ways |= {name: in_context(context) for name, context in inquiry.contexts.items()}
+    ways |= {name: with_prompt(prompt) for name, prompt in inquiry.prompts.items()}
     if inquiry.trained:
-        refusals = [_refusing(page) for page in removed]
-        yield BLOCKED, iter(refusals)
+        ways[BLOCKED] = lambda canaries, rng: [_refusing(c.removed) for c in canaries]
+    return ways
 
 
-def _in_chunks(inquiry: Inquiry, name: str, context: Context) -> Iterator[Document | None]:
-    # Of even size: a context may need the pages of other canaries, which are those of the chunk.
-    chunks = np.array_split(np.arange(len(inquiry.canaries)), -(-len(inquiry.canaries) // CHUNK))
-    for number, chunk in enumerate(chunks):
-        rng = generator(inquiry.seed, f"context {name}", number)
-        yield from context.ask([inquiry.canaries[i] for i in chunk], inquiry.training, rng)
+def _hits(oracle: Oracle, inquiry: Inquiry, name: str, way: Way) -> tuple[bool | None, ...]:
+    """Returns whether each canary's answer was said, a chunk of pages in memory at a time."""
+    found: list[bool | None] = [None] * len(inquiry.canaries)
+    chunks = -(-len(found) // CHUNK)
+    for chunk in range(chunks):
+        # Far apart: a context may need other canaries' pages, and neighbours are much alike.
+        places = range(chunk, len(found), chunks)
+        rng = generator(inquiry.seed, f"extraction {name}", chunk)
+        pages = way([inquiry.canaries[place] for place in places], rng)
+        there = {place: page for place, page in zip(places, pages, strict=True) if page is not None}
+        for (place, page), (reply,) in zip(
+            there.items(), oracle.replies(list(there.values())), strict=True
+        ):
+            found[place] = is_extracted(reply.text, page)
+    return tuple(found)
 
 
 def _held_out(inquiry: Inquiry) -> Iterator[tuple[str, Sequence[Document]]]:
@@ -181,15 +193,6 @@ def _held_out(inquiry: Inquiry) -> Iterator[tuple[str, Sequence[Document]]]:
         for name, prompt in inquiry.prompts.items():
             rng = generator(inquiry.seed, f"held-out {name}")
             yield name, defended(inquiry.held_out, prompt, rng)
-
-
-def _hits(oracle: Oracle, pages: Iterator[Document | None]) -> Iterator[bool | None]:
-    """Yields whether each page's answer was said, a chunk of pages in memory at a time."""
-    while chunk := list(itertools.islice(pages, CHUNK)):
-        there = [page for page in chunk if page is not None]
-        said = iter(oracle.replies(there))
-        for page in chunk:
-            yield None if page is None else is_extracted(next(said)[0].text, page)
 
 
 def _anls(oracle: Oracle, pages: Sequence[Document]) -> float:
