@@ -102,7 +102,7 @@ def context_charts(metrics: Metrics) -> list[Chart]:
         }
         for key in ("M", "pii")
     )
-    title = "|M| by what the model is asked with; darker: personal information"
+    title = "|M| by what the model is asked with; in full colour: personal information"
     return [figures.count_chart(title, bars, darker, wide=True)]
 
 

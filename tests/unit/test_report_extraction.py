@@ -278,7 +278,9 @@ def test_pictures_hold_the_numbers_of_the_study(undrawn):
     assert repeats["|M|"] == {"1×": 5, "10×": 5}
     (resolutions,) = undrawn["By training resolution, pixels"]
     assert resolutions["|M|"] == {"96": 10, "48": 18}
-    bars, darker = undrawn["|M| by what the model is asked with; darker: personal information"]
+    bars, darker = undrawn[
+        "|M| by what the model is asked with; in full colour: personal information"
+    ]
     assert bars["without defence"] == {"baseline": 10, "brightness ×0.5": 5}
     assert darker["without defence"] == {"baseline": 6, "brightness ×0.5": 2}
     assert "EB" not in bars
@@ -288,7 +290,9 @@ def test_blocking_stands_beside_where_it_was_asked_the_same(undrawn):
     study = copy.deepcopy(STUDY)
     study["defences"]["EB"]["contexts"]["brightness_0.5"] = {"asked": 40, "M": 2, "pii": 1}
     extraction_view([Found("extraction", study, {}, {}, {}, scores=SCORES)])
-    bars, darker = undrawn["|M| by what the model is asked with; darker: personal information"]
+    bars, darker = undrawn[
+        "|M| by what the model is asked with; in full colour: personal information"
+    ]
     assert bars["EB"] == {"baseline": 0, "brightness ×0.5": 2}
     assert darker["EB"] == {"baseline": 0, "brightness ×0.5": 1}
 
@@ -332,7 +336,7 @@ def test_every_figure_is_drawn(page):
         "By training resolution, pixels",
         "Personal information by training resolution, pixels",
         "Canaries by memorization and simplicity",
-        "|M| by what the model is asked with; darker: personal information",
+        "|M| by what the model is asked with; in full colour: personal information",
         "Exposure of planted secrets, bits",
     ):
         assert re.search(rf"<figcaption>{re.escape(title)}</figcaption>\s*<svg", page), title
@@ -424,8 +428,8 @@ def test_a_histogram_has_a_diamond_for_each_taken_place():
     assert "all: 30 at M_E 0 and S_E 0, 2 at M_E 1 and S_E 1" in chart.svg
     opacities = re.findall(r"fill: var\(--c0\); opacity: ([\d.]+)", chart.svg)
     assert len(opacities) == 2
-    # log1p(2) / log1p(30) = 0.32 of 0.68, on 0.12; the fullest has all of it.
-    assert sorted(map(float, opacities)) == pytest.approx([0.3375, 0.8], abs=1e-3)
+    # log1p(2) / log1p(30) = 0.32 of 0.6, on 0.25; the fullest has all of it.
+    assert sorted(map(float, opacities)) == pytest.approx([0.442, 0.85], abs=1e-3)
 
 
 def test_exposure_has_a_line_for_each_strategy_and_side():

@@ -123,7 +123,7 @@ def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
         figure.axes[0].set_ylabel("S_E, simplicity")
         told = (f"{heading}: {_places(counts)}" for heading, counts in panels.items())
         drawing = svg(figure, f"{title}. {'; '.join(told)}.")
-    note = "A place is the darker the more canaries it has, by the logarithm"
+    note = "The stronger the colour of a place, the more canaries it has, by the logarithm"
     return Chart(title, drawing, (), note)
 
 
@@ -140,7 +140,7 @@ def _draw_scores(axes: Any, counts: NDArray[np.int64], most: int) -> None:
             [x - step, x, x + step, x],
             [y, y - step, y, y + step],
             color=colour("c0"),
-            alpha=0.12 + 0.68 * depth,
+            alpha=0.25 + 0.6 * depth,
             linewidth=0,
         )
         if splits <= _MOST_NUMBERED:
