@@ -1,0 +1,251 @@
+"""Any image-text-to-text model of transformers, asked about page images: writes the answer.
+
+A stand-in for PaLI-3, which is not public (003 §3.1). It takes what `AutoModelForImageTextToText`
+and `AutoProcessor` load, as long as a decoder reads image and prompt as the beginning of its own
+text.
+
+Tested, with small random weights and without torchvision: LLaVA (CLIP and Llama, a chat template),
+PaliGemma (SigLIP and Gemma, the closest to PaLI-3) and Idefics3. Refused: encoders with a decoder
+(Pix2Struct has a model of its own here). Families whose processor also takes videos (Qwen2-VL,
+SmolVLM) need torchvision to be loaded, and are not tested. All others need no more than a processor
+that, called with one image and one text, gives arrays that can be joined along their first axis.
+
+Per-example gradients are computed by the loop: these networks count image tokens in a way that vmap
+cannot follow. Parameters that no loss reaches, such as LLaVA's last layer of vision, stay as they
+are, but are sent, and noised where there is noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    GenerationConfig,
+    PreTrainedModel,
+)
+
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Batch, Examples
+from fedpriv.models.base import Answer
+from fedpriv.models.generation import read_answers, token_losses
+from fedpriv.models.image_text_reader import SEEN, TOKEN, ImageTextReader
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.saving import SETTINGS, settings_of
+from fedpriv.models.subwords import Subwords
+
+Attention = Literal["sdpa", "eager"]
+
+
+def image_text(
+    labels: Sequence[str] = (),
+    *,
+    pretrained: str | Path | None,
+    size: Literal["tiny", "base"] = "base",
+    longest_side: int | None = None,
+    square: bool | None = None,
+    max_length: int | None = None,
+    answer_length: int | None = None,
+    prompt: str | None = None,
+    attention: Attention = "sdpa",
+) -> ImageText:
+    """Loads an image-text-to-text model, for settings files.
+
+    What is none is as `ImageText.save_pretrained` wrote it, or as `ImageTextReader` has it.
+
+    Args:
+        labels: not used; taken because every document model is built with the data set's.
+        pretrained: a local folder or a hub id (google/paligemma2-3b-pt-448).
+        size: decides nothing here, but experiments take their learning rates from it.
+        longest_side: of the page in pixels, before the processor sees it: the resolution of the
+            training. Processors that scale all to one size of their own scale it up again.
+        square: whether all pages are put on white squares; see `ImageTextReader`.
+        max_length: tokens of prompt, image and answer.
+        answer_length: tokens of an answer.
+        prompt: with `{question}` in it.
+        attention: "eager" where gradients of gradients are needed.
+
+    Raises:
+        ValueError: if there is nothing to load, or it is not such a model.
+        OSError: if there is no such folder and no such model on the hub.
+    """
+    if pretrained is None:
+        raise ValueError(
+            "pretrained=None: expected a local folder or a model's name on the hub, such as "
+            "google/paligemma2-3b-pt-448; an image-text model has no size of its own to draw"
+        )
+    saved = settings_of(pretrained)
+    given = {
+        "longest_side": longest_side,
+        "square": square,
+        "max_length": max_length,
+        "answer_length": answer_length,
+        "prompt": prompt,
+    }
+    settings = {name: saved.get(name) if v is None else v for name, v in given.items()}
+    network, processor = _network(pretrained, attention), _processor(pretrained)
+    reader = ImageTextReader(
+        processor, _subwords(processor), **{n: v for n, v in settings.items() if v is not None}
+    )
+    return ImageText(network, reader).train()
+
+
+def _network(folder: str | Path, attention: Attention) -> PreTrainedModel:
+    config = AutoConfig.from_pretrained(str(folder))
+    known = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if not known or config.is_encoder_decoder:
+        raise ValueError(
+            f"pretrained={str(folder)!r}: a {config.model_type} is no image-text-to-text model "
+            "with a decoder alone; expected one such as PaliGemma, LLaVA or Idefics3, or take "
+            "model=pix2struct, model=donut"
+        )
+    return cast(
+        PreTrainedModel,
+        AutoModelForImageTextToText.from_pretrained(
+            str(folder), dtype=torch.float32, attn_implementation=attention
+        ),
+    )
+
+
+def _processor(folder: str | Path) -> Any:
+    try:
+        processor = AutoProcessor.from_pretrained(str(folder))
+    except (OSError, ImportError, AttributeError) as error:
+        raise ValueError(
+            f"pretrained={str(folder)!r}: its processor cannot be loaded ({error}); save the "
+            "model's own into the folder with `save_pretrained`, its image processor with it; one "
+            "that takes videos too needs torchvision"
+        ) from error
+    parts = [getattr(processor, name, None) for name in ("image_processor", "tokenizer")]
+    if None in parts:
+        raise ValueError(
+            f"pretrained={str(folder)!r}: a {type(processor).__name__} does not take both images "
+            "and text; save the model's own processor into the folder, with its image processor"
+        )
+    return processor
+
+
+def _subwords(processor: Any) -> Subwords:
+    """Returns a copy of the processor's tokenizer, whose text ends with its end of text."""
+    tokenizer = processor.tokenizer
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    own = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    own.no_padding()
+    own.no_truncation()
+    return Subwords(own, cls=end, sep=end, pad=end if pad is None else pad, lowercase=False)
+
+
+class ImageText(QuestionAnswerer):
+    """Answers questions about page images.
+
+    Args:
+        network: as `AutoModelForImageTextToText` loads it.
+        reader: makes the arrays; its processor is the network's.
+    """
+
+    def __init__(self, network: PreTrainedModel, reader: ImageTextReader) -> None:
+        super().__init__()
+        self.network = network
+        self.reader = reader
+        self._writing = GenerationConfig(
+            max_new_tokens=reader.answer_length,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=reader.subwords.pad,
+            eos_token_id=reader.subwords.sep,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        # In place of what a checkpoint says, which `generate` would mix in.
+        network.generation_config = self._writing
+
+    def encode(self, documents: Sequence[Document]) -> Examples:
+        """Returns one row per question; see `ImageTextReader.read`."""
+        return self.reader.read(documents)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the scores of the token to follow at each place, (batch, L, vocabulary)."""
+        output = self.network(**self._given(batch), use_cache=False)
+        logits: Tensor = output.logits
+        return logits
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns -log p(answer | page, question), the mean over the answer's tokens, (batch,)."""
+        return token_losses(self(batch), batch["labels"])
+
+    def answer_batch(self, batch: Batch) -> list[Answer]:
+        """Returns the greedy answer of each row.
+
+        Rows are answered in groups whose prompts are of one length, so that nothing stands between
+        prompt and answer, whatever a network makes of padding.
+        """
+        groups: dict[int, list[int]] = defaultdict(list)
+        for row, length in enumerate(batch["prompt"].tolist()):
+            groups[length].append(row)
+        answers: dict[int, Answer] = {}
+        for length, rows in groups.items():
+            group = {name: column[rows] for name, column in batch.items()}
+            answers.update(zip(rows, self._write(group, length), strict=True))
+        return [answers[row] for row in sorted(answers)]
+
+    def blocks(self) -> list[nn.Module]:
+        """Returns the decoder's layers from input to output; those of vision are in `visual`."""
+        return list(self._decoder().layers)
+
+    def head(self) -> list[nn.Module]:
+        """Returns what comes after the last layer, but for scores that are tied to words."""
+        words, scores = self.network.get_input_embeddings(), self.network.get_output_embeddings()
+        tied = scores.weight is words.weight
+        return [self._decoder().norm, *([] if tied else [scores])]
+
+    def visual(self) -> list[nn.Module]:
+        """Returns the encoder of images."""
+        return [self.network.get_encoder(modality="image")]
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all that decides how documents become arrays."""
+        return {"model": "image_text", **self.reader.settings()}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the model into a folder; `image_text(pretrained=folder)` reads it back."""
+        self.network.save_pretrained(folder)
+        self.reader.processor.save_pretrained(folder)
+        text = json.dumps(self.reading(), indent=2, ensure_ascii=False)
+        (Path(folder) / SETTINGS).write_text(text + "\n", "utf-8")
+
+    def _decoder(self) -> Any:
+        decoder = self.network.get_decoder()
+        if not hasattr(decoder, "layers") or not hasattr(decoder, "norm"):
+            raise ValueError(
+                f"{type(self.network).__name__}: its decoder, a {type(decoder).__name__}, has no "
+                "`layers` and `norm` by which a part of it could be trained; take finetuning=full"
+            )
+        return decoder
+
+    def _given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
+        """Returns the network's arguments, those of tokens cut to the first ones."""
+        given = {"input_ids": batch["input_ids"][:, :length]}
+        for name, column in batch.items():
+            if name.startswith(TOKEN):
+                given[name.removeprefix(TOKEN)] = column[:, :length]
+            if name.startswith(SEEN):
+                joined = column.flatten(0, 1)
+                real = joined.is_floating_point()
+                given[name.removeprefix(SEEN)] = joined.to(self.network.dtype) if real else joined
+        return given
+
+    def _write(self, batch: Batch, length: int) -> list[Answer]:
+        generated = self.network.generate(
+            **self._given(batch, length), generation_config=self._writing
+        )
+        return read_answers(generated, self.reader.subwords, begin=length)
