@@ -92,11 +92,10 @@ def image_text(
         "answer_length": answer_length,
         "prompt": prompt,
     }
-    settings = {name: saved.get(name) if v is None else v for name, v in given.items()}
+    chosen = {name: saved.get(name) if v is None else v for name, v in given.items()}
+    settings: dict[str, Any] = {name: v for name, v in chosen.items() if v is not None}
     network, processor = _network(pretrained, attention), _processor(pretrained)
-    reader = ImageTextReader(
-        processor, _subwords(processor), **{n: v for n, v in settings.items() if v is not None}
-    )
+    reader = ImageTextReader(processor, _subwords(processor), **settings)
     return ImageText(network, reader).train()
 
 
