@@ -134,6 +134,14 @@ def test_a_segment_of_several_lines_has_a_box_for_each():
     assert removed(page, "Vega Builders").boxes == ((57, 7, 103, 25), (7, 37, 53, 55))
 
 
+def test_segments_beside_each_other_have_boxes_of_their_own():
+    """Of two columns, what is drawn between them stays."""
+    page = document("Vega Builders now")
+    first, second, third = page.words
+    page = dataclasses.replace(page, words=(first, dataclasses.replace(second, segment=1), third))
+    assert removed(page, "Vega Builders").boxes == ((7, 7, 53, 25), (57, 7, 103, 25))
+
+
 def test_the_margin_is_of_the_height_and_two_pixels_at_least():
     page = document("Vega")
     assert removed(page, "Vega", margin=0).boxes == ((8, 8, 52, 24),)

@@ -132,6 +132,7 @@ def test_the_answer_in_the_question(text, expected):
         (("1.0 1.5 2.0",), "1.5", False),  # no whole number
         (("2017 2018 2019",), "2018", True),
         (("2 a 2 a",), "a", False),
+        (("2 02 2 2",), "02", False),  # no step
         (("1 x", "1 2", "x 3"), "2", False),
     ],
 )
@@ -153,6 +154,8 @@ def test_a_value_of_a_sequence(lines, answer, expected):
         (("due 37.70", "cash 50.00", "change 12.40"), "37.70", False),
         (("3 x 4.00 12.00",), "12.00", True),
         (("3 x 4.10 12.00",), "12.00", False),
+        (("1.50 x 2.50 3.75",), "3.75", False),  # neither is a quantity
+        (("tea 4.00", "milk 1.50", "rice 2.25", "total 7.75"), "7.75", True),
         (("RM12.50 or 12.50",), "RM12.50", True),  # the same without its currency
         (("1 2 or 3",), "3", False),  # small numbers always add up
         (("100 200 300",), "300", True),
