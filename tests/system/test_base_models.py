@@ -21,6 +21,7 @@ from fedpriv.data.synthetic import LABELS as INVOICE_LABELS
 from fedpriv.models.donut import donut_base
 from fedpriv.models.layoutlmv3 import layoutlmv3_base
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
+from fedpriv.models.pix2struct import pix2struct_base
 from fedpriv.models.roberta import roberta_base
 from fedpriv.models.vt5 import vt5_base
 from fedpriv.parameters import Exchange
@@ -34,6 +35,7 @@ KINDS = {
     "roberta": (roberta_base, {}),
     "vt5": (vt5_base, {"answer_length": 4}),
     "donut": (donut_base, {"image_size": (1280, 960), "answer_length": 4}),
+    "pix2struct": (pix2struct_base, {"answer_length": 4}),
 }
 
 
