@@ -25,7 +25,7 @@ def register(commands: Any) -> None:
         help="attack what a run has kept",
         epilog="Settings of attacks on messages: rounds, clients, assume.template, assume.text, "
         "publisher=safe_pgd, originals=true, ocr=null; of attacks on providers (pmia, "
-        "provider_lira, server_membership, memorisation, audit): access=black_box, "
+        "provider_lira, server_membership, memorisation, audit, exposure): access=black_box, "
         "public_start=false, known, repeats, least_questions; of attacks on scrubbed fields "
         "(cdmi): target=final, precision, loss, start, series or a round's number, every, "
         "most_fields; of all: name (of the findings' folder), seed, and attack.* as in "
@@ -150,7 +150,7 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report import fields, membership
+    from fedpriv.report import extraction, fields, membership
 
     numbers = [
         f"{name} {value:.4g}"
@@ -161,6 +161,7 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
         f"{metrics['status']}: {', '.join(numbers)}",
         *(membership.lines(metrics) if membership.is_of_providers(metrics) else ()),
         *(fields.lines(metrics) if fields.is_of_fields(metrics) else ()),
+        *(extraction.lines(metrics) if extraction.is_of_extraction(metrics) else ()),
         *(f"assumed: {line}" for line in metrics["assumptions"]),
         *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
         *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),

@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fedpriv.candidates import Candidates
 from fedpriv.client import Client
@@ -211,6 +212,8 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
             composed = compose(path.stem, [f"hydra.searchpath=[{search}]", *choices])
     except (HydraException, OmegaConfBaseException) as error:
         raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
+    except YAMLError as error:
+        raise Mistakes(name, [f"no YAML: {' '.join(str(error).split())}"]) from error
     return _updated(composed, values, name)
 
 

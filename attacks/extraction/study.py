@@ -8,6 +8,7 @@ training; one federation for each strategy that is asked for planted secrets. Th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Extraction:
         exposure: strategies or others by name, each with overrides of the experiment
             `exposure_experiment`, in which planted secrets are ranked.
         exposure_experiment: see there.
+        references: other secrets that each planted one is ranked among.
         controls: whether an untrained model is asked, and a second one without the canaries.
         originals: may questions and answers stand in the findings?
     """
@@ -82,6 +84,7 @@ class Extraction:
     dp: Overrides = ()
     exposure: Mapping[str, Overrides] = field(default_factory=dict)
     exposure_experiment: str = "exposure"
+    references: int = 250
     controls: bool = True
     originals: bool = False
 
@@ -122,7 +125,7 @@ class Extraction:
         began = time.monotonic()
         material = _Material.of(self, lab.base)
         said = lab.pool.map(ask, dict(self._inquiries(lab, material)))
-        exposed = lab.pool.map(_expose, self._exposures(lab))
+        exposed = lab.pool.map(functools.partial(_expose, self.references), self._exposures(lab))
         pair = Pair(material.canaries, said["all"], said["all" + WITHOUT])
         in_e, in_g = comparing.hits(pair.said), comparing.hits(pair.without)
         splits = self._splits(material, said, in_e, in_g)
@@ -393,9 +396,10 @@ def _no_splits(canaries: int) -> Bools:
     return np.zeros((0, canaries), bool)
 
 
-def _expose(run_dir: str) -> dict[str, Any]:
+def _expose(references: int, run_dir: str) -> dict[str, Any]:
     """Ranks the planted secrets of one federation; returns the exposure of its metrics."""
-    attack, _ = attack_command.parse(["attack=exposure"])
+    chosen = ["attack=exposure", f"attack.references={references}"]
+    attack, _ = attack_command.parse(chosen)
     config = RunFolder.existing(Path(run_dir)).config()
     metrics = attack.on(run_dir, attack_command.model_of(config, run_dir))
     found: dict[str, Any] = metrics["exposure"]

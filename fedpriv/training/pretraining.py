@@ -20,7 +20,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Pretraining:
             them from there: on a cluster, a folder that all machines share.
         task: another task of the model to be pretrained for, such as "mlm"; the weights that both
             have in common are taken over. None: the run's own task.
+        settings: other settings of the model while it is pretrained, such as a higher `image_size`.
     """
 
     data: DocumentSource
@@ -67,6 +68,7 @@ class Pretraining:
     seed: int = 0
     cache: str | Path | None = None
     task: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -106,7 +108,7 @@ class Pretraining:
         public = self.data.load()
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")
-        build_model = self._for_task(build_model)
+        build_model = self._changed(build_model)
         model = seeded_model(functools.partial(build_model, labels=public.labels), self.seed)
         if not isinstance(model, DocumentModel):
             raise ValueError(f"pretraining: {type(model).__name__} cannot read documents")
@@ -119,21 +121,24 @@ class Pretraining:
             _write(path, _content(model, len(public.documents), loss))
         return path
 
-    def _for_task(self, build_model: Builder) -> Builder:
+    def _changed(self, build_model: Builder) -> Builder:
         """Returns what builds the model to pretrain.
 
         Raises:
-            ValueError: if the model has no such task.
+            ValueError: if the model has no such task or setting.
         """
-        if self.task is None:
+        changes = {k: tuple(v) if isinstance(v, list) else v for k, v in self.settings.items()}
+        changes |= {"task": self.task} if self.task is not None else {}
+        if not changes:
             return build_model
         try:
-            inspect.signature(build_model).bind(labels=(), task=self.task)
+            inspect.signature(build_model).bind(labels=(), **changes)
         except TypeError as error:
+            what = ", ".join(f"{name}={value!r}" for name, value in changes.items())
             raise ValueError(
-                f"pretraining.task={self.task!r}: the model takes no task ({error}); leave it out"
+                f"pretraining: the model does not take {what} ({error}); leave it out"
             ) from error
-        return functools.partial(build_model, task=self.task)
+        return functools.partial(build_model, **changes)
 
     def _train(self, model: nn.Module, public: DocumentSet, device: torch.device) -> float:
         """Trains the model in place; returns the mean loss of the last epoch."""
