@@ -56,7 +56,7 @@ class Extraction:
         target: "final" asks each training's last model; "loss", as in 003, the one after the round
             with the least validation loss, for which `federation.keep_checkpoints=0` keeps all.
         resolutions: by name, from high to low, each with the overrides that make it; without any
-            for the experiment's own.
+            for the experiment's own. None for none.
         contexts: of 003 §5, by name; empty for none, null for all.
         reference: height in pixels of the pages that shifts by 20 to 200 pixels are meant for: on
             smaller pages they are smaller. Null: pixels of whatever page, as in 003.
@@ -65,7 +65,7 @@ class Extraction:
         blocking: whether the defence EB is tried, and its side channel.
         dp: overrides that train with differential privacy; empty for without.
         exposure: strategies or others by name, each with overrides of the experiment
-            `exposure_experiment`, in which planted secrets are ranked.
+            `exposure_experiment`, in which planted secrets are ranked. None for none.
         exposure_experiment: see there.
         references: other secrets that each planted one is ranked among.
         controls: whether an untrained model is asked, and a second one without the canaries.
@@ -75,14 +75,14 @@ class Extraction:
     splits: int | None = 8
     curation: Curation = Curation()  # noqa: RUF009 - frozen
     target: Target = "final"
-    resolutions: Mapping[str, Overrides] = field(default_factory=dict)
+    resolutions: Mapping[str, Overrides] | None = None
     contexts: tuple[str, ...] | None = None
     reference: float | None = REFERENCE
     paraphrase: Paraphraser = field(default_factory=TableParaphraser)
     prompts: tuple[str, ...] = tuple(PROMPTS)
     blocking: bool = True
     dp: Overrides = ()
-    exposure: Mapping[str, Overrides] = field(default_factory=dict)
+    exposure: Mapping[str, Overrides] | None = None
     exposure_experiment: str = "exposure"
     references: int = 250
     controls: bool = True
@@ -116,7 +116,7 @@ class Extraction:
             *(self._controls(material) if self.controls else ()),
             *(
                 Variant(f"exposure {name}", overrides, experiment=self.exposure_experiment)
-                for name, overrides in self.exposure.items()
+                for name, overrides in (self.exposure or {}).items()
             ),
         ]
 
@@ -152,7 +152,8 @@ class Extraction:
         return metrics
 
     def _other_resolutions(self) -> list[tuple[str, Overrides]]:
-        return [(name, overrides) for name, overrides in self.resolutions.items() if overrides]
+        found = (self.resolutions or {}).items()
+        return [(name, overrides) for name, overrides in found if overrides]
 
     def _pair(self, name: str, material: _Material, overrides: Overrides = ()) -> list[Variant]:
         """Returns f and f_G of one kind."""
@@ -187,7 +188,7 @@ class Extraction:
         every = contexts(self.paraphrase, reference=self.reference)
         wanted = {n: c for n, c in every.items() if self.contexts is None or n in self.contexts}
         prompts = {name: PROMPTS[name](self.paraphrase) for name in self.prompts}
-        exposed = {f"exposure {name}" for name in self.exposure}
+        exposed = {f"exposure {name}" for name in self.exposure or ()}
         there = [variant.name for variant in self.variants(lab.base) if variant.name not in exposed]
         halves = {_split(0), f"EB {_split(0)}"}
         inquiries = []
@@ -212,9 +213,8 @@ class Extraction:
 
     def _exposures(self, lab: Lab) -> dict[str, str]:
         """Returns the folders of the federations that planted secrets are ranked in."""
-        return {
-            name: str(lab.folder.path / TRAININGS / f"exposure {name}") for name in self.exposure
-        }
+        place = lab.folder.path / TRAININGS
+        return {name: str(place / f"exposure {name}") for name in self.exposure or ()}
 
     def _splits(
         self, material: _Material, said: Mapping[str, Said], in_e: Bools, in_g: Bools

@@ -1,0 +1,27 @@
+"""The experiment `extraction_sroie` on a few real receipts: all but the time that it takes."""
+
+import json
+import os
+
+import pytest
+
+from fedpriv import studying
+
+pytestmark = pytest.mark.skipif(
+    "FEDPRIV_DATA" not in os.environ,
+    reason="FEDPRIV_DATA is not set: the folder that holds open/sroie",
+)
+
+
+def test_a_small_study_of_receipts(tmp_path):
+    quick = ["splits=2", "rounds=1", "training.epochs=1", "federation.workers=0"]
+    asked = ["study.curation.count=20", "study.contexts=[no_text,shuffle]", "study.prompts=[ITP]"]
+    few = ["data.test.fraction=0.85", "study.blocking=false", f"runs={tmp_path}"]
+    folder, metrics = studying.start("extraction_sroie", [*quick, *asked, *few])
+    assert metrics["canaries"]["drawn"] == 20
+    assert 10 <= metrics["canaries"]["kept"] <= 20
+    assert set(metrics["canaries"]["pii"]) <= {"time"}
+    assert metrics["contexts"]["shuffle"]["asked"] > 0
+    rows = json.loads((folder.path / "findings/extraction/canaries.json").read_text())
+    assert {row["key"] for row in rows} == {"company", "date"}
+    assert not any("answer" in row for row in rows)

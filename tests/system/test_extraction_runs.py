@@ -1,0 +1,68 @@
+"""The experiment `extraction`, small: a Donut that learns cards by heart, and its controls."""
+
+import json
+
+import pytest
+
+from fedpriv import studying
+
+SMALL = [
+    "pretraining=none",
+    "splits=4",
+    "rounds=1",
+    "training.epochs=25",
+    "training.lr=2e-3",
+    "data.source.documents_per_provider=6",
+    "data.source.questions=[customer]",
+    "data.canaries.documents_per_provider=4",
+    "data.canaries.cards_per_customer=[1,1,2,4]",
+    "study.curation.count=8",
+    "study.resolutions=null",
+    "study.dp=[]",
+    "study.exposure=null",
+    "study.contexts=[no_text,constant_white]",
+    "study.prompts=[PR]",
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("extraction")
+    folder, _ = studying.start(
+        "extraction", [f"runs={runs}", *SMALL], tell=lambda line: print(line)
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def metrics(study):
+    return json.loads((study.path / "findings/extraction/metrics.json").read_text())
+
+
+def test_what_was_learnt_by_heart_is_extracted(metrics):
+    canaries = metrics["canaries"]["kept"]
+    assert metrics["M"] >= 0.7 * canaries
+    assert metrics["G"] <= 0.2 * canaries
+    assert metrics["memorization"]["mean"] > 0.3
+    assert metrics["memorization"]["p"] < 0.01
+
+
+def test_an_untrained_model_says_nothing_and_one_without_the_canaries_no_more_than_another(metrics):
+    assert metrics["controls"]["untrained"]["E"] == 0
+    assert metrics["controls"]["unseen"]["p"] > 0.05
+    null = metrics["memorization"]["null"]
+    assert null["low"] <= 0 <= null["high"]
+
+
+def test_without_the_page_nothing_is_extracted(metrics):
+    assert metrics["contexts"]["constant_white"]["M"] <= 0.2 * metrics["M"]
+
+
+def test_blocking_ends_the_extraction(metrics):
+    assert metrics["defences"]["EB"]["M"] <= 0.1 * metrics["M"]
+
+
+def test_the_report_shows_the_study(study):
+    page = (study.path / "report.html").read_text("utf-8")
+    assert "split-03" in page
+    assert "no_text" in page or "No text" in page
