@@ -19,6 +19,9 @@ from fedpriv.study import TRAININGS, Lab, Study, Variant
 PLAN = "plan.json"
 """The settings of every training, by its name."""
 
+SHARED = ("seed=", "federation.device=", "federation.threads=")
+"""Overrides of a study that its trainings of other experiments take over."""
+
 Plan = Mapping[str, dict[str, Any]]
 Tell = Callable[[str], None]
 
@@ -64,6 +67,10 @@ def resume(
         Mistakes: if the folder holds no plan.
     """
     source = str(folder.path)
+    if fixed := [o for o in overrides if not o.startswith("federation.workers=")]:
+        raise Mistakes(
+            source, [f"{o}: a resumed study takes federation.workers= only" for o in fixed]
+        )
     config = experiment.with_values(folder.config(), overrides, source)
     base = experiment.build(config, source)
     plan = folder.read_json(PLAN)
@@ -87,7 +94,8 @@ def planned(variants: Sequence[Variant], name: str, overrides: Sequence[str]) ->
     plan = {}
     for variant in variants:
         own = variant.experiment is None
-        changes = (*overrides, *variant.overrides) if own else variant.overrides
+        kept = overrides if own else [o for o in overrides if o.startswith(SHARED)]
+        changes = (*kept, *variant.overrides)
         config = composed(variant.experiment or name, tuple(changes))
         # A training is done in one process; the study does several at a time.
         federation = {**config["federation"], "workers": 0, "report": False}

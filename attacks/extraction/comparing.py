@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attacks.extraction.asking import BASELINE, BLOCKED, TRAINED, UNDEFENDED, Said
 from attacks.extraction.canary import Canary
+from attacks.extraction.prompts import PROMPTS
 from fedpriv.metrics.extraction import (
     Scores,
     mcnemar,
@@ -21,6 +22,7 @@ from fedpriv.metrics.extraction import (
 )
 from fedpriv.metrics.membership import Judged, membership_metrics
 from fedpriv.provider_attack import MEMBER, NON_MEMBER
+from fedpriv.seeds import generator
 
 Bools = NDArray[np.bool_]
 
@@ -62,7 +64,7 @@ class Pair:
         return {
             name: self.sizes(name)
             for name in self.said.extracted
-            if name in self.without.extracted and name not in (*self.said.anls, BLOCKED)
+            if name in self.without.extracted and name not in (*PROMPTS, BLOCKED)
         }
 
     def defence(self, name: str, undefended: float | None) -> dict[str, Any]:
@@ -128,11 +130,17 @@ def side_channel(
         seed: of the intervals.
 
     Returns:
-        `standard`: by the loss of the answer on its page. `EB`: by the loss of the refusal on the
-        page without it. `EB, answer`: by the loss of the answer, of the same model. `EB, said`: by
-        whether it refuses.
+        `standard`: by the loss of the answer on its page. `standard, refusal`: by that of the
+        refusal on the page without it, which this model never learnt. `EB`: by the loss of the
+        refusal. `EB, answer`: by that of the answer, of the same model. `EB, said`: by whether it
+        refuses. Nothing if chance has put all canaries on one side.
     """
-    rows = {"standard": -np.array(standard.losses[TRAINED])}
+    if inside.all() or not inside.any():
+        return {}
+    rows = {
+        "standard": -np.array(standard.losses[TRAINED]),
+        "standard, refusal": -np.array(standard.losses[BLOCKED]),
+    }
     if blocked is not None:
         rows["EB"] = -np.array(blocked.losses[BLOCKED])
         rows["EB, answer"] = -np.array(blocked.losses[TRAINED])
@@ -146,7 +154,7 @@ def _membership(
     guesses = np.where(scores > np.median(scores), MEMBER, NON_MEMBER).astype(np.int8)
     names = tuple(canary.name for canary in canaries)
     found = membership_metrics(
-        [Judged(names, inside, scores, guesses)], np.random.default_rng(seed)
+        [Judged(names, inside, scores, guesses)], generator(seed, "side channel")
     )
     low, high = found["interval"]["auc"]
     return {"auc": found["auc"], "low": low, "high": high, "tpr": found["tpr_at_fpr"]}

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from attacks.extraction import comparing
 from attacks.extraction.asking import UNDEFENDED, Inquiry, Said, Target, ask
 from attacks.extraction.canaries import Chosen, Curation
-from attacks.extraction.canary import Canary
+from attacks.extraction.canary import Canary, normalised
 from attacks.extraction.comparing import Pair
 from attacks.extraction.contexts import REFERENCE, contexts
 from attacks.extraction.paraphrases import Paraphraser, TableParaphraser
 from attacks.extraction.prompts import PROMPTS
 from fedpriv import attack_command
-from fedpriv.checkpoint import RunFolder
+from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.data.document import Document
 from fedpriv.data.federated import Dealt, DocumentData
 from fedpriv.experiment import Experiment
@@ -124,6 +124,7 @@ class Extraction:
         """Asks all models; writes `findings/extraction/` and returns its metrics."""
         began = time.monotonic()
         material = _Material.of(self, lab.base)
+        self._check_plan(lab, material)
         said = lab.pool.map(ask, dict(self._inquiries(lab, material)))
         exposed = lab.pool.map(functools.partial(_expose, self.references), self._exposures(lab))
         pair = Pair(material.canaries, said["all"], said["all" + WITHOUT])
@@ -143,8 +144,8 @@ class Extraction:
             **(splits[0] if splits else {}),
             **self._compared(lab, material, said, pair),
             **({"exposure": exposed} if exposed else {}),
-            "assumptions": list(self._assumptions(material)),
-            "notes": list(self._notes()),
+            "assumptions": self._assumptions(material),
+            "notes": self._notes(material),
             "settings": {f.name: repr(getattr(self, f.name)) for f in dataclasses.fields(self)},
             "seconds": time.monotonic() - began,
         }
@@ -154,6 +155,19 @@ class Extraction:
     def _other_resolutions(self) -> list[tuple[str, Overrides]]:
         found = (self.resolutions or {}).items()
         return [(name, overrides) for name, overrides in found if overrides]
+
+    def _check_plan(self, lab: Lab, material: _Material) -> None:
+        """Checks that the data are still those of which the trainings were planned.
+
+        Raises:
+            ValueError: if others would be left out today.
+        """
+        planned = lab.training("all" + WITHOUT).config()["data"]["unasked"]
+        if list(planned) != [canary.name for canary in material.canaries]:
+            raise ValueError(
+                f"{lab.folder.path}: other canaries are drawn than when it was trained; its data "
+                "have changed since"
+            )
 
     def _pair(self, name: str, material: _Material, overrides: Overrides = ()) -> list[Variant]:
         """Returns f and f_G of one kind."""
@@ -230,7 +244,7 @@ class Extraction:
             in_g,
             [canary.repeats for canary in material.canaries],
             generator(material.seed, "extraction scoring"),
-            documents=[canary.page.id for canary in material.canaries],
+            documents=[f"{c.question.key} {normalised(c.answer)}" for c in material.canaries],
         )
         found = {"memorization": scores.memorization, "simplicity": scores.simplicity}
         return metrics, {name: values.tolist() for name, values in found.items()}
@@ -253,9 +267,7 @@ class Extraction:
             blocked = of("EB")
             rows["EB"] = blocked.defence(UNDEFENDED, own) | {"contexts": blocked.contexts()}
         if self.dp:
-            privacy = lab.training("DP").config()["privacy"]
-            promised = {name: privacy[name] for name in ("epsilon", "delta")}
-            rows["DP"] = of("DP").defence(UNDEFENDED, own) | promised
+            rows["DP"] = of("DP").defence(UNDEFENDED, own) | _spent(lab.training("DP"))
         found["defences"] = rows
         if len(material.inside):
             found["side_channel"] = comparing.side_channel(
@@ -273,10 +285,11 @@ class Extraction:
         return [
             f"the adversary asks for {len(material.canaries)} answers, holding each page without "
             "its answer, and the question as it was trained on (other contexts say what differs)",
-            "it sees the model's answers only",
+            "it sees the model's answers only; the side channel and the exposure, its losses too",
         ]
 
-    def _notes(self) -> list[str]:
+    def _notes(self, material: _Material) -> list[str]:
+        samples = sum(len(page.questions) for page in material.training)
         chosen = {
             "final": "each training's last model is asked; 003 stops early by the validation loss "
             "(study.target=loss)",
@@ -289,6 +302,13 @@ class Extraction:
             "not say",
             "f and f_G start from the same weights, and both are trained with the defence where "
             "it acts in training",
+            f"f is trained on {samples} samples, f_G on {samples - len(material.canaries)}, for as "
+            "many epochs: what f answers for having been trained for longer counts as memory too; "
+            "compare their ANLS",
+            "with extraction blocking an epoch is twice as long",
+            "intervals and the rank test take all canaries with one answer as one, and the models "
+            "as given",
+            "shuffled pages and foreign questions are those of other canaries of the same chunk",
         ]
 
     def _write(
@@ -388,6 +408,13 @@ class _Material:
         }
 
 
+def _spent(folder: RunFolder) -> dict[str, Any]:
+    """Returns ε and δ of a private training, from its ledger: against who sees its models."""
+    views = folder.read_json(LEDGER)["views"]
+    delta = folder.config()["privacy"]["delta"]
+    return {"epsilon": views["global"]["pld"], "delta": delta} if views else {}
+
+
 def _split(number: int) -> str:
     return f"split-{number:02}"
 
@@ -402,5 +429,5 @@ def _expose(references: int, run_dir: str) -> dict[str, Any]:
     attack, _ = attack_command.parse(chosen)
     config = RunFolder.existing(Path(run_dir)).config()
     metrics = attack.on(run_dir, attack_command.model_of(config, run_dir))
-    found: dict[str, Any] = metrics["exposure"]
-    return found
+    model = config["model"]["_target_"].rpartition(".")[2]
+    return {**metrics["exposure"], "model": model, "strategy": config["strategy"]["_target_"]}

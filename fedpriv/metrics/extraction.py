@@ -388,7 +388,8 @@ def memorization_metrics(
         in_g: (n,), from one trained with none.
         repeats: (n,), training samples with the same answer.
         rng: of bootstrap, null and tests.
-        documents: (n,), their pages; see `mean_interval`.
+        documents: (n,), what hangs together, such as their pages; see `mean_interval`. The rank
+            test then takes one value of each, its mean: twins are no evidence of their own.
         resamples: draws behind each number.
 
     Returns:
@@ -410,11 +411,20 @@ def memorization_metrics(
         "by_repeats": {
             str(count): mean(values, here) for count, here in _by_count(repeats).items()
         },
-        "rank_test": rank_test(values[in_m], values[general], rng),
+        "rank_test": rank_test(
+            _means_of(values[in_m], pages[in_m]), _means_of(values[general], pages[general]), rng
+        ),
         "null": null_memorization(scores, rng, resamples=resamples),
         "p": assignment_p_value(scores, rng, resamples=resamples),
     }
     return {"memorization": memorization, "simplicity": mean(scores.simplicity)}
+
+
+def _means_of(values: Floats, groups: NDArray[Any]) -> Floats:
+    """Returns the mean of each group's values."""
+    _, member = np.unique(groups, return_inverse=True)
+    means: Floats = np.bincount(member, values) / np.bincount(member) if len(values) else values
+    return means
 
 
 def _by_count(repeats: Sequence[int]) -> dict[int, Bools]:

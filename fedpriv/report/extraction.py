@@ -211,7 +211,7 @@ def scores_part(metrics: Metrics) -> Part:
             (f"M_E, trained on {_times(count)}", _interval(row), _count(row.get("count")))
             for count, row in (scores.get("by_repeats") or {}).items()
         ),
-        *([("M_E of models that never saw it", _interval(null), "")] if null else []),
+        *([("chance: models without it, halved at random", _interval(null), "")] if null else []),
         *(
             [("S_E, all", _interval(metrics["simplicity"]), "")]
             if metrics.get("simplicity")
@@ -335,8 +335,9 @@ def side_channel_part(metrics: Metrics) -> Part:
     ]
     headings = ("training", "AUC", *(f"TPR at {float(rate):.1%}" for rate in _rates(metrics)))
     note = (
-        "Whether a sample was trained on, told from the answer ANSWER NOT PRESENT to its page "
-        "without the answer. AUC 0.5: not at all."
+        "Whether a canary was trained on, told by one model's loss. Rows with a refusal: of ANSWER "
+        "NOT PRESENT on its page without the answer; the others: of the answer on its page. AUC "
+        "0.5: not at all."
     )
     return Part("Side channel of extraction blocking", (), [Table(headings, rows, note)])
 
