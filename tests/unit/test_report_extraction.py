@@ -174,8 +174,8 @@ def test_the_terminal_shows_the_scores_and_their_tests():
     assert row_of(STUDY, "M_E, all") == "M_E, all 0.200 [0.150, 0.250] 40"
     assert row_of(STUDY, "M_E in M") == "M_E in M 0.700 [0.600, 0.800] 10"
     assert row_of(STUDY, "M_E in G") == "M_E in G — 0"
-    assert row_of(STUDY, "M_E of models") == (
-        "M_E of models that never saw it 0.000 [-0.030, 0.030]"
+    assert row_of(STUDY, "chance: models") == (
+        "chance: models without it, halved at random 0.000 [-0.030, 0.030]"
     )
     said = row_of(STUDY, "M_E of a sample")
     assert "in 93% of the pairs, p = 0.0021 (10 against 3)" in said
