@@ -21,9 +21,7 @@ from fedpriv.answer_removal import (
     without_answer,
 )
 from fedpriv.data.document import Document, Question
-
-PLANTED = "canary "
-"""With which the providers of planted documents begin; see `DocumentData.canaries`."""
+from fedpriv.data.federated import PLANTED
 
 CONSTANT, LEAST_CONSTANT = 0.5, 3
 """Share of a key's answers, and number of samples, above and from which an answer is guessed."""

@@ -103,7 +103,9 @@ class Extraction:
 
     def variants(self, base: Experiment) -> list[Variant]:
         """Returns every training."""
-        material = _Material.of(self, base)
+        return self._variants(_Material.of(self, base))
+
+    def _variants(self, material: _Material) -> list[Variant]:
         return [
             *self._pair("all", material),
             *(
@@ -203,7 +205,9 @@ class Extraction:
         wanted = {n: c for n, c in every.items() if self.contexts is None or n in self.contexts}
         prompts = {name: PROMPTS[name](self.paraphrase) for name in self.prompts}
         exposed = {f"exposure {name}" for name in self.exposure or ()}
-        there = [variant.name for variant in self.variants(lab.base) if variant.name not in exposed]
+        there = [
+            variant.name for variant in self._variants(material) if variant.name not in exposed
+        ]
         halves = {_split(0), f"EB {_split(0)}"}
         inquiries = []
         for name in there:

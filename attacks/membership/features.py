@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.memorisation.clues import CannotClear, cleared
-from attacks.memorisation.spelling import letters
+from fedpriv.answer_removal import letters
 from fedpriv.data.document import Document, Question
 from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
 from fedpriv.provider_attack import Access

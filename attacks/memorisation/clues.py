@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from attacks.memorisation.spelling import Clue, letters, matched
+from attacks.memorisation.spelling import Clue, matched
+from fedpriv.answer_removal import letters
 from fedpriv.data.document import Box, Document, Question
 from fedpriv.data.links import kept_entities
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz
+
+from fedpriv.answer_removal import letters
 
 SHORTEST_APART = 3
 """Letters below which a word of an answer is no clue where it stands apart, such as "of"."""
@@ -17,12 +18,6 @@ SHORTEST_ALIKE = 4
 
 SHORTEST_LEFT = 2
 """Letters below which a whole answer inside of a word is chance."""
-
-
-def letters(text: str) -> str:
-    """Returns the letters and digits of a text, in lower case."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(sign for sign in folded if sign.isalnum())
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ from fedpriv.report.showcase import write_showcase
 from fedpriv.seeds import generator
 from fedpriv.truth import Part
 
+PLANTED = "canary "
+"""What the names of planted providers begin with."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -260,7 +263,7 @@ class DocumentData:
         """Returns the canaries' documents, under names that nobody else has."""
         found = self.canaries.load().documents if self.canaries else ()
         return tuple(
-            replace(page, id=f"canary-{page.id}", provider=f"canary {page.provider}")
+            replace(page, id=f"canary-{page.id}", provider=f"{PLANTED}{page.provider}")
             for page in found
         )
 
