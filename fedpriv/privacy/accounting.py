@@ -29,6 +29,7 @@ from fedpriv.privacy.event import (
     ClientThenRecord,
     History,
     NotAvailable,
+    OneOf,
     checked_delta,
     ever_included,
     merged,
@@ -40,6 +41,7 @@ __all__ = [
     "Estimate",
     "History",
     "NotAvailable",
+    "OneOf",
     "epsilon",
     "estimates",
     "noise_multiplier",
@@ -147,7 +149,7 @@ def _estimate(
     delta, spent = checked_delta(delta), merged(history)
     if not spent:
         return 0.0, "nothing is released"
-    if any(event.noise_multiplier == 0 for event, _ in spent):
+    if any(part.noise_multiplier == 0 for event, _ in spent for _, part in event.parts):
         return math.inf, "without noise nothing is hidden"
     if delta >= ever_included(spent):
         return 0.0, "delta is at least the probability to be drawn at all"

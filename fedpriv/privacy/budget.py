@@ -14,7 +14,7 @@ from typing import Any
 
 from fedpriv.privacy import accounting, views
 from fedpriv.privacy.event import (
-    ClientThenRecord,
+    Event,
     NotAvailable,
     count_problem,
     delta_problem,
@@ -198,7 +198,7 @@ def _seen(question: Answer, sigma: float) -> dict[str, views.View]:
 
 def _views(question: Answer) -> dict[str, Answer]:
     seen = _seen(question, question["noise_multiplier"])
-    told: dict[ClientThenRecord, dict[str, accounting.Estimate]] = {}
+    told: dict[Event, dict[str, accounting.Estimate]] = {}
     answer = {}
     for name, view in seen.items():
         if view.event is None:

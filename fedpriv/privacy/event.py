@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from numbers import Integral, Real
 from typing import TypeAlias
 
@@ -57,26 +57,73 @@ class ClientThenRecord:
         """Probability that the protected unit enters the release at all."""
         return float(-self.client_rate * math.expm1(self.group_size * _log_miss(self.record_rate)))
 
+    @property
+    def parts(self) -> tuple[tuple[float, ClientThenRecord], ...]:
+        """What may be released, with its probability, as for `OneOf`: this alone."""
+        return ((1.0, self),)
 
-History: TypeAlias = Sequence[tuple[ClientThenRecord, int]]
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of several releases, drawn at random; the adversary sees which one it was.
+
+    The draw must not depend on the data. The size of a Poisson cohort is such a draw where the
+    noise that is left depends on that size.
+
+    Args:
+        parts: (probability, release) of each. The probabilities are in [0, 1] and add up to 1 at
+            most; with what is left of 1, nothing is released.
+    """
+
+    parts: tuple[tuple[float, ClientThenRecord], ...]
+
+    def __post_init__(self) -> None:
+        for weight, part in self.parts:
+            problem = rate_problem("probability", weight)
+            if problem:
+                raise ValueError(f"parts: {problem}")
+            if not isinstance(part, ClientThenRecord):
+                raise ValueError(f"parts: {part!r}: expected a ClientThenRecord")
+        total = math.fsum(weight for weight, _ in self.parts)
+        if total > 1 + 1e-9:
+            raise ValueError(f"parts: probabilities add up to {total}: expected 1 at most")
+        object.__setattr__(self, "parts", tuple((float(w), part) for w, part in self.parts))
+
+    @property
+    def inclusion(self) -> float:
+        """Probability that the protected unit enters the release at all."""
+        return min(1.0, math.fsum(weight * part.inclusion for weight, part in self.parts))
+
+
+Event: TypeAlias = ClientThenRecord | OneOf
+
+History: TypeAlias = Sequence[tuple[Event, int]]
 """Events and how many times each was released, in any order."""
 
 
-def merged(history: History) -> tuple[tuple[ClientThenRecord, int], ...]:
+def each_part(event: Event, change: Callable[[ClientThenRecord], ClientThenRecord]) -> Event:
+    """Returns the event with every release in it changed, such as to a unit of more records."""
+    if isinstance(event, ClientThenRecord):
+        return change(event)
+    return OneOf(tuple((weight, change(part)) for weight, part in event.parts))
+
+
+def merged(history: History) -> tuple[tuple[Event, int], ...]:
     """Returns each event once with its total count, sorted; what releases nothing is left out.
 
-    Records that always enter together become one.
+    Records that always enter together become one. So do the parts of a `OneOf` that differ in
+    their client rate only: who sees which part it was learns nothing from that.
 
     Raises:
         ValueError: an entry is not an event with a whole number of times >= 0.
     """
-    counts: dict[ClientThenRecord, int] = {}
+    counts: dict[Event, int] = {}
     for entry in history:
         event, times = _entry(entry)
         if times and event.inclusion > 0:
-            event = _as_one_record(event)
+            event = _simplest(event)
             counts[event] = counts.get(event, 0) + times
-    return tuple(sorted(counts.items(), key=lambda entry: astuple(entry[0])))
+    return tuple(sorted(counts.items(), key=lambda entry: _order(entry[0])))
 
 
 def ever_included(history: History) -> float:
@@ -138,12 +185,31 @@ def _as_one_record(event: ClientThenRecord) -> ClientThenRecord:
     return ClientThenRecord(event.client_rate, 1.0, event.noise_multiplier / event.group_size)
 
 
-def _entry(entry: object) -> tuple[ClientThenRecord, int]:
+def _simplest(event: Event) -> Event:
+    if isinstance(event, ClientThenRecord):
+        return _as_one_record(event)
+    rates: dict[ClientThenRecord, float] = {}
+    for weight, part in event.parts:
+        if weight * part.inclusion > 0:
+            present = replace(_as_one_record(part), client_rate=1.0)
+            rates[present] = rates.get(present, 0.0) + weight * part.client_rate
+    parts = [(min(1.0, rate), present) for present, rate in rates.items()]
+    if len(parts) == 1:
+        ((rate, present),) = parts
+        return replace(present, client_rate=rate)
+    return OneOf(tuple(sorted(parts, key=lambda part: astuple(part[1]))))
+
+
+def _order(event: Event) -> tuple[object, ...]:
+    return tuple((weight, *astuple(part)) for weight, part in event.parts)
+
+
+def _entry(entry: object) -> tuple[Event, int]:
     if not (isinstance(entry, tuple) and len(entry) == 2):
-        raise ValueError(f"history entry {entry!r}: expected (ClientThenRecord, times)")
+        raise ValueError(f"history entry {entry!r}: expected (event, times)")
     event, times = entry
-    if not isinstance(event, ClientThenRecord):
-        raise ValueError(f"history entry {entry!r}: expected a ClientThenRecord first")
+    if not isinstance(event, ClientThenRecord | OneOf):
+        raise ValueError(f"history entry {entry!r}: expected a ClientThenRecord or OneOf first")
     problem = count_problem("times", times, least=0)
     if problem:
         raise ValueError(problem)

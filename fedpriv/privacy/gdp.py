@@ -12,7 +12,7 @@ import math
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable
+from fedpriv.privacy.event import ClientThenRecord, Event, History, NotAvailable
 
 LABEL = "approximation, not a bound"
 EXACT = "exact: no sampling"
@@ -26,7 +26,8 @@ def epsilon(history: History, delta: float) -> float:
     """Returns the ε at δ of the Gaussian that the history tends to.
 
     Raises:
-        NotAvailable: a client stage, a unit of several records, or noise too small for a limit.
+        NotAvailable: a client stage, cohorts of random size, a unit of several records, or noise
+            too small for a limit.
     """
     mu = math.sqrt(sum(times * _mu2(event) for event, times in history))
     if mu > LARGEST_MU:
@@ -54,8 +55,8 @@ def _log_delta(epsilon: float, mu: float) -> float:
     return upper + math.log(-math.expm1(min(lower - upper, -1e-300)))
 
 
-def _mu2(event: ClientThenRecord) -> float:
-    if event.client_rate < 1:
+def _mu2(event: Event) -> float:
+    if not isinstance(event, ClientThenRecord) or event.client_rate < 1:
         raise NotAvailable("GDP cannot account for sampled clients; PLD can")
     if event.group_size > 1:
         raise NotAvailable("the central limit has no unit of several sampled records; PLD has")
@@ -68,5 +69,5 @@ def _mu2(event: ClientThenRecord) -> float:
     return event.record_rate**2 * math.expm1(event.noise_multiplier**-2)
 
 
-def _unsampled(event: ClientThenRecord) -> bool:
-    return event.client_rate == 1 and event.record_rate == 1
+def _unsampled(event: Event) -> bool:
+    return isinstance(event, ClientThenRecord) and event.client_rate == 1 and event.record_rate == 1

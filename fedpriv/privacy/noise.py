@@ -31,6 +31,14 @@ def share_std(noise_std: float, shares: int) -> float:
     return noise_std / math.sqrt(shares)
 
 
+def shares(threshold: float, cohort: int) -> int:
+    """Returns into how many shares a cohort's noise is split: t = ⌈threshold · |K|⌉, at least 1.
+
+    Any t answers carry all of the noise.
+    """
+    return max(1, math.ceil(threshold * cohort - 1e-9))  # .1 · 30 is above 3
+
+
 def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> NDArray[Any]:
     """Adds N(0, std² I) to a vector in place, and returns it.
 

@@ -6,7 +6,7 @@ import math
 import warnings
 
 from fedpriv.privacy import rdp
-from fedpriv.privacy.event import History, NotAvailable
+from fedpriv.privacy.event import History, NotAvailable, OneOf
 
 EPSILON_ERROR = 0.01
 """Its default: half the width of its bracket."""
@@ -22,8 +22,11 @@ def epsilon(history: History, delta: float) -> float:
         NotAvailable: a client stage, a unit of several records, an ε out of its range, or
             Opacus raised.
     """
-    if any(event.client_rate < 1 or event.group_size > 1 for event, _ in history):
-        raise NotAvailable("Opacus has no client stage and no unit of several records")
+    steps: list[tuple[float, float, int]] = []
+    for event, times in history:
+        if isinstance(event, OneOf) or event.client_rate < 1 or event.group_size > 1:
+            raise NotAvailable("Opacus has no client stage and no unit of several records")
+        steps.append((event.noise_multiplier, event.record_rate, times))
     bound = rdp.epsilon(history, delta)
     if not bound < LARGEST:
         raise NotAvailable(f"epsilon is up to {bound:.4g}: Opacus overflows above {LARGEST:g}")
@@ -31,9 +34,7 @@ def epsilon(history: History, delta: float) -> float:
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
-    accountant.history = [
-        (float(event.noise_multiplier), float(event.record_rate), times) for event, times in history
-    ]
+    accountant.history = steps
     try:
         # It warns that RDP's orders, with which it sizes its grid, could be more.
         with warnings.catch_warnings(action="ignore", category=UserWarning):

@@ -3,17 +3,19 @@
 Doroshenko et al. 2022, "Connect the Dots". Both directions, adding and removing, are composed
 and the larger ε is taken. The client stage is a mixture with the identity: with probability
 1 - client_rate the loss is 0 (an adversary who sees who took part gains nothing from absence).
+The loss of a `OneOf` is the mixture of its parts': the adversary sees which one it was.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
 from fedpriv.privacy import rdp
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable
+from fedpriv.privacy.event import Event, History, NotAvailable, each_part
 
 TOLERANCE = 5e-4
 """Aimed at: ε too high by at most this, or this share of ε; half of what is promised."""
@@ -46,9 +48,7 @@ def epsilon(history: History, delta: float, tolerance: float = TOLERANCE) -> flo
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(
-    history: tuple[tuple[ClientThenRecord, int], ...], delta: float, tolerance: float
-) -> float:
+def _epsilon(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> float:
     if sum(times for _, times in history) > 1 and delta < SMALLEST_DELTA:
         raise NotAvailable(f"delta={delta}: PLD needs delta >= {SMALLEST_DELTA}; RDP has no limit")
     interval = _interval(history, delta, tolerance)
@@ -67,7 +67,7 @@ def _searched(composed: Any, delta: float, history: History) -> float:
         NotAvailable: δ is below the mass of infinite loss.
     """
     single = [(_one_record(event), times) for event, times in history]
-    size = max(event.group_size for event, _ in history)
+    size = max(part.group_size for event, _ in history for _, part in event.parts)
     low, high = 0.0, 2 * size**2 * rdp.epsilon(single, delta) + 1
     if composed.get_delta_for_epsilon(high) > delta:
         raise NotAvailable(f"delta={delta}: too small for PLD here; RDP has no limit")
@@ -78,9 +78,7 @@ def _searched(composed: Any, delta: float, history: History) -> float:
     return high
 
 
-def _interval(
-    history: tuple[tuple[ClientThenRecord, int], ...], delta: float, tolerance: float
-) -> float:
+def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> float:
     """Width of the loss grid.
 
     Rounding up costs at most one width per release, and adds about width² / 4 to the variance of
@@ -98,44 +96,41 @@ def _interval(
     return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
 
 
-def _spread(history: tuple[tuple[ClientThenRecord, int], ...]) -> float:
+def _spread(history: tuple[tuple[Event, int], ...]) -> float:
     """Standard deviation of the total loss, about, if it is less than 1; that of GDP's limit."""
     variance = sum(
         times
-        * event.client_rate
-        * event.record_rate**2
-        * math.expm1(min(event.noise_multiplier**-2, 100))
+        * weight
+        * part.client_rate
+        * part.record_rate**2
+        * math.expm1(min(part.noise_multiplier**-2, 100))
         for event, times in history
+        for weight, part in event.parts
     )
     return min(1.0, max(SMALLEST_SPREAD, math.sqrt(variance)))
 
 
-def _one_record(event: ClientThenRecord) -> ClientThenRecord:
-    return ClientThenRecord(event.client_rate, event.record_rate, event.noise_multiplier)
+def _one_record(event: Event) -> Event:
+    return each_part(event, lambda part: replace(part, group_size=1))
 
 
-def _released(event: ClientThenRecord, times: int, interval: float, delta: float) -> Any:
+def _released(event: Event, times: int, interval: float, delta: float) -> Any:
     # dp-accounting is imported here: it takes a second, and RDP and GDP do without it.
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    inner = _records(event, interval, math.log(delta / times) - 30)
-    mixed = inner.compute_mixture(pld.identity(interval), float(event.client_rate))
+    from fedpriv.privacy.pld_group import from_group
+    from fedpriv.privacy.pld_sampled import from_sampled
+
+    log_tail = max(-700.0, min(-50.0, math.log(delta / times) - 30))
+    mixed = pld.identity(interval)
+    total = 1 - sum(weight * part.client_rate for weight, part in event.parts)
+    for weight, part in event.parts:
+        q, sigma, n = part.record_rate, part.noise_multiplier, part.group_size
+        present = (
+            from_sampled(sigma, q, interval, log_tail)
+            if n == 1
+            else from_group(sigma, q, n, interval, log_tail)
+        )
+        total += weight * part.client_rate
+        mixed = present.compute_mixture(mixed, min(1.0, weight * part.client_rate / total))
     return mixed if times == 1 else mixed.self_compose(times, min(TAIL, delta / 1e4))
-
-
-def _records(event: ClientThenRecord, interval: float, log_tail: float) -> Any:
-    """The distribution of one release, the client being there."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    q, sigma, n = float(event.record_rate), float(event.noise_multiplier), event.group_size
-    tail = max(-700.0, min(-50.0, log_tail))
-    if n > 1:
-        from fedpriv.privacy.pld_group import from_group
-
-        return from_group(sigma, q, n, interval, tail)
-    return pld.from_gaussian_mechanism(
-        sigma,
-        sampling_prob=q,
-        value_discretization_interval=interval,
-        log_mass_truncation_bound=tail,
-    )

@@ -46,11 +46,12 @@ def from_group(sigma: float, q: float, size: int, interval: float, log_tail: flo
         for way in (REMOVE, ADD)
     }
     return privacy_loss_distribution.PrivacyLossDistribution(
-        _dots(loss[REMOVE], interval), _dots(loss[ADD], interval)
+        dots(loss[REMOVE], interval), dots(loss[ADD], interval)
     )
 
 
-def _dots(loss: _Loss, interval: float) -> Any:
+def dots(loss: Any, interval: float) -> Any:
+    """Returns the loss on a grid, every straight line between two points above its δ(ε)."""
     bounds = loss.connect_dots_bounds()
     first = math.floor(bounds.epsilon_lower / interval)
     last = math.ceil(bounds.epsilon_upper / interval)

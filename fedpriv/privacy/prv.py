@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fedpriv.privacy import opacus_prv, pld, rdp
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable
+from fedpriv.privacy.event import Event, History, NotAvailable
 
 EPSILON_ERROR = 0.01
 """Half the width of the bracket, Opacus' default; what is reported is its upper end."""
@@ -47,7 +47,7 @@ def epsilon(history: History, delta: float) -> tuple[float, str]:
     Raises:
         NotAvailable: a unit of several records, or nothing that agrees with the reference.
     """
-    if any(event.group_size > 1 for event, _ in history):
+    if any(part.group_size > 1 for event, _ in history for _, part in event.parts):
         raise NotAvailable("PRV is not implemented for a unit of several records; PLD is")
     reference = pld.epsilon(history, delta)
     try:
@@ -65,9 +65,7 @@ def epsilon(history: History, delta: float) -> tuple[float, str]:
 
 
 @lru_cache(maxsize=1024)
-def bracket(
-    history: tuple[tuple[ClientThenRecord, int], ...], delta: float
-) -> tuple[float, float, float]:
+def bracket(history: tuple[tuple[Event, int], ...], delta: float) -> tuple[float, float, float]:
     """Returns a lower bound, an estimate and an upper bound of ε at δ."""
     from prv_accountant import composers, discretisers
 
@@ -98,7 +96,7 @@ def _agreeing(low: float, high: float, reference: float) -> float:
     return high
 
 
-def _domain(history: tuple[tuple[ClientThenRecord, int], ...], delta: float, error: float) -> Any:
+def _domain(history: tuple[tuple[Event, int], ...], delta: float, error: float) -> Any:
     """The grid of theorem 5.5 on the domain of remark 5.6, its tails bounded by RDP."""
     from prv_accountant.domain import Domain
 
@@ -116,17 +114,24 @@ def _domain(history: tuple[tuple[ClientThenRecord, int], ...], delta: float, err
     return Domain.create_aligned(-reach, reach, mesh)
 
 
-def _truncated(event: ClientThenRecord, domain: Any) -> _Truncated:
+def _truncated(event: Event, domain: Any) -> _Truncated:
     return _Truncated(event, float(domain.t_min()), float(domain.t_max()))
 
 
 class _Truncated:
-    """The loss of one release given that it lies in the domain, as prv-accountant wants it."""
+    """The loss of one release given that it lies in the domain, as prv-accountant wants it.
+
+    The parts of a `OneOf` mix. Where nothing is released, or the client is absent, it is 0.
+    """
 
     pm_inf = 0.0
 
-    def __init__(self, event: ClientThenRecord, low: float, high: float) -> None:
-        self.event, self.low, self.high = event, low, high
+    def __init__(self, event: Event, low: float, high: float) -> None:
+        self.low, self.high = low, high
+        self.drawn = [
+            (weight * part.client_rate, part.record_rate, part.noise_multiplier)
+            for weight, part in event.parts
+        ]
         self.mass = float(self._cdf(np.array(high)) - self._cdf(np.array(low)))
 
     def probability(self, left: Any, right: Any) -> Floats:
@@ -136,16 +141,15 @@ class _Truncated:
 
     def mean(self) -> float:
         """Mean of the loss; the atom at 0 adds nothing to it."""
-        q, sigma = float(self.event.record_rate), float(self.event.noise_multiplier)
-        inside = _loss_mean(q, sigma, self.low, self.high)
-        return float(self.event.client_rate) * inside / self.mass
+        means = (rate * _loss_mean(q, sigma, self.low, self.high) for rate, q, sigma in self.drawn)
+        return sum(means) / self.mass
 
     def _cdf(self, t: Floats) -> Floats:
-        q, sigma = float(self.event.record_rate), float(self.event.noise_multiplier)
-        x = _outcome(t, q, sigma)
-        drawn = q * ndtr((x - 1) / sigma) + (1 - q) * ndtr(x / sigma)
-        rate = float(self.event.client_rate)
-        result: Floats = rate * drawn + (1 - rate) * (t >= 0)
+        absent = 1 - sum(rate for rate, _, _ in self.drawn)
+        result: Floats = np.where(t >= 0, absent, 0.0)
+        for rate, q, sigma in self.drawn:
+            x = _outcome(t, q, sigma)
+            result = result + rate * (q * ndtr((x - 1) / sigma) + (1 - q) * ndtr(x / sigma))
         return result
 
 

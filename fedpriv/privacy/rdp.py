@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable
+from fedpriv.privacy.event import Event, History, NotAvailable
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -40,22 +40,25 @@ def epsilon(history: History, delta: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def renyi(event: ClientThenRecord) -> Floats:
+def renyi(event: Event) -> Floats:
     """Returns the Rényi divergence of one release at each of `ORDERS`.
 
     The client stage mixes the moments of a release with the moment 1 of none: who knows that
-    the client was absent has learned nothing.
+    the client was absent has learned nothing. So do the parts of a `OneOf` mix.
     """
-    if event.group_size > 1:
+    if any(part.group_size > 1 for _, part in event.parts):
         raise NotAvailable("RDP has no closed form for a unit of several records; PLD has")
-    inner = _log_moments(float(event.record_rate), float(event.noise_multiplier))
+    present = [weight * part.client_rate for weight, part in event.parts]
     with np.errstate(divide="ignore"):
-        absent = np.log1p(-np.float64(event.client_rate))
-        present = np.log(np.float64(event.client_rate))
-    result: Floats = np.maximum(np.logaddexp(absent, present + inner), 0.0) / (ORDERS - 1)
+        total = np.log1p(-np.float64(min(1.0, sum(present))))
+        for rate, (_, part) in zip(present, event.parts, strict=True):
+            inner = _log_moments(part.record_rate, part.noise_multiplier)
+            total = np.logaddexp(total, np.log(np.float64(rate)) + inner)
+    result: Floats = np.maximum(total, 0.0) / (ORDERS - 1)
     return result
 
 
+@lru_cache(maxsize=4096)
 def _log_moments(q: float, sigma: float) -> Floats:
     """Logarithm of A(α) at each of `ORDERS`."""
     if q == 0:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.privacy import accounting
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, merged
+from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, each_part, merged
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 
@@ -107,10 +107,17 @@ def _group_epsilon(history: History, size: int, delta: float) -> float | str | N
     None where PLD reaches its limits.
     """
     if size > LARGEST_GROUP:
-        whole = [(ClientThenRecord(1.0, 1.0, e.noise_multiplier / size), n) for e, n in history]
-        return number(accounting.epsilon(whole, delta, "rdp"))
+
+        def whole(part: ClientThenRecord) -> ClientThenRecord:
+            return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
+
+        present = [(each_part(event, whole), times) for event, times in history]
+        return number(accounting.epsilon(present, delta, "rdp"))
     try:
-        grouped = [(replace(event, group_size=size), times) for event, times in history]
+        grouped = [
+            (each_part(event, lambda part: replace(part, group_size=size)), times)
+            for event, times in history
+        ]
         return number(accounting.epsilon(grouped, delta, "pld"))
     except NotAvailable:
         return None

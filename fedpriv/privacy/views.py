@@ -9,18 +9,30 @@
 
 The records of a client are drawn together, so a large sum tells that the client was there: the
 product of the two rates amplifies less than the paper says (Bun, Drechsler, Gaboardi, McMillan
-and Sarathy 2020). Without masking the server needs no sum: each of `cohort` clients adds noise
-of variance 1 / cohort of the whole.
+and Sarathy 2020).
+
+The noise of a round is split into t = ⌈threshold · |K|⌉ shares, one for each client that must
+answer. Without masking the server sees one message, and one share in it. A masked server with c
+colluding clients subtracts their shares from the sum: t - c are left, and never less than the
+one that the protected unit's own client added. Under Poisson sampling |K| varies, and with it t:
+such a release is a `OneOf` over the sizes of the cohort, which tell nothing of the data.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from fedpriv.privacy.event import ClientThenRecord, count_problem
+import numpy as np
+from scipy.special import gammaln, xlog1py, xlogy
+
+from fedpriv.privacy.event import ClientThenRecord, Event, OneOf, count_problem, rate_problem
+from fedpriv.privacy.noise import shares
 
 VIEWS = ("paper", "global", "server_masked", "server_plain")
+Sampling = Literal["poisson", "fixed"]
 
 SENTENCES = {
     "paper": "as the papers account: each record drawn on its own, with client rate x record rate",
@@ -29,7 +41,12 @@ SENTENCES = {
     "server_plain": "the server without masking: it sees each update with 1/cohort of the noise",
 }
 NOT_A_GUARANTEE = "not a guarantee: the records of a client are drawn together"
-NO_COHORT = "no cohort given: how many clients share the noise decides what one of them hides"
+NO_COHORT = (
+    "no cohort given: how many clients share the noise decides what one of them hides. Give the "
+    "clients of the federation, or the cohort where every round has the same number of clients"
+)
+RARE = 1e-40
+"""Sizes of a cohort that are less probable are left out: less than any float could tell of δ."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +60,7 @@ class View:
         reason: why there is no event.
     """
 
-    event: ClientThenRecord | None
+    event: Event | None
     guarantee: bool
     note: str
     reason: str = ""
@@ -55,6 +72,11 @@ def view_events(
     noise_multiplier: float,
     cohort: int | None = None,
     group_size: int = 1,
+    *,
+    clients: int | None = None,
+    sampling: Sampling = "poisson",
+    threshold: float = 1.0,
+    colluders: int = 0,
 ) -> dict[str, View]:
     """Returns one release of a noisy sum in each of `VIEWS`.
 
@@ -62,35 +84,166 @@ def view_events(
         client_rate: probability that a client is drawn for the round, in [0, 1].
         record_rate: probability that a record of a drawn client enters, in [0, 1].
         noise_multiplier: standard deviation of the noise on the sum ÷ clip norm, >= 0.
-        cohort: clients that share the noise in the round; None if that is not known.
+        cohort: clients in the round, where all rounds have the same number.
         group_size: records of the protected unit.
+        clients: of the federation, instead of `cohort`; with `sampling` they give its sizes. With
+            neither of the two there is no `server_plain`, and nothing to say of colluders.
+        sampling: of the clients; "poisson", or "fixed" for client_rate · clients of them.
+        threshold: share of the cohort whose noise must suffice.
+        colluders: clients that tell the masked server their noise.
 
     Raises:
-        ValueError: an input is out of its range.
+        ValueError: an input is out of its range, or two are at odds.
     """
-    problem = count_problem("cohort", cohort, least=1) if cohort is not None else None
-    if problem:
-        raise ValueError(problem)
     event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
     paper = ClientThenRecord(1.0, client_rate * record_rate, noise_multiplier, group_size)
     sound = event == paper
     claim = SENTENCES["paper"] if sound else f"{SENTENCES['paper']}; {NOT_A_GUARANTEE}"
+    cohorts: Sequence[Cohort] | None = None
+    if clients is not None and cohort is not None:
+        raise ValueError(f"cohort={cohort} and clients={clients}: one of the two is enough")
+    if clients is not None:
+        cohorts = cohorts_of(sampling, client_rate, clients, threshold)
+    elif cohort is not None:
+        problem = count_problem("cohort", cohort, least=1)
+        if problem:
+            raise ValueError(problem)
+        cohorts = [(1.0, client_rate, shares(threshold, cohort))]
+    masked = View(event, True, SENTENCES["server_masked"])
+    plain = View(None, False, SENTENCES["server_plain"], NO_COHORT)
+    if cohorts is not None:
+        everyone = max(t for *_, t in cohorts)
+        plain = View(with_shares_known(event, cohorts, everyone), True, plain.note)
+    if colluders:
+        note = f"{masked.note}; {colluders} of the clients tell it their noise"
+        known = with_shares_known(event, cohorts, colluders) if cohorts is not None else None
+        masked = View(known, known is not None, note, "" if known else NO_COHORT)
     return {
         "paper": View(paper, sound, claim),
         "global": View(event, True, SENTENCES["global"]),
-        "server_masked": View(event, True, SENTENCES["server_masked"]),
-        "server_plain": _server_plain(event, cohort),
+        "server_masked": masked,
+        "server_plain": plain,
     }
 
 
-def _server_plain(event: ClientThenRecord, cohort: int | None) -> View:
-    note = SENTENCES["server_plain"]
-    if cohort is None:
-        return View(None, False, note, NO_COHORT)
-    share = ClientThenRecord(
-        event.client_rate,
-        event.record_rate,
-        event.noise_multiplier / math.sqrt(cohort),
-        event.group_size,
+def server_plain_event(
+    sampling: Sampling,
+    client_rate: float,
+    record_rate: float,
+    noise_multiplier: float,
+    clients: int,
+    threshold: float = 1.0,
+    group_size: int = 1,
+) -> Event:
+    """Returns one round as the server sees it that receives each client's message by itself.
+
+    It is a constant of the plan: whatever cohorts are drawn, and whoever answers.
+
+    Args:
+        sampling: "poisson", or "fixed" for client_rate · clients of them.
+        client_rate: probability that a client is drawn for the round.
+        record_rate: probability that a record of a drawn client enters.
+        noise_multiplier: standard deviation of the noise on the sum ÷ clip norm.
+        clients: of the federation.
+        threshold: share of the cohort into which the noise is split.
+        group_size: records of the protected unit.
+
+    Raises:
+        ValueError: an input is out of its range, or `client_rate` · `clients` is not whole where
+            it has to be.
+    """
+    event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
+    return with_shares_known(event, cohorts_of(sampling, client_rate, clients, threshold), clients)
+
+
+def server_masked_event(
+    sampling: Sampling,
+    client_rate: float,
+    record_rate: float,
+    noise_multiplier: float,
+    clients: int,
+    threshold: float = 1.0,
+    group_size: int = 1,
+    colluders: int = 0,
+) -> Event:
+    """Returns one round as the masked server sees it with `colluders` of the clients on its side.
+
+    Arguments and errors as for `server_plain_event`, which it equals once all others collude.
+    """
+    event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
+    cohorts = cohorts_of(sampling, client_rate, clients, threshold)
+    return with_shares_known(event, cohorts, colluders)
+
+
+Cohort: TypeAlias = tuple[float, float, int]
+"""Probability of a size; probability to be in a cohort of that size; shares of its noise."""
+
+
+def cohorts_of(
+    sampling: Sampling, client_rate: float, clients: int, threshold: float = 1.0
+) -> list[Cohort]:
+    """Returns the sizes that a cohort may have, but for the empty one.
+
+    Above 64 shares, numbers of them are rounded up by a thirty-second at most, and counted
+    together: more shares are less noise in each.
+
+    Raises:
+        ValueError: an input is out of its range, or `client_rate` · `clients` is not whole under
+            fixed-size sampling.
+    """
+    problems = [
+        rate_problem("client_rate", client_rate),
+        count_problem("clients", clients, least=1),
+        None if 0 < threshold <= 1 else f"threshold={threshold!r}: expected a value in (0, 1]",
+        None if sampling in ("poisson", "fixed") else f"sampling={sampling!r}: poisson or fixed",
+    ]
+    if any(problems):
+        raise ValueError("; ".join(problem for problem in problems if problem))
+    if sampling == "fixed":
+        size = client_rate * clients
+        if round(size) < 1 or abs(size - round(size)) > 1e-6:
+            raise ValueError(
+                f"client_rate={client_rate:g} of clients={clients} is {size:g}, and "
+                "sampling='fixed' needs a whole number of clients: take a multiple of "
+                f"1/{clients}, or sampling='poisson'"
+            )
+        return [(1.0, client_rate, shares(threshold, round(size)))]
+    sizes = np.arange(1, clients + 1)
+    log_choose = gammaln(clients + 1) - gammaln(sizes + 1) - gammaln(clients - sizes + 1)
+    chances = np.exp(
+        log_choose + xlogy(sizes, client_rate) + xlog1py(clients - sizes, -client_rate)
     )
-    return View(share, True, note)
+    probability: dict[int, float] = {}
+    drawn: dict[int, float] = {}  # together with the protected client being in it
+    for size, chance in zip(sizes.tolist(), chances.tolist(), strict=True):
+        if chance > RARE:
+            t = shares(threshold, size)
+            step = 1 << max(0, t.bit_length() - 6)
+            t = -(-t // step) * step
+            probability[t] = probability.get(t, 0.0) + chance
+            drawn[t] = drawn.get(t, 0.0) + chance * size / clients
+    return [(min(1.0, p), drawn[t] / p, t) for t, p in probability.items()]
+
+
+def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], colluders: int) -> Event:
+    """Returns the release of a sum whose reader knows the noise of `colluders` of its clients.
+
+    σ·√((t - c) / t) is left of σ, with c at most t - 1: the protected unit's own client tells
+    nobody. With c = t - 1 for every size, it is what one message shows by itself.
+
+    Args:
+        event: of the whole noise.
+        cohorts: what `cohorts_of` returned.
+        colluders: c, who are assumed to be in every cohort.
+    """
+    problem = count_problem("colluders", colluders, least=0)
+    if problem:
+        raise ValueError(problem)
+    if colluders == 0:
+        return event
+    parts = []
+    for probability, rate, t in cohorts:
+        left = event.noise_multiplier / math.sqrt(t / (t - min(colluders, t - 1)))
+        part = ClientThenRecord(rate, event.record_rate, left, event.group_size)
+        parts.append((probability, part))
+    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else OneOf(tuple(parts))
