@@ -25,6 +25,7 @@ from fedpriv.candidates import Candidates
 from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
+from fedpriv.faults import Faults
 from fedpriv.federation import Federation
 from fedpriv.observer import Observer
 from fedpriv.scrubbing import Fields
@@ -68,7 +69,7 @@ class Experiment:
         rounds: how many; 0 evaluates the model that round 1 would start from.
         seed: of everything random.
         runs: the folder for run folders.
-        federation: workers, faults, checkpoints.
+        federation: workers, deadlines, checkpoints.
         ray: where Ray runs.
         privacy: public constants that the strategies refer to.
         training: settings that the strategies refer to.
@@ -79,6 +80,7 @@ class Experiment:
         candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
         fields: scrubbed fields of the training documents, for attacks that reconstruct them; none
             keeps none.
+        faults: clients that fail on purpose; none leaves it to chance.
         study: trains many variants of the experiment, and compares them; none runs it once.
         splits: how many halves of the canaries a study trains on; it refers to it.
     """
@@ -101,6 +103,7 @@ class Experiment:
     observer: Observer | None = None
     candidates: Candidates | None = None
     fields: Fields | None = None
+    faults: Faults | None = None
     study: Study | None = None
     splits: int | None = None
 
@@ -131,6 +134,7 @@ class Experiment:
             observer=self.observer,
             candidates=self.candidates,
             fields=self.fields,
+            faults=self.faults,
         )
 
 

@@ -23,7 +23,9 @@ from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint,
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
 from fedpriv.data.examples import Examples
 from fedpriv.data.federated import Bound, Data
+from fedpriv.faults import Faults
 from fedpriv.grids.base import RoundGrid
+from fedpriv.grids.faulty import FaultyGrid
 from fedpriv.grids.inline import InlineGrid
 from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
@@ -79,7 +81,7 @@ class Federation:
         client: the client's half.
         seed: of everything random.
         name: of the folder under `runs`.
-        settings: workers, faults, checkpoints; all defaults if left out.
+        settings: workers, deadlines, checkpoints; all defaults if left out.
         ray: where Ray runs; this machine if left out.
         runs: the folder for run folders.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
@@ -92,6 +94,7 @@ class Federation:
             none.
         fields: keeps the fields of the training documents, scrubbed, for attacks that reconstruct
             them; None keeps none.
+        faults: clients that fail on purpose; None leaves it to chance.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -136,6 +139,7 @@ class Federation:
         observer: Observer | None = None,
         candidates: Candidates | None = None,
         fields: Fields | None = None,
+        faults: Faults | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
         if strategy.action != client.action:
@@ -152,6 +156,7 @@ class Federation:
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.observer, self.candidates, self.fields = observer, candidates, fields
+        self.faults = faults
         start = data.bind(model, seed)
         self.bound = _tuned(start, finetuning, seed)
         problems = masking.problems(inner) if masking else []
@@ -164,6 +169,9 @@ class Federation:
         problems += candidates.problems(self.bound) if candidates else []
         problems += fields.problems(self.bound, seed) if fields else []
         problems += unit_problems(strategy.mechanism, self.bound)
+        if faults:
+            found = faults.problems(self.clients, self.settings, masked=masking is not None)
+            problems += [f"faults.{problem}" for problem in found]
         if problems:
             raise Unworkable(problems)
         if pretraining:
@@ -273,6 +281,8 @@ class _Run:
         rounds: int,
         progress: Progress,
     ) -> None:
+        grid.deadline = federation.settings.round_deadline
+        grid = FaultyGrid(grid, federation.faults, federation.seed) if federation.faults else grid
         self.federation, self.folder, self.grid = federation, folder, grid
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.strategy

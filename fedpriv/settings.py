@@ -17,6 +17,9 @@ class Settings:
             cohort. It decides the order of additions, hence the bits; the number of workers does
             not.
         client_timeout: seconds that one client may take before it counts as missing.
+        round_deadline: seconds for the answers to what a round sends; who has not answered by then
+            is missing. A masked round sends four times, each with this deadline. Wall time: which
+            clients miss it differs from run to run, where `faults=slow` simulates it.
         min_clients: fewer answers than this, and the round does not count. An empty Poisson
             cohort is a round like any other unless this is above 1.
         too_few: "repeat" draws a new cohort, up to `max_attempts` in all, then ends the run;
@@ -33,6 +36,7 @@ class Settings:
     workers: int = 0
     chunk_size: int | None = None
     client_timeout: float | None = None
+    round_deadline: float | None = None
     min_clients: int = 1
     too_few: Literal["repeat", "refuse"] = "repeat"
     max_attempts: int = 3
@@ -60,8 +64,10 @@ class Settings:
                 raise ValueError(f"{name}={value}: expected at least {minimum}")
         if self.too_few not in ("repeat", "refuse"):
             raise ValueError(f"too_few={self.too_few!r}: expected 'repeat' or 'refuse'")
-        if self.client_timeout is not None and not self.client_timeout > 0:
-            raise ValueError(f"client_timeout={self.client_timeout}: expected seconds above 0")
+        for name in ("client_timeout", "round_deadline"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name}={seconds}: expected seconds above 0")
         if self.client_timeout is not None and self.workers == 0:
             raise ValueError(
                 f"client_timeout={self.client_timeout} needs workers of their own, which can be "

@@ -103,6 +103,7 @@ def federation(
         runs=runs,
         observer=kw.pop("observer", None),
         masking=kw.pop("masking", None),
+        faults=kw.pop("on_purpose", None),
         settings=Settings(**kw),
     )
 

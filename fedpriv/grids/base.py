@@ -37,7 +37,13 @@ class RoundGrid(Grid):
         chunk_size: how many consecutive clients of a cohort are summed before the sum of the
             chunks; None for an eighth of the cohort. It decides the order of additions, hence the
             bits; the number of workers does not.
+
+    Attributes:
+        deadline: seconds for the answers to one `send_and_receive` that names no timeout of its
+            own; None waits for ever.
     """
+
+    deadline: float | None = None
 
     def __init__(self, clients: int, chunk_size: int | None) -> None:
         if clients < 1 or (chunk_size is not None and chunk_size < 1):
@@ -47,9 +53,9 @@ class RoundGrid(Grid):
         self._failures: list[Failure] = []
 
     def take_failures(self) -> list[Failure]:
-        """Returns what failed since the last call."""
+        """Returns what failed since the last call, by round and client: workers race."""
         failures, self._failures = self._failures, []
-        return failures
+        return sorted(failures, key=lambda failure: (failure.round, failure.client))
 
     def chunked(self, cohort: Sequence[T]) -> list[list[T]]:
         """Cuts a cohort into chunks, the same way in all grids."""
@@ -68,6 +74,47 @@ class RoundGrid(Grid):
 
     def close(self) -> None:
         """Releases the workers."""
+
+
+class WrappedGrid(RoundGrid):
+    """A grid around another, for one concern: passes on whatever it does not override.
+
+    Args:
+        inner: any of our grids.
+    """
+
+    def __init__(self, inner: RoundGrid) -> None:
+        super().__init__(inner.clients, inner.chunk_size)
+        self._inner = inner
+
+    def take_failures(self) -> list[Failure]:
+        """Returns what failed since the last call."""
+        return self._inner.take_failures()
+
+    def close(self) -> None:
+        """Releases the inner grid's workers."""
+        self._inner.close()
+
+    def set_run(self, run: Run) -> None:
+        """Sets the run of the grid inside."""
+        self._inner.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the grid inside."""
+        return self._inner.run
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return self._inner.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Passes the messages on."""
+        return self._inner.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Passes the replies on."""
+        return self._inner.pull_messages(message_ids)
 
 
 class ClientGrid(RoundGrid):
@@ -123,9 +170,10 @@ class ClientGrid(RoundGrid):
 
         Args:
             messages: to the clients of one round.
-            timeout: seconds for all of them together; who has not answered by then is missing.
-                A client that is never heard of yields nothing.
+            timeout: seconds for all of them together, `deadline` if None; who has not answered by
+                then is missing. A client that is never heard of yields nothing.
         """
+        timeout = self.deadline if timeout is None else timeout
         yield from self._deliver(list(self._stamped(messages)), timeout)
 
     @abstractmethod

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from flwr.app import Message, RecordDict
 
-from fedpriv.grids._flwr import Run, readdressed
-from fedpriv.grids.base import RoundGrid
-from fedpriv.grids.serving import Chunk, Failure
+from fedpriv.grids._flwr import readdressed
+from fedpriv.grids.base import RoundGrid, WrappedGrid
+from fedpriv.grids.serving import Chunk
 from fedpriv.messages import INSTRUCTION, instruction_of
 
 Sent = Callable[[Message], bool]
 Received = Callable[[int, Message], None]
 
 
-class CuriousGrid(RoundGrid):
+class CuriousGrid(WrappedGrid):
     """Shows an observer the training messages of the rounds that it wants to see.
 
     Args:
@@ -32,37 +32,8 @@ class CuriousGrid(RoundGrid):
     """
 
     def __init__(self, inner: RoundGrid, sent: Sent, received: Received) -> None:
-        super().__init__(inner.clients, inner.chunk_size)
-        self._inner, self._sent, self._received = inner, sent, received
-
-    def take_failures(self) -> list[Failure]:
-        """Returns what failed since the last call."""
-        return self._inner.take_failures()
-
-    def close(self) -> None:
-        """Releases the inner grid's workers."""
-        self._inner.close()
-
-    def set_run(self, run: Run) -> None:
-        """Sets the run of the grid inside."""
-        self._inner.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """The run of the grid inside."""
-        return self._inner.run
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Returns the node ids in the order of the clients' numbers."""
-        return self._inner.get_node_ids()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Passes the messages on."""
-        return self._inner.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Passes the replies on."""
-        return self._inner.pull_messages(message_ids)
+        super().__init__(inner)
+        self._sent, self._received = sent, received
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

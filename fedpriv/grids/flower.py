@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedpriv import experiment
 from fedpriv.client import PARTITION_ID
+from fedpriv.faults import Fault
 from fedpriv.federation import Federation, Result, build_app
 from fedpriv.grids._flwr import Run
 from fedpriv.grids.base import RoundGrid
@@ -102,9 +103,12 @@ class FlowerGrid(RoundGrid):
     ) -> Iterator[Message]:
         """Yields the replies in the order of the messages, or the sums of the cohort's chunks."""
         sent = list(messages)
+        timeout = self.deadline if timeout is None else timeout
+        # A node always replies: a client that is to be missing is not asked.
+        asked = [m for m in sent if not ((fault := Fault.of(m)) and fault.missing)]
         replies = {
             reply.metadata.src_node_id: reply
-            for reply in self._inner.send_and_receive(sent, timeout=timeout)
+            for reply in self._inner.send_and_receive(asked, timeout=timeout)
         }
         for batch in self.chunked(sent):
             chunk = Chunk(batch[0])
@@ -116,7 +120,9 @@ class FlowerGrid(RoundGrid):
         node = message.metadata.dst_node_id
         client = self._nodes.index(node)
         if node not in replies:
-            self._failures.append(Failure(round_of(message), client, "missing", "RoundTimeout"))
+            fault = Fault.of(message)
+            reason = fault.reason if fault and fault.missing else "RoundTimeout"
+            self._failures.append(Failure(round_of(message), client, "missing", reason))
             return
         reply = replies.pop(node)
         if reply.has_error():
@@ -146,6 +152,8 @@ class ExperimentClient(ClientApp):
         reply, failure = serve(_app(name, overrides), message, context)
         if failure:
             print(failure.traceback, file=sys.stderr)  # stays on the client's machine
+        if reply is None:
+            raise RuntimeError("this client is to be missing, and was asked all the same")
         return reply
 
 

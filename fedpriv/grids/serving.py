@@ -10,6 +10,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedpriv.client import NOTES, NUM_PARTITIONS, PARTITION_ID
+from fedpriv.faults import Fault
 from fedpriv.grids._flwr import readdressed
 from fedpriv.messages import RunningSum, add_reply, instruction_of, sum_record
 
@@ -62,12 +63,22 @@ def round_of(message: Message) -> int:
     return instruction.round if instruction else 0
 
 
-def serve(app: ClientApp, message: Message, context: Context) -> tuple[Message, Failure | None]:
-    """Lets one client answer; what it raises becomes an error reply and a `Failure`."""
+def serve(
+    app: ClientApp, message: Message, context: Context
+) -> tuple[Message | None, Failure | None]:
+    """Lets one client answer; what it raises becomes an error reply and a `Failure`.
+
+    A client that is made to be missing (`fedpriv.faults`) replies nothing.
+    """
+    client = int(context.node_config[PARTITION_ID])
+    fault = Fault.of(message)
+    if fault and fault.missing:
+        return None, Failure(round_of(message), client, "missing", fault.reason)
     try:
+        if fault:
+            fault.strike()
         return app(message, context), _noted(message, context)
     except (Exception, SystemExit) as error:
-        client = int(context.node_config[PARTITION_ID])
         where = traceback.format_exc()
         failure = Failure(round_of(message), client, "failed", type(error).__name__, where)
         return error_reply(message, failure), failure
@@ -103,8 +114,10 @@ class Chunk:
         self._first: Message | None = None
         self._single: list[Message] = []
 
-    def add(self, client: int, reply: Message) -> None:
-        """Adds a reply; the calls must come in the order of the cohort."""
+    def add(self, client: int, reply: Message | None) -> None:
+        """Adds a reply, if there is one; the calls must come in the order of the cohort."""
+        if reply is None:
+            return
         if reply.has_error() or self._sum is None:
             self._single.append(reply)
             return

@@ -31,10 +31,10 @@ def theirs(cwd):
 
 @pytest.mark.parametrize(("experiment", "at"), [(TOY, "2/3"), (PRIVATE, "2/0/3")])
 def test_flowers_simulation_engine(experiment, at, tmp_path):
-    overrides = ["rounds=3", f"client.faults={{{at}: raise}}"]
-    command = [sys.executable, str(HERE / "on_flower.py"), experiment, "rounds=3"]
-    # Spaces separate overrides there, so the fault is written without.
-    command += [f"client.faults={{{at}:raise}}", f"runs={tmp_path / 'flower'}"]
+    # Spaces separate overrides there, so what fails is written without.
+    overrides = ["rounds=3", f"client.faults={{{at}:raise}}", "faults=dropout", "faults.at={3:[4]}"]
+    command = [sys.executable, str(HERE / "on_flower.py"), experiment, *overrides]
+    command += [f"runs={tmp_path / 'flower'}"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
     )

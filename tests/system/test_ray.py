@@ -8,6 +8,7 @@ import time
 import pytest
 from toy import federation, norm_net, weights
 
+from fedpriv.faults import Crashing, Dropout, Slow
 from fedpriv.observer import Observer
 
 FAULTS = {"2/3": "raise", "3/1": "nan"}
@@ -78,6 +79,34 @@ def test_workers_killed_from_outside_are_replaced(tmp_path):
     assert [m["clients"]["answered"] for m in result.metrics][0::2] == [8, 8]
     assert result.metrics[1]["clients"]["answered"] >= 6
     assert not set(before) & set(after)
+
+
+def test_faults_on_purpose_are_those_of_one_process(tmp_path):
+    dropout, crash = Dropout(probability=0.3), {"probability": 0.3}
+    settings = {"model": norm_net, "runs": tmp_path}
+    grid = federation(workers=2, **settings).grid()
+    try:
+        for there, here in [
+            (dropout, dropout),
+            (Crashing(**crash, kill=True), Crashing(**crash)),  # workers die, and the process lives
+            (Slow(seconds=0.05, deadline=None), None),  # waited for
+        ]:
+            result = federation(workers=2, on_purpose=there, **settings).run(2, grid=grid)
+            inline = federation(on_purpose=here, **settings).run(2)
+            assert weights(result) == weights(inline)
+            assert _who(result) == _who(inline)
+            assert bool(_who(result)) == (here is not None)
+    finally:
+        grid.close()
+
+
+def test_a_rounds_deadline_ends_the_wait_for_a_hanging_client(tmp_path):
+    hanging = federation(
+        {"1/3": "hang"}, runs=tmp_path, workers=2, chunk_size=1, round_deadline=3.0
+    )
+    result = hanging.run(1)
+    assert (1, 3, "missing") in _who(result)
+    assert {f["reason"] for f in result.failures} == {"RoundTimeout"}
 
 
 def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_path):
