@@ -98,7 +98,10 @@ class Privacy:
         epsilon: ε to hold where a strategy names no noise multiplier.
         delta: δ.
         view: whom ε is to hold against; see `fedpriv.privacy.views`.
-        cohort: clients in a round, needed for the view server_plain.
+        accountant: by which the noise is found: pld, or rdp as in 002, prv_opacus as in 004.
+        clients: of the federation; the view server_plain needs it, and so do colluders.
+        cohort: instead of `clients`, where every round has the same number of clients.
+        colluders: clients that tell the masked server their noise.
         examples: about how many training examples there are in all.
         record_rate: with which each example is drawn for a step; q of PrIeD-KIE.
         providers: M of FL-PROVIDER-DP, by which a client's sum over providers is divided: the
@@ -108,7 +111,10 @@ class Privacy:
     epsilon: float = 8.0
     delta: float = 1e-5
     view: str = "global"
+    accountant: str = "pld"
+    clients: int | None = None
     cohort: int | None = None
+    colluders: int = 0
     examples: float | None = None
     record_rate: float = 0.2
     providers: float | None = None

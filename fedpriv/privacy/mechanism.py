@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fedpriv.privacy.event import ClientThenRecord, History
-from fedpriv.privacy.views import VIEWS, view_events
+from fedpriv.privacy.views import VIEWS, Sampling, view_events
 from fedpriv.sampling import ClientSampling, FixedSize, Poisson
 
 Unit = Literal["example", "provider", "client"]
@@ -39,6 +39,7 @@ class Mechanism:
         delta: δ at which the ledger states ε.
         asked_epsilon: ε that the noise was found for, 0 where it was named.
         asked_view: whom that ε was to hold against.
+        asked_clients: of the federation that it was found for; 0 where their number is no matter.
     """
 
     unit: Unit
@@ -47,10 +48,11 @@ class Mechanism:
     client_rate: float
     record_rate: float
     normaliser: float
-    client_sampling: Literal["poisson", "fixed"] = "poisson"
+    client_sampling: Sampling = "poisson"
     delta: float = 1e-5
     asked_epsilon: float = 0.0
     asked_view: str = ""
+    asked_clients: int = 0
 
     def __post_init__(self) -> None:
         checks = {
@@ -86,6 +88,12 @@ class Mechanism:
 
     def problem(self, clients: int) -> str | None:
         """Returns why this mechanism cannot run on so many clients, None if it can."""
+        if self.asked_clients not in (0, clients):
+            return (
+                f"the noise was found for {self.asked_clients} clients, and the federation has "
+                f"{clients}: set privacy.clients={clients} (with privacy.cohort, client_rate x "
+                f"{clients} of them)"
+            )
         wanted = self.client_rate * clients
         if self.client_sampling == "fixed" and (wanted < 1 or abs(wanted - round(wanted)) > 1e-6):
             return (
@@ -111,16 +119,23 @@ _PREFIX = "mechanism-"
 
 @dataclass(frozen=True)
 class Budget:
-    """An ε to hold, for which the noise multiplier is then found (by PLD).
+    """An ε to hold, for which the noise multiplier is then found.
+
+    A run of the plan never exceeds it, whichever clients are drawn or stay away.
 
     Args:
         epsilon: ε, at the mechanism's δ.
         rounds: T, after which it shall hold.
         view: whom it shall hold against: paper, global, server_masked or server_plain. `paper` is
             what the papers compute; it holds against nobody where clients are sampled.
-        cohort: clients in a round; needed by server_plain, which sees each one's noise share.
+        cohort: clients in a round, where all rounds have the same number; or give `clients`.
         steps: where every client protects itself (FedAvg-DP), the noisy steps that it takes in a
             round. Client sampling then amplifies nothing, and all views are one.
+        accountant: by which ε is found; the papers take rdp (002) and prv_opacus (004).
+        clients: of the federation. Given these or `cohort`, server_plain knows how many clients
+            share the noise, and server_masked what is left of it with colluders.
+        threshold: of the strategy: share of the cohort whose noise must suffice.
+        colluders: clients that tell the masked server their noise; for the view server_masked.
     """
 
     epsilon: float
@@ -128,23 +143,48 @@ class Budget:
     view: str = "global"
     cohort: int | None = None
     steps: int | None = None
+    accountant: str = "pld"
+    clients: int | None = None
+    threshold: float = 1.0
+    colluders: int = 0
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
             raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
-        for name in ("rounds", "steps"):
+        for name, least in (("rounds", 1), ("steps", 1), ("cohort", 1), ("clients", 1)):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: expected at least 1")
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value}: expected at least {least}")
         if self.view not in VIEWS:
             raise ValueError(f"view={self.view!r}: expected one of {', '.join(VIEWS)}")
-        if self.view == "server_plain" and self.cohort is None:
+        if self.cohort is not None and self.clients is not None:
             raise ValueError(
-                "view='server_plain' needs cohort, the clients that share the noise in a round: "
-                "set privacy.cohort to the largest number that may be drawn"
+                f"cohort={self.cohort} and clients={self.clients}: give one of them; the cohort is "
+                "client_rate x clients"
+            )
+        if self.colluders < 0 or (self.colluders and self.view != "server_masked"):
+            raise ValueError(
+                f"colluders={self.colluders} with view={self.view!r}: expected 0, or "
+                "view='server_masked', whose sum they help to unmask"
+            )
+        if self.sees_shares and self.cohort is None and self.clients is None:
+            raise ValueError(
+                f"view={self.view!r} needs to know how many clients share the noise in a round: "
+                "set privacy.clients to the clients of the federation"
             )
 
-    def noise_multiplier(self, client_rate: float, record_rate: float, delta: float) -> float:
+    @property
+    def sees_shares(self) -> bool:
+        """Whether ε depends on how many clients share the noise."""
+        return self.steps is None and (self.view == "server_plain" or self.colluders > 0)
+
+    def noise_multiplier(
+        self,
+        client_rate: float,
+        record_rate: float,
+        delta: float,
+        client_sampling: Sampling = "poisson",
+    ) -> float:
         """Returns the noise multiplier that holds the budget, at most .01 of ε under it.
 
         Raises:
@@ -152,15 +192,47 @@ class Budget:
         """
         from fedpriv.privacy import accounting  # slow to import, and most runs name their noise
 
+        clients = self.federation(client_rate, client_sampling)
+
         def history(noise_multiplier: float) -> History:
             if self.steps is not None:
                 own = ClientThenRecord(1.0, record_rate, noise_multiplier)
                 return [(own, self.rounds * self.steps)]
-            views = view_events(client_rate, record_rate, noise_multiplier, self.cohort)
+            views = view_events(
+                client_rate,
+                record_rate,
+                noise_multiplier,
+                clients=clients,
+                sampling=client_sampling,
+                threshold=self.threshold,
+                colluders=self.colluders,
+            )
             event = views[self.view].event
             return [(event, self.rounds)] if event else []
 
-        return accounting.noise_multiplier(history, self.epsilon, delta)
+        return accounting.noise_multiplier(history, self.epsilon, delta, self.accountant)
+
+    def federation(self, client_rate: float, client_sampling: Sampling) -> int | None:
+        """Returns how many clients the federation has, if that was said.
+
+        Raises:
+            ValueError: a cohort is given whose size varies, or is no such share of any number.
+        """
+        if self.cohort is None:
+            return self.clients
+        if client_sampling == "poisson" and client_rate < 1:
+            raise ValueError(
+                f"cohort={self.cohort}: under client_sampling='poisson' its size varies, and the "
+                "larger it is, the less noise is in each message. Give clients, the clients of "
+                "the federation (privacy.clients), or take client_sampling='fixed'"
+            )
+        clients = self.cohort / client_rate
+        if abs(clients - round(clients)) > 1e-6 * clients:
+            raise ValueError(
+                f"cohort={self.cohort} is no share client_rate={client_rate} of any number of "
+                "clients: give clients, the clients of the federation (privacy.clients)"
+            )
+        return round(clients)
 
 
 def example_gaussian(
@@ -171,7 +243,7 @@ def example_gaussian(
     budget: Budget | None = None,
     record_rate: float = 1.0,
     client_rate: float = 1.0,
-    client_sampling: Literal["poisson", "fixed"] = "fixed",
+    client_sampling: Sampling = "fixed",
     delta: float = 1e-5,
 ) -> Mechanism:
     """Protects one training example: for documents, one window of up to L tokens.
@@ -187,7 +259,7 @@ def example_gaussian(
         client_sampling: 002 draws a fixed number of clients.
         delta: δ.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta)
+    noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta, client_sampling)
     return Mechanism(
         unit="example",
         clip_norm=clip_norm,
@@ -208,7 +280,7 @@ def provider_gaussian(
     budget: Budget | None = None,
     provider_rate: float = 1.0,
     client_rate: float = 1.0,
-    client_sampling: Literal["poisson", "fixed"] = "poisson",
+    client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
 ) -> Mechanism:
     """Protects all documents of one provider (a company that issued them) at once.
@@ -224,7 +296,7 @@ def provider_gaussian(
         client_sampling: 004 draws each client for itself.
         delta: δ.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta)
+    noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta, client_sampling)
     return Mechanism(
         unit="provider",
         clip_norm=clip_norm,
@@ -243,14 +315,14 @@ def client_gaussian(
     noise_multiplier: float | None = None,
     budget: Budget | None = None,
     client_rate: float = 1.0,
-    client_sampling: Literal["poisson", "fixed"] = "poisson",
+    client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
 ) -> Mechanism:
     """Protects all that one client holds: DP-FedAvg (McMahan et al. 2018).
 
     It is `provider_gaussian` where every client is its own, only provider. Arguments as there.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, 1.0, delta)
+    noise = _noise(noise_multiplier, budget, client_rate, 1.0, delta, client_sampling)
     return Mechanism(
         unit="client",
         clip_norm=clip_norm,
@@ -269,12 +341,19 @@ def _noise(
     client_rate: float,
     record_rate: float,
     delta: float,
+    client_sampling: Sampling,
 ) -> dict[str, Any]:
     """Returns the noise multiplier, and what it was found for."""
     if noise_multiplier is not None:
         return {"noise_multiplier": noise_multiplier}
     if budget is None:
         raise ValueError("noise_multiplier=None and budget=None: give one of them")
-    noise = budget.noise_multiplier(client_rate, record_rate, delta)
-    asked = {"asked_epsilon": budget.epsilon, "asked_view": budget.view}
-    return {"noise_multiplier": noise, **asked}
+    clients = budget.federation(client_rate, client_sampling) if budget.sees_shares else None
+    return {
+        "noise_multiplier": budget.noise_multiplier(
+            client_rate, record_rate, delta, client_sampling
+        ),
+        "asked_epsilon": budget.epsilon,
+        "asked_view": budget.view,
+        "asked_clients": clients or 0,
+    }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedpriv import experiment
 from fedpriv.privacy import prv
 from fedpriv.privacy.accounting import ClientThenRecord, epsilon, estimates, noise_multiplier
 from fedpriv.privacy.views import view_events
@@ -145,6 +146,44 @@ def test_epsilons_of_002_table_3(name, batches, documents, target, sigma, gdp, p
     assert math.floor(found["gdp"].epsilon * 100) / 100 == gdp
     if prv_cut is not None:
         assert math.floor(found["prv"].epsilon * 100) / 100 == prv_cut
+
+
+RECIPES = {
+    "funsd": "FUNSD",
+    "cord": "CORD",
+    "sroie": "SROIE",
+    "wildreceipt": "WildReceipts",
+    "xfund": "XFUND",
+}
+
+
+def noise_of(name, *overrides):
+    built = experiment.build(experiment.load(name, overrides), name)
+    return built.strategy.mechanism.noise_multiplier
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_noise_of_002_table_3_comes_out_of_its_recipe(recipe):
+    _, _, (eight, *_), (twenty, *_) = TABLE_3[RECIPES[recipe]]
+    assert noise_of("pried_kie_feam_dp", f"recipe={recipe}") == eight
+    assert noise_of("pried_kie_dp", f"recipe={recipe}", "privacy.epsilon=20") == twenty
+
+
+def test_half_of_the_clients_take_002s_noise_in_002s_view_only():
+    half = (
+        "recipe=funsd",
+        "data.partition.clients=16",
+        "strategy.mechanism.client_rate=0.5",
+        "privacy.record_rate=0.285714",
+    )
+    assert noise_of("pried_kie_feam_dp", *half, "privacy.view=paper") == 1.50146484375
+    assert noise_of("pried_kie_feam_dp", *half) > 1.8
+
+
+def test_the_noise_of_004_table_12_comes_out_of_its_experiment():
+    published = ("strategy.mechanism.client_rate=0.2", "privacy.view=paper")
+    opacus = "privacy.accountant=prv_opacus"
+    assert noise_of("pfl_docvqa_fl_dp", *published, opacus) == 0.771484375
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from fedpriv.messages import Instruction
+from fedpriv.privacy import accounting
 from fedpriv.privacy.mechanism import (
     Budget,
     Mechanism,
@@ -15,6 +16,7 @@ from fedpriv.privacy.mechanism import (
     example_gaussian,
     provider_gaussian,
 )
+from fedpriv.privacy.views import server_plain_event
 from fedpriv.sampling import FixedSize, Poisson
 
 GOOD = {
@@ -150,7 +152,23 @@ def test_rates_that_divide_the_clients_draw_so_many(rate, clients):
             {"epsilon": 8, "rounds": 1, "view": "mine"},
             "view='mine': expected one of paper, global, server_masked, server_plain",
         ),
-        ({"epsilon": 8, "rounds": 1, "view": "server_plain"}, "'server_plain' needs cohort"),
+        (
+            {"epsilon": 8, "rounds": 1, "view": "server_plain"},
+            "'server_plain' needs to know .*set privacy.clients to the clients of the federation",
+        ),
+        ({"epsilon": 8, "rounds": 1, "clients": 0}, "clients=0: expected at least 1"),
+        (
+            {"epsilon": 8, "rounds": 1, "cohort": 2, "clients": 4},
+            "cohort=2 and clients=4: give one",
+        ),
+        (
+            {"epsilon": 8, "rounds": 1, "colluders": 1, "clients": 4},
+            "colluders=1 with view='global': expected 0, or view='server_masked'",
+        ),
+        (
+            {"epsilon": 8, "rounds": 1, "colluders": 1, "view": "server_masked"},
+            "view='server_masked' needs to know how many clients share the noise",
+        ),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(arguments, message):
@@ -163,9 +181,15 @@ def test_noise_or_a_budget_must_be_given():
         client_gaussian(clip_norm=1.0)
 
 
-def published(view, epsilon=8, cohort=None):
-    budget = Budget(epsilon, rounds=10, view=view, cohort=cohort)
-    return provider_gaussian(clip_norm=5, providers=375, budget=budget, client_rate=0.2)
+def published(view, epsilon=8, client_sampling="poisson", **others):
+    budget = Budget(epsilon, rounds=10, view=view, **others)
+    return provider_gaussian(
+        clip_norm=5,
+        providers=375,
+        budget=budget,
+        client_rate=0.2,
+        client_sampling=client_sampling,
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,9 +198,58 @@ def published(view, epsilon=8, cohort=None):
     [("paper", 0.771484375), ("global", 1.204), ("server_masked", 1.204), ("server_plain", 1.70)],
 )
 def test_the_noise_of_the_published_run_is_found_for_every_onlooker(view, sigma):
-    cohort = 2 if view == "server_plain" else None
     step = 20 / 8192 if view == "paper" else 0.006
-    assert published(view, cohort=cohort).noise_multiplier == pytest.approx(sigma, abs=step)
+    for known in ({"cohort": 2}, {"clients": 10}):
+        mechanism = published(view, client_sampling="fixed", **known)
+        assert mechanism.noise_multiplier == pytest.approx(sigma, abs=step)
+
+
+def test_a_cohort_that_varies_takes_more_noise_than_its_mean():
+    varies, fixed = (
+        published("server_plain", accountant="rdp", client_sampling=how, clients=10)
+        for how in ("poisson", "fixed")
+    )
+    event = server_plain_event("poisson", 0.2, 1.0, varies.noise_multiplier, 10)
+    assert 7.99 <= accounting.epsilon([(event, 10)], 1e-5, "rdp") <= 8
+    assert varies.noise_multiplier > 1.2 * fixed.noise_multiplier
+    for view in ("global", "server_plain"):
+        with pytest.raises(
+            ValueError, match=r"cohort=2: under .*'poisson' its size varies.*clients"
+        ):
+            published(view, cohort=2)
+    everybody = Budget(8, rounds=10, view="server_plain", cohort=4)
+    assert everybody.noise_multiplier(1.0, 1.0, 1e-5) > 0
+
+
+def test_the_noise_knows_the_strategys_threshold_and_the_colluders():
+    four = {"clients": 20, "client_sampling": "fixed"}
+    whole, half = (
+        published("server_plain", threshold=t, **four).noise_multiplier for t in (1.0, 0.5)
+    )
+    # Two shares instead of four: each holds √2 times the noise, so that σ may be smaller.
+    assert half == pytest.approx(whole / math.sqrt(2), rel=2e-3)
+    alone = published("server_masked", **four).noise_multiplier
+    # One of four shares is known, or two of four.
+    for colluders, left in ((1, 3 / 4), (2, 2 / 4), (3, 1 / 4), (9, 1 / 4)):
+        found = published("server_masked", colluders=colluders, **four).noise_multiplier
+        assert found == pytest.approx(alone / math.sqrt(left), rel=2e-3)
+
+
+def test_the_accountant_is_a_choice():
+    by_rdp = published("paper", accountant="rdp").noise_multiplier
+    assert by_rdp == pytest.approx(0.8325, abs=1e-3)
+    with pytest.raises(ValueError, match="accountant='moments': expected one of pld, rdp"):
+        published("paper", accountant="moments")
+
+
+def test_a_plan_for_other_clients_is_refused_where_their_number_counts():
+    mechanism = published("server_plain", client_sampling="fixed", clients=10)
+    assert mechanism.problem(10) is None
+    assert "found for 10 clients, and the federation has 20" in mechanism.problem(20)
+    assert published("server_plain", client_sampling="fixed", cohort=2) == mechanism
+    assert published("global", clients=10).problem(20) is None
+    with pytest.raises(ValueError, match=r"cohort=3 is no share client_rate=0\.7 of any number"):
+        Budget(8, 10, view="server_plain", cohort=3).noise_multiplier(0.7, 1.0, 1e-5, "fixed")
 
 
 def test_clients_that_protect_themselves_are_amplified_by_nothing():

@@ -22,7 +22,7 @@ def content(mechanism=NAMED, rounds=10, cohort=(1, 2), masked=False, **settings)
 
 
 def asked(epsilon, view, rounds=10):
-    budget = Budget(epsilon, rounds=rounds, view=view, cohort=2)
+    budget = Budget(epsilon, rounds=rounds, view=view, clients=10)
     return provider_gaussian(clip_norm=1, providers=4, budget=budget, client_rate=0.2)
 
 
