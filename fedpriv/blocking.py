@@ -24,7 +24,8 @@ class ExtractionBlocking:
     A question whose answer is not found on its page gets none (`CannotRemove`), so such a sample
     stays unblocked: their number is that of all questions less that of what comes back. A model
     sees about twice as many samples in an epoch. The pages share the pixels of their document
-    (`Document.white`), but encoded, each is a page of its own.
+    (`Document.white`) and are parts of it (`Document.part_of`), but encoded, each is a page of its
+    own.
 
     What the model learns to say may tell who was trained on: the paper names this side channel.
 
@@ -58,4 +59,6 @@ class ExtractionBlocking:
             if removed.residual and self.residual == "drop":
                 continue
             refused = dataclasses.replace(question, answers=(ANSWER_NOT_PRESENT,))
-            yield dataclasses.replace(removed.page, id=f"{name}!blocked", questions=(refused,))
+            yield dataclasses.replace(
+                removed.page, id=f"{name}!blocked", questions=(refused,), part_of=document.whole
+            )

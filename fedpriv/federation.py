@@ -33,7 +33,7 @@ from fedpriv.observer import Observation, Observer
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.privacy.ledger import Attempt, Ledger, digest
 from fedpriv.privacy.statement import statement
-from fedpriv.privacy.units import largest_groups, unit_problems
+from fedpriv.privacy.units import example_meaning, largest_groups, unit_problems
 from fedpriv.progress import Progress
 from fedpriv.report.build import write_report
 from fedpriv.scrubbing import Fields
@@ -346,6 +346,7 @@ class _Run:
             masked=isinstance(self.strategy, Masked),
             uncovered=tuple(self.strategy.uncovered()),
             groups=largest_groups(self.strategy.mechanism, self.federation.bound),
+            example=example_meaning(self.federation.bound),
         )
         before = self.folder.read_json(LEDGER)
         return Ledger.from_json(before).continued(now, str(self.folder.path)) if before else now

@@ -89,6 +89,7 @@ def _from_json(values: Mapping[str, Any], page: Path) -> Document:
         tuple(Question(key, text, tuple(answers)) for key, text, answers in values["questions"]),
         values["split"],
         tuple((first, second) for first, second in values["links"]),
+        part_of=values["part_of"],
     )
 
 

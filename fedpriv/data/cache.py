@@ -88,7 +88,10 @@ def encode_cached(
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Returns a hash of all that documents hold; of an image file, its path, size and time."""
+    """Returns a hash of all that documents hold; of an image file, its path, size and time.
+
+    To which other pages one belongs (`Document.part_of`) is not in it: no model reads that.
+    """
     digest = hashlib.sha256()
     for document in documents:
         digest.update(document_digest(document).encode())

@@ -48,7 +48,7 @@ _POINTS = 72
 
 @dataclass(frozen=True)
 class Docile:
-    """Reads DocILE from the unpacked folder of its release; a page is a document of its own.
+    """Reads DocILE from the unpacked folder of its release, page by page.
 
     Layout: ``{split}.json``, a list of document identifiers; ``annotations/ID.json``,
     ``ocr/ID.json`` and ``pdfs/ID.pdf``.
@@ -66,7 +66,8 @@ class Docile:
     otherwise ``cluster N``, the documents of the same layout; without that too, the document
     itself. All pages of a document have the same provider.
 
-    Identifiers: ``ID`` for the first page, ``ID/2`` for the second, and so on.
+    Identifiers: ``ID`` for the first page, ``ID/2`` for the second, and so on; all are parts of
+    ``ID``.
 
     Attributes:
         root: the folder with the lists and the three folders.
@@ -152,7 +153,16 @@ class _Reader:
             entities = _entities(notes, fields.get(number, []), words, size)
             page = name if number == 0 else f"{name}/{number + 1}"
             found.append(
-                Document(page, provider, image, size, words, entities=entities, split=split)
+                Document(
+                    page,
+                    provider,
+                    image,
+                    size,
+                    words,
+                    entities=entities,
+                    split=split,
+                    part_of=name,
+                )
             )
         self.seen.add(name)
         return found

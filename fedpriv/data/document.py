@@ -77,6 +77,8 @@ class Document:
             where the data set names none.
         white: boxes that are painted white wherever the page is looked at: a page without
             something costs no memory beside the page itself.
+        part_of: the document that the page belongs to, where there are several pages of it, or
+            copies: pages of one document share it. Empty for a page that is a whole document.
     """
 
     id: str
@@ -89,6 +91,12 @@ class Document:
     split: str = ""
     links: tuple[tuple[int, int], ...] = ()
     white: tuple[Box, ...] = ()
+    part_of: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The document that the page belongs to, or is."""
+        return self.part_of or self.id
 
     def image(self) -> Image.Image:
         """Returns the page as an RGB image, read from its file where it has one."""

@@ -37,7 +37,7 @@ class DocVqa:
     Layout: ``<split>_v1.0.json`` (or ``<split>_v1.0_withQT.json``), ``documents/`` and
     ``ocr_results/``, in ``root/<split>/`` or all in ``root``.
 
-    A page is one document with all of its questions, in the file's order. Its words are those of
+    Each page has all of its questions, in the file's order. Its words are those of
     the release's OCR; each line is a segment. Blank words and answers are left out. Questions have
     no key; those of the official test split have no answers.
 
@@ -45,7 +45,7 @@ class DocVqa:
     (``ucsf_document_id``), so that provider-level privacy is document-level privacy, with all
     pages of a document. Who wrote the documents (a company has many) is not in the release.
 
-    Identifiers: ``<ucsf_document_id>_<page>``.
+    Identifiers: ``<ucsf_document_id>_<page>``, a part of ``<ucsf_document_id>``.
 
     Attributes:
         root: the folder with the splits.
@@ -182,6 +182,7 @@ def _document(page: _Page, path: Path, split: str) -> Document:
         words=_words(inside(path.parent, f"ocr_results/{page.id}.json"), size),
         questions=tuple(page.questions),
         split=split,
+        part_of=page.document,
     )
 
 

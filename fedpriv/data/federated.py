@@ -65,7 +65,11 @@ class Augmentation(Protocol):
     """Makes further training documents, such as `fedpriv.blocking.ExtractionBlocking`."""
 
     def __call__(self, documents: Sequence[Document]) -> list[Document]:
-        """Returns the documents that are trained on beside these, which are one client's."""
+        """Returns the documents that are trained on beside these, which are one client's.
+
+        Each says in `Document.part_of` which of these it is made of (its `whole`): privacy for a
+        document counts all that is made of it.
+        """
         ...
 
 
@@ -238,7 +242,14 @@ class DocumentData:
             return dealt.documents, dealt.deal
         everything, hands = list(dealt.documents), []
         for hand in dealt.deal:
-            made = self.augmentation(dealt.of(hand))
+            own = dealt.of(hand)
+            made = self.augmentation(own)
+            wholes = {page.whole for page in own}
+            if strange := [page.id for page in made if page.whole not in wholes]:
+                raise ValueError(
+                    f"data.augmentation: {strange[0]!r} does not say of which of the client's "
+                    "documents it is made; set its part_of to the `whole` of that document"
+                )
             hands.append((*hand, *range(len(everything), len(everything) + len(made))))
             everything += made
         return tuple(everything), tuple(hands)
@@ -263,7 +274,12 @@ class DocumentData:
         """Returns the canaries' documents, under names that nobody else has."""
         found = self.canaries.load().documents if self.canaries else ()
         return tuple(
-            replace(page, id=f"canary-{page.id}", provider=f"{PLANTED}{page.provider}")
+            replace(
+                page,
+                id=f"canary-{page.id}",
+                provider=f"{PLANTED}{page.provider}",
+                part_of=page.part_of and f"canary-{page.part_of}",
+            )
             for page in found
         )
 

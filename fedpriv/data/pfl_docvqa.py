@@ -42,7 +42,7 @@ class PflDocvqa:
     Layout: ``imdb/`` (or the folder itself) with the ``.parquet`` files of the conversion and the
     release's JSON, and ``images/<image_name>.jpg``.
 
-    The questions about one page make one document, with the words of the first of its records that
+    The questions about one page are read together, with the words of the first of its records that
     has any; records that disagree about the words are broken. Tokens that are blank are left out.
     Each word is its own segment. Questions have no key. The page has no entities.
 
@@ -54,8 +54,9 @@ class PflDocvqa:
     is an error instead, since provider-level privacy would protect the wrong group, unless
     ``without_provider="document"`` says that there documents are what is to be protected.
 
-    Identifiers: ``image_name``. A page of both the training and the held-out sets is an error: to
-    an attack it would be a non-member that was trained on.
+    Identifiers: ``image_name``, a part of the record's ``document`` or, without one, of what the
+    name is without the page's number. A page of both the training and the held-out sets is an
+    error: to an attack it would be a non-member that was trained on.
 
     Attributes:
         root: the release's folder.
@@ -310,6 +311,7 @@ class _Page:
     client: int | None
     path: Path
     size: tuple[int, int]
+    document: str
     provider: str
     words: tuple[Word, ...] = ()
     spelled: int | None = None
@@ -349,6 +351,7 @@ class _Pages:
                 words=page.words,
                 questions=tuple(page.questions),
                 split=page.split,
+                part_of=page.document,
             )
             for name, page in self.pages.items()
         ]
@@ -380,7 +383,14 @@ class _Pages:
         if not path.is_file():
             why = found_in(folder) if not folder.is_dir() else f"{folder} has no such image"
             raise DataError(path, f"missing: record {row['position']} of {file.path.name}; {why}")
-        return _Page(split, file.client, path, image_size(path), self._provider(row, split, listed))
+        return _Page(
+            split,
+            file.client,
+            path,
+            image_size(path),
+            _document_of(row),
+            self._provider(row, split, listed),
+        )
 
     def _check(
         self,
@@ -395,6 +405,8 @@ class _Pages:
             raise ValueError(f"{name} is a page of the {page.split} sets too: one must go")
         if split == "train" and page.client != file.client:
             raise ValueError(f"{name} is a page of client_{page.client} too")
+        if page.document != (document := _document_of(row)):
+            raise ValueError(f"{name} is a page of {shown(page.document)} and of {shown(document)}")
         provider = self._provider(row, split, listed)
         if page.provider != provider:
             raise ValueError(f"{name} is of {shown(page.provider)} and of {shown(provider)}")
@@ -402,7 +414,7 @@ class _Pages:
             raise ValueError(f"question {row['question_id']} of {name} occurs twice")
 
     def _provider(self, row: Mapping[str, Any], split: str, listed: Mapping[int, str]) -> str:
-        document = row["document"] or re.sub(r"_[^_]*$", "", row["image_name"])
+        document = _document_of(row)
         said = (
             " ".join((row["provider"] or "").split()),
             listed.get(row["position"]),
@@ -417,6 +429,11 @@ class _Pages:
                 f"{' or '.join(_BY_DOCUMENT)}; without_provider='document' protects documents"
             )
         return known[0] if known else document
+
+
+def _document_of(row: Mapping[str, Any]) -> str:
+    """Returns the identifier of the document whose page a record is about."""
+    return str(row["document"] or re.sub(r"_[^_]*$", "", row["image_name"]))
 
 
 def _question(row: Mapping[str, Any]) -> Question:

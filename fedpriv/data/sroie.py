@@ -71,6 +71,7 @@ class Sroie:
             all are.
         rescans: ``"drop"`` leaves out receipts that the manifest takes for a second scan of another
             one, and counts them; a page that is held out should not be trained on as another.
+            Under ``"keep"`` both scans count as one document (`Document.part_of`).
         on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
             manifest or a missing folder raises all the same, since it concerns every receipt.
     """
@@ -350,6 +351,7 @@ class _Reader:
             entities=label_words(words, values),
             questions=_questions(f"{split}/{stem}", values),
             split=split,
+            part_of=row.rescan_of,
         )
 
     def _check_partners(self, stem: str) -> None:

@@ -115,6 +115,19 @@ class Release:
         return cls(Attempt(**attempt), **own)
 
 
+@dataclass(frozen=True)
+class Group:
+    """A larger thing than the protected unit, such as a document of several examples.
+
+    Attributes:
+        records: how many units the largest one has.
+        clients: at how many clients its units are, at most.
+    """
+
+    records: int
+    clients: int = 1
+
+
 @dataclass
 class Ledger:
     """Every release of a run, in order, and what is needed to read them.
@@ -123,15 +136,18 @@ class Ledger:
         mechanism: None where nothing is private: then every ε is infinite.
         masked: the server saw sums only.
         uncovered: what else left the clients, of which no ε here speaks.
-        groups: units that larger things have: {"document": 3} where one gives up to 3 examples.
+        groups: larger things than the unit, by name: {"document": Group(3)} where one gives up to 3
+            examples.
         releases: so far.
+        example: what one training example is, in words.
     """
 
     mechanism: Mechanism | None = None
     masked: bool = False
     uncovered: tuple[str, ...] = ()
-    groups: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, Group] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
+    example: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ledger as a JSON object, without any ε."""
@@ -141,7 +157,8 @@ class Ledger:
             "mechanism": mechanism,
             "masked": self.masked,
             "uncovered": list(self.uncovered),
-            "groups": dict(self.groups),
+            "groups": {unit: asdict(group) for unit, group in self.groups.items()},
+            "example": self.example,
             "events": events,
         }
 
@@ -151,7 +168,8 @@ class Ledger:
         mechanism = Mechanism(**values["mechanism"]) if values["mechanism"] else None
         releases = [Release.from_json(event) for event in values["events"]]
         uncovered = tuple(values["uncovered"])
-        return cls(mechanism, values["masked"], uncovered, values["groups"], releases)
+        groups = {unit: Group(**group) for unit, group in values["groups"].items()}
+        return cls(mechanism, values["masked"], uncovered, groups, releases, values["example"])
 
     def continued(self, now: Ledger, place: str) -> Ledger:
         """Returns this ledger for a run that goes on: nothing that was given away is forgotten.

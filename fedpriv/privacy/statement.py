@@ -13,15 +13,37 @@ from typing import Any
 from fedpriv.checkpoint import LEDGER, RunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, each_part, merged
-from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.ledger import Group, Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 
 UNITS = {
-    "example": "one training example: a window of at most L tokens, not a document",
-    "document": "a whole document: all windows that the largest one is cut into",
+    "example": "one training example",
+    "question": "one question: all windows of its page beside which it is asked",
+    "document": "a whole document: all that is trained on of its pages, and made of them",
     "provider": "all documents of one provider, such as the company that issued them",
     "client": "all that one client holds",
 }
+NOT_COVERED = (
+    "when a client answers, and how long it takes; whether it answers at all, where that depends "
+    "on its data, such as a time-out that grows with the number of its documents",
+    "the type of a client's error, and that there was one",
+    "the number and the sizes of messages",
+    "that the run exists, with its settings, its constants and who its clients are",
+    "what was chosen by looking at the data or at other runs on it: tuning, stopping, the best of "
+    "several runs. Runs on the same data add up (`fedpriv budget RUN RUN …`)",
+    "the sizes of groups in this ledger, and all else in the run folder that is not a released "
+    "model: it is for whoever holds the data",
+    "what pretrained weights and public documents were made from, beyond what is found to be the "
+    "same",
+    "the seed of the simulation: who knows it knows the noise, unless privacy.entropy=os",
+    "the rounding of noise in floating-point numbers",
+    "who does not follow the protocol",
+)
+"""What no ε speaks of, in any run; unlike `Ledger.uncovered`, it is no reason to doubt one."""
+NOT_COVERED_SHORT = (
+    "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
+    "runs, the seed, floating point"
+)
 NOT_PRIVATE = "nothing is clipped and no noise is added: there is no bound"
 ONLY_UNNOTICED = "holds only where nobody knows which clients took part"
 POINTS = 12
@@ -38,12 +60,16 @@ def statement(ledger: Ledger) -> Json:
         views = {view: _no_mechanism() for view in VIEWS}
         return {"unit": None, "views": views, **ledger.to_json()}
     mechanism = ledger.mechanism
+    meaning = UNITS[mechanism.unit]
+    if mechanism.unit == "example" and ledger.example:
+        meaning = f"{meaning}: {ledger.example}"
     return {
         "unit": mechanism.unit,
-        "meaning": f"adding or removing {UNITS[mechanism.unit]}",
+        "meaning": f"adding or removing {meaning}",
         "delta": mechanism.delta,
         "views": {view: _view(ledger, view, mechanism.delta) for view in VIEWS},
         "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
+        "not_covered": list(NOT_COVERED),
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
         "by_round_accountant": "rdp",
@@ -91,33 +117,45 @@ def _doubts(ledger: Ledger, view: str) -> list[str]:
 
 def _group(ledger: Ledger, unit: str, delta: float) -> Json:
     """Returns ε for something that consists of several units, in each view."""
-    size = ledger.groups[unit]
-    small = size <= LARGEST_GROUP
+    group = ledger.groups[unit]
+    if group.records > LARGEST_GROUP:
+        how = "by RDP, as if all were always drawn"
+    elif group.clients > 1:
+        how = f"by PLD, as if all were drawn with any of its {group.clients} clients"
+    else:
+        how = "by PLD, exact for the mixture"
     return {
         "means": UNITS[unit],
-        "records": size,
-        "epsilon": {view: _group_epsilon(ledger.history(view), size, delta) for view in VIEWS},
-        "how": "by PLD, exact for the mixture" if small else "by RDP, as if all were always drawn",
+        "records": group.records,
+        "clients": group.clients,
+        "epsilon": {view: _group_epsilon(ledger.history(view), group, delta) for view in VIEWS},
+        "how": how,
     }
 
 
-def _group_epsilon(history: History, size: int, delta: float) -> float | str | None:
+def _group_epsilon(history: History, group: Group, delta: float) -> float | str | None:
     """Returns ε of a group; of a large one, an upper bound: one Gaussian of `size` times the norm.
+
+    A group at several clients is counted as if it were at one that is drawn whenever any of them
+    is, which is at most so many times as probable. With all of its records together its part of
+    the sum, and of any message, is at least as large.
 
     None where PLD reaches its limits.
     """
+    size = group.records
+
+    def whole(part: ClientThenRecord) -> ClientThenRecord:
+        return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
+
+    def together(part: ClientThenRecord) -> ClientThenRecord:
+        rate = min(1.0, group.clients * part.client_rate)
+        return replace(part, client_rate=rate, group_size=size)
+
     if size > LARGEST_GROUP:
-
-        def whole(part: ClientThenRecord) -> ClientThenRecord:
-            return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
-
         present = [(each_part(event, whole), times) for event, times in history]
         return number(accounting.epsilon(present, delta, "rdp"))
     try:
-        grouped = [
-            (each_part(event, lambda part: replace(part, group_size=size)), times)
-            for event, times in history
-        ]
+        grouped = [(each_part(event, together), times) for event, times in history]
         return number(accounting.epsilon(grouped, delta, "pld"))
     except NotAvailable:
         return None
@@ -154,7 +192,8 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     if mechanism["asked_epsilon"]:
         lines.append(_kept(mechanism, views, server))
     if content["uncovered"]:
-        lines.append(f"  no ε covers: {'; '.join(content['uncovered'])}")
+        lines.append(f"  no guarantee, for no ε covers: {'; '.join(content['uncovered'])}")
+    lines.append(f"  outside of every ε: {NOT_COVERED_SHORT}")
     return lines
 
 

@@ -32,9 +32,11 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "delta": ledger.get("delta"),
         "accountants": ACCOUNTANTS,
         "rows": [_row(name, view) for name, view in views.items()],
+        "unit": ledger.get("unit") or "example",
         "larger": _larger(ledger.get("larger_units") or {}),
         "chart": _chart(ledger.get("by_round") or []),
         "uncovered": ledger.get("uncovered") or [],
+        "not_covered": ledger.get("not_covered") or [],
         "given": _given(ledger.get("given_participation")),
         "asked": _asked(ledger.get("mechanism") or {}),
     }

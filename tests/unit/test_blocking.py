@@ -26,6 +26,7 @@ def test_each_question_is_asked_once_more_without_its_answer():
     first, second = ExtractionBlocking()([page("Vega asks 12.50", WHO, SUM)])
     assert [first.id, second.id] == ["a#0!blocked", "a#1!blocked"]
     assert {first.provider, second.provider} == {"Vega"}
+    assert {first.whole, second.whole} == {"a"}
     assert first.questions == (Question("who", "Who?", ("ANSWER NOT PRESENT",)),)
     assert second.questions == (Question("sum", "How much?", (ANSWER_NOT_PRESENT,)),)
     assert [word.text for word in first.words] == ["asks", "12.50"]

@@ -88,6 +88,7 @@ def test_pages_are_documents_with_one_provider(tmp_path):
     write_docile(tmp_path, "doc", annotation=annotation, text=text, pages=3)
     found = Docile(tmp_path).load()
     assert [document.id for document in found.documents] == ["doc", "doc/2", "doc/3"]
+    assert {document.whole for document in found.documents} == {"doc"}
     assert {document.provider for document in found.documents} == {"ACMÉCO"}
     assert [[word.text for word in d.words] for d in found.documents] == [["a"], ["b"], []]
     assert found.labels == ("vendor_name",)

@@ -83,6 +83,7 @@ def test_a_page_has_all_its_questions_and_the_words_of_its_lines(val, tmp_path):
         ("ab12_4", "ab12", "test"),
         ("zz99_1", "zz99", "test"),
     ]
+    assert [d.whole for d in found.documents] == ["ab12", "ab12", "zz99"]
     page, other, _ = found.documents
     assert page.words == WORDS
     assert page.questions == (

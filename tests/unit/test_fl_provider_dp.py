@@ -387,7 +387,14 @@ def test_cohorts_that_are_drawn_again_do_not_raise_the_rate_unseen():
     rate = np.mean([len(event["cohort"]) / 4 for event in counted])
     assert rate >= 0.5
     history = Ledger.from_json(
-        {"mechanism": None, "masked": False, "uncovered": [], "groups": {}, "events": told}
+        {
+            "mechanism": None,
+            "masked": False,
+            "uncovered": [],
+            "groups": {},
+            "example": "",
+            "events": told,
+        }
     ).history("global")
     assert sum(event.client_rate * times for event, times in history) >= rate * 10 * 0.99
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedpriv.privacy import accounting
 from fedpriv.privacy.event import ClientThenRecord as Event
-from fedpriv.privacy.ledger import Attempt, Ledger, Release, shared_release
+from fedpriv.privacy.ledger import Attempt, Group, Ledger, Release, shared_release
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 from fedpriv.privacy.statement import statement
 from fedpriv.privacy.views import VIEWS
@@ -186,7 +186,9 @@ def test_a_replay_is_booked_once_and_other_survivors_again():
 )
 def test_a_ledger_survives_json_bit_by_bit(strategy):
     attempts = [attempt([0, 7, 9], [0, 9]), attempt([], round=2), attempt([1], round=3)]
-    made = booked(strategy, *attempts, masked=True, uncovered=("a", "b"), groups={"document": 3})
+    made = booked(
+        strategy, *attempts, masked=True, uncovered=("a", "b"), groups={"document": Group(3)}
+    )
     back = Ledger.from_json(json.loads(json.dumps(made.to_json())))
     assert back == made
     assert [back.history(view) for view in VIEWS] == [made.history(view) for view in VIEWS]
@@ -290,7 +292,7 @@ def test_without_noise_there_is_no_bound():
 
 
 def test_a_document_of_several_windows_is_less_private_than_a_window():
-    made = booked(FeAmDP(EXAMPLES), attempt(range(5)), groups={"document": 3})
+    made = booked(FeAmDP(EXAMPLES), attempt(range(5)), groups={"document": Group(3)})
     told = statement(made)
     larger = told["larger_units"]["document"]
     assert larger["records"] == 3

@@ -88,6 +88,7 @@ def test_questions_about_a_page_make_one_document(two_clients):
         ("d4_1", "test", "C"),
         ("d5_1", "test", "d5"),
     ]
+    assert [d.whole for d in found.documents] == ["d1", "d1", "d2", "d3", "d4", "d5"]
     page = found.documents[0]
     assert page.questions == (
         Question("", "Total?", ("9.00", "9")),
@@ -184,7 +185,8 @@ def test_sets_go_by_file_and_by_set_name(release):
 def test_the_record_of_the_membership_challenge_names_its_document(release):
     release.array("train", record("d1_1", provider="A", document="z"))
     release.json("provider2docs.json", {"A": ["z"], "B": ["d1"]})
-    assert PflDocvqa(release.root, test=()).load().documents[0].provider == "A"
+    (page,) = PflDocvqa(release.root, test=()).load().documents
+    assert (page.provider, page.whole) == ("A", "z")
 
 
 def test_words_come_from_the_first_record_that_has_any(release):
@@ -214,6 +216,7 @@ def broken(release, *records, **settings):
         ({"ocr_normalized_boxes": [[0, 0, 1, 1]] * 3}, "differ from those of d1_1"),
         ({"question_id": "val-0"}, "question val-0 of d1_1 occurs twice"),
         ({"provider": "Other"}, "d1_1 is of 'd1' and of 'Other'"),
+        ({"document": "z"}, "d1_1 is a page of 'd1' and of 'z'"),
     ],
 )
 def test_a_record_at_odds_with_its_page_is_left_out(release, change, says):

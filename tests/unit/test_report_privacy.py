@@ -16,6 +16,7 @@ LEDGER = {
     "delta": 1e-5,
     "mechanism": {"clip_norm": 0.1},
     "uncovered": ["the number of examples"],
+    "not_covered": ["when a client answers", "the sizes of messages"],
     "views": {
         "paper": VIEW
         | {"pld": 7.984, "guarantee": False, "doubts": ["drawn together"], "note": "as accounted"},
@@ -53,7 +54,9 @@ def test_the_numbers_of_the_ledger_are_there_with_what_they_are_worth(tmp_path):
         "server plain (not this run)",
         "∞",
         "document 3 33.87 – by PLD",
-        "No ε covers: the number of examples.",
+        "No guarantee, for no ε covers: the number of examples.",
+        "What is outside of every ε when a client answers the sizes of messages",
+        "one examples paper global",
     ):
         assert said in text, said
     assert "<svg" in section

@@ -27,7 +27,7 @@ def asked(epsilon, view, rounds=10):
 
 
 def test_the_server_is_the_one_that_this_run_has():
-    (plain,), (masked,) = summary(content()), summary(content(masked=True))
+    plain, masked = summary(content())[0], summary(content(masked=True))[0]
     assert "against the server 23.69 (server_plain), from the global models 14.47" in plain
     assert "against the server 14.47 (server_masked), from the global models 14.47" in masked
     assert "privacy of one provider, ε at δ = 1e-05 (pld)" in plain
@@ -50,7 +50,19 @@ def test_a_budget_for_another_server_is_pointed_out():
 
 
 def test_what_no_epsilon_covers_is_said():
-    assert "no ε covers: the counts" in summary(content(uncovered=("the counts",)))[-1]
+    told = content(uncovered=("the counts",))
+    assert "  no guarantee, for no ε covers: the counts" in summary(told)
+    assert not told["views"]["global"]["guarantee"]
+
+
+def test_what_is_outside_of_every_epsilon_is_listed_and_casts_no_doubt():
+    told = content()
+    assert told["views"]["global"]["guarantee"]
+    listed = " ".join(told["not_covered"])
+    for what in ("time-out", "type of a client's error", "sizes of messages", "tuning", "seed"):
+        assert what in listed, what
+    for said in ("timing", "absence", "errors", "tuning", "seed"):
+        assert said in summary(told)[-1]
 
 
 def test_a_run_that_is_not_private_says_so():

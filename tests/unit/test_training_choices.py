@@ -27,7 +27,12 @@ def page(number):
 
 def shouted(documents):
     return [
-        replace(d, id=f"{d.id}!", questions=(replace(d.questions[0], answers=("NO",)),))
+        replace(
+            d,
+            id=f"{d.id}!",
+            part_of=d.whole,
+            questions=(replace(d.questions[0], answers=("NO",)),),
+        )
         for d in documents
     ]
 
@@ -86,6 +91,11 @@ def test_an_augmentation_gives_each_client_more_of_its_own():
 
 def test_an_augmentation_does_not_change_what_counts_as_a_part_in_the_training():
     assert bound(augmentation=shouted).parts == bound().parts
+
+
+def test_an_augmentation_says_of_which_document_its_pages_are_made():
+    with pytest.raises(ValueError, match="'d0!' does not say of which of the client's documents"):
+        bound(augmentation=lambda pages: [replace(page, part_of="") for page in shouted(pages)])
 
 
 def test_canaries_are_all_trained_on_if_asked_for():
