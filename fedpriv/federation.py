@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -32,6 +33,7 @@ from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.observer import Observation, Observer
 from fedpriv.parameters import Exchange, as_tensor
 from fedpriv.privacy.ledger import Attempt, Ledger, digest
+from fedpriv.privacy.overlap import published_problems
 from fedpriv.privacy.statement import statement
 from fedpriv.privacy.units import example_meaning, largest_groups, unit_problems
 from fedpriv.progress import Progress
@@ -174,10 +176,17 @@ class Federation:
             problems += [f"faults.{problem}" for problem in found]
         if problems:
             raise Unworkable(problems)
+        self.published: list[str] = []
         if pretraining:
+            public = pretraining.data.load()
+            if strategy.mechanism:
+                self.published = published_problems(self.bound.documents, public.documents)
+            for problem in self.published:
+                print(f"no ε covers: {problem}", file=sys.stderr, flush=True)
             build = pretraining.start(
                 model,
                 start.build_model,
+                public=public,
                 threads=self.settings.threads,
                 device=self.settings.device,
             )
@@ -344,7 +353,7 @@ class _Run:
         now = Ledger(
             mechanism=self.strategy.mechanism,
             masked=isinstance(self.strategy, Masked),
-            uncovered=tuple(self.strategy.uncovered()),
+            uncovered=(*self.strategy.uncovered(), *self.federation.published),
             groups=largest_groups(self.strategy.mechanism, self.federation.bound),
             example=example_meaning(self.federation.bound),
         )

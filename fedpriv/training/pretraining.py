@@ -48,7 +48,8 @@ class Pretraining:
 
     Args:
         data: the public documents. That they are public is the user's word: whose documents they
-            are, no guarantee covers.
+            are, no guarantee covers. Those that are trained on in private too are found, and then
+            no view of the ledger is a guarantee.
         epochs: passes over them.
         batch_size: examples in a step.
         optimizer: of the steps.
@@ -80,6 +81,7 @@ class Pretraining:
         build_model: Builder,
         build: Callable[[], nn.Module],
         *,
+        public: DocumentSet | None = None,
         threads: int = 1,
         device: str = "cpu",
     ) -> Pretrained:
@@ -88,10 +90,11 @@ class Pretraining:
         Args:
             build_model: builds the model to pretrain, given `labels=`.
             build: builds the model of the federation.
+            public: the documents, if they have been read before; None reads them.
             threads: of torch; other numbers give other bits.
             device: where to train.
         """
-        path = self.weights(build_model, threads=threads, device=device)
+        path = self.weights(build_model, public=public, threads=threads, device=device)
         started = Pretrained(build, path)
         # The weights that are drawn do not matter: only which of them are replaced.
         _, anew = started.model_and_anew()
@@ -99,13 +102,20 @@ class Pretraining:
         _say(f"{_metadata(path)['documents']} documents, final loss {_loss(path):.4f}{told}")
         return started
 
-    def weights(self, build_model: Builder, *, threads: int = 1, device: str = "cpu") -> Path:
-        """Returns the file with the weights, made if it is not there.
+    def weights(
+        self,
+        build_model: Builder,
+        *,
+        public: DocumentSet | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> Path:
+        """Returns the file with the weights, made if it is not there; arguments as for `start`.
 
         Raises:
             ValueError: if the documents cannot be used, or training diverges.
         """
-        public = self.data.load()
+        public = public or self.data.load()
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")
         build_model = self._changed(build_model)
