@@ -1,22 +1,30 @@
-PYTHON ?= python3
+# The first of these that is 3.11 or later; `make PYTHON=/path/to/python3.12` takes that one.
+PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
+	$(shell $(name) -c 'import sys; assert sys.version_info >= (3, 11)' 2>/dev/null \
+	&& echo $(name)))),python3)
 VENV   ?= .venv
 JOBS   ?= 2
 BIN    := $(VENV)/bin
 
-.PHONY: quickstart test test-base test-fast check format benchmark clean
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: quickstart test test-all test-base test-fast check format benchmark clean
 
 quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
 	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
 	echo "open $$(pwd)/$$(echo "$$output" | tail -n 1)/report.html"
 
-test: $(VENV)/.installed         ## every test but those of models in their published sizes, in JOBS processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not base" -n $(JOBS) --dist loadfile
+test: $(VENV)/.installed         ## every promise, in minutes; `make test PYTHON=python3.13 VENV=.venv313`
+	$(PYTEST) -m "not slow and not base"
+
+test-all: $(VENV)/.installed     ## the slow tests too, and more examples of each property
+	THOROUGH=1 $(PYTEST) -m "not base"
 
 test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 GiB, and minutes each
 	$(BIN)/python -m pytest -m base
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
-	$(BIN)/python -m pytest tests/unit tests/properties
+	$(PYTEST) -m "not slow and not base" tests/unit tests/properties
 
 check: $(VENV)/.installed        ## formatting, lint, types
 	$(BIN)/ruff format --check .
@@ -32,6 +40,15 @@ benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-resear
 	$(BIN)/python benchmarks/simulation.py
 
 $(VENV)/.installed: pyproject.toml
+	@found=$$($(PYTHON) --version 2> /dev/null) && { \
+	$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || found="$$found without venv"; \
+	} || found="which does not start"; \
+	$(PYTHON) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' 2> /dev/null || { \
+	echo "fedpriv needs Python 3.11 or later with its module venv; found $(PYTHON), $$found."; \
+	echo "  Debian, Ubuntu: sudo apt install python3-venv   (Ubuntu 22.04: python3.11-venv)"; \
+	echo "  Fedora:         sudo dnf install python3"; \
+	echo "  macOS:          brew install python@3.13"; \
+	echo "If you have one elsewhere: make PYTHON=/path/to/python3.13"; exit 1; } >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	touch $@

@@ -37,7 +37,6 @@ from fedpriv.privacy.overlap import published_problems
 from fedpriv.privacy.statement import statement
 from fedpriv.privacy.units import example_meaning, largest_groups, unit_problems
 from fedpriv.progress import Progress
-from fedpriv.report.build import write_report
 from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masked, Masking
 from fedpriv.settings import RaySettings, Settings
@@ -328,6 +327,9 @@ class _Run:
         # Nothing comes after the final weights but the report, which can be written at any time.
         self.folder.save_final(self.model.state_dict())
         if self.settings.report:
+            # Not at the top: workers import this file and draw no figures.
+            from fedpriv.report.build import write_report
+
             write_report(self.folder.path)
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)

@@ -29,7 +29,6 @@ from fedpriv.data.private_fields import MARGIN
 from fedpriv.field_attack import Scrubbed, ScrubbedField, TrueField
 from fedpriv.kept_documents import keep_documents, kept_documents
 from fedpriv.models.field_model import FieldModel
-from fedpriv.models.masked_lm import CHOSEN
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.reader import Reader, square_pages, words_of_tokens
 from fedpriv.parameters import as_tensor
@@ -225,6 +224,8 @@ def _place(
 
 def _scrubbed(found: Sequence[_Found], bound: Bound, reader: Reader) -> dict[str, NDArray[Any]]:
     """Returns the windows of the fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
+    from fedpriv.models.masked_lm import CHOSEN  # not at the top: it brings transformers
+
     windows = bound.train.take([one.row for one in found])
     names = [n for n, c in bound.train.columns.items() if c.dtype.kind != "U"]
     # CHOSEN is drawn from the tokens that are to be hidden: guesses could be checked against it.

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.normalizers import Lowercase
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SHIPPED = Path(__file__).with_name("tokenizer.json")
 """A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
@@ -54,6 +53,8 @@ class Subwords:
     @classmethod
     def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
+        from transformers import AutoTokenizer  # seconds, which the shipped one does without
+
         loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
         # Words are cut into tokens one by one: none is to be filled up to the longest.
         loaded.backend_tokenizer.no_padding()
@@ -66,6 +67,8 @@ class Subwords:
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes the tokenizer's files, as transformers' `AutoTokenizer` reads them."""
+        from transformers import PreTrainedTokenizerFast
+
         tokens = {
             "cls_token": self.cls,
             "bos_token": self.cls,

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora import LoraLayer
 from torch import nn
 
 ATTENTION = ("query", "value", "q", "v", "q_proj", "v_proj")
@@ -143,6 +141,8 @@ class LoRA:
 
     def apply(self, model: nn.Module) -> None:
         """Freezes the model but for its head, and adds the adapters."""
+        from peft import LoraConfig, inject_adapter_in_model  # seconds, for those who use it
+
         parts = _parts(model)
         chosen = self._chosen(model, parts.blocks())
         # Before the adapters come: they bring parameters of their own, which shall stay trainable.
@@ -206,6 +206,8 @@ def merged(model: nn.Module) -> nn.Module:
     It has the modules and names of the model before `LoRA.apply`, so that transformers'
     `save_pretrained` writes a plain checkpoint. A model without adapters is copied as it is.
     """
+    from peft.tuners.lora import LoraLayer
+
     plain = copy.deepcopy(model)
     for name, module in list(plain.named_modules()):
         if isinstance(module, LoraLayer):

@@ -1,6 +1,7 @@
 """What holds of every history: order, composition, closed forms, and the ways back."""
 
 import math
+import os
 
 import pytest
 from hypothesis import assume, given, settings
@@ -26,7 +27,8 @@ DELTAS = spread(1e-8, 1e-3)
 LARGEST = 40
 """Of the ε at which all accountants are compared: PRV takes seconds above."""
 
-quick = settings(max_examples=20, deadline=None)
+quick = settings(max_examples=20 if os.environ.get("THOROUGH") else 6, deadline=None)
+"""An example takes up to seconds; `make test-all` takes more of them."""
 
 
 def slack(value):
@@ -168,7 +170,7 @@ def test_without_sampling_only_times_over_noise_squared_counts(sigma, times, del
     )
 
 
-@settings(max_examples=12, deadline=None)
+@quick
 @given(STAGES, STAGES, TIMES, st.floats(0.3, 12), st.sampled_from(["pld", "rdp", "prv"]))
 def test_calibration_comes_back_to_its_target(qc, qm, times, target, accountant):
     delta = 1e-6

@@ -21,6 +21,7 @@ def spelt(text):
     return "".join(sign for sign in text.lower() if sign.isalnum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["company", "address"])
 def test_the_clues_are_taken_off_nearly_all_receipts(key, record_property):
     counts = Counter()

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_a_small_study_of_receipts(tmp_path):
     quick = ["splits=2", "rounds=1", "training.epochs=1", "federation.workers=0"]
     asked = ["study.curation.count=20", "study.contexts=[no_text,shuffle]", "study.prompts=[ITP]"]

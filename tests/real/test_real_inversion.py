@@ -63,6 +63,7 @@ def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
     assert text["answer_exact"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [partial(donut_tiny, attention="eager"), partial(vt5_tiny, attention="eager")]
 )

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 UNITS = {"feam_dp": "example", "fl_provider_dp": "provider"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", UNITS)
 def test_two_rounds_on_sroie_under_masking(strategy, tmp_path):
     overrides = [f"strategy={strategy}", "masking=on", "rounds=2", "federation.workers=0"]

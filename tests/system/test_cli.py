@@ -3,12 +3,12 @@
 import json
 
 import yaml
-from processes import TOY, run, run_dir
+from processes import TOY, finish, run, run_dir, start
 
 
 def test_quickstart_leaves_a_run_folder_and_names_it_last(tmp_path):
     small = ["rounds=2", "data.source.documents_per_provider=3", "federation.workers=1"]
-    status, out, err = run("run", "quickstart", *small, cwd=tmp_path)
+    status, out, err = finish(start("run", "quickstart", *small, cwd=tmp_path))
 
     assert status == 0, err
     folder = tmp_path / run_dir(out)
@@ -112,7 +112,6 @@ def test_modules_beside_the_user_are_found_but_shadow_nothing(tmp_path):
     (tmp_path / "json.py").write_text("raise ImportError('shadowed')\n")
     (tmp_path / "my_models.py").write_text("from toy import Net\n\n\nclass Mine(Net):\n    pass\n")
     workers = "federation.workers=1"
-    status, _, err = run(
-        "run", TOY, "rounds=1", "model._target_=my_models.Mine", workers, cwd=tmp_path
-    )
+    mine = ["model._target_=my_models.Mine", "rounds=1", workers]
+    status, _, err = finish(start("run", TOY, *mine, cwd=tmp_path))
     assert status == 0, err

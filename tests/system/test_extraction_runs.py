@@ -6,6 +6,8 @@ import pytest
 
 from fedpriv import studying
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "pretraining=none",
     "splits=4",

@@ -106,6 +106,7 @@ def test_masking_hides_single_updates_and_a_sum_mixes_them(privacy, monkeypatch,
     assert "by Kolmogorov–Smirnov" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_recovered_under_dp_has_a_huge_epsilon(privacy, monkeypatch, tmp_path):
     folder, measured = ran(privacy, monkeypatch, tmp_path, "dp")
     for method in ("FeAm-DP", "FL-PROVIDER-DP"):
@@ -136,6 +137,7 @@ def test_random_words_replace_every_masked_message(privacy, tmp_path):
             assert (words == after[name]).float().mean() < 0.01
 
 
+@pytest.mark.slow
 def test_the_tables_run_and_record_their_claims(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(EXPERIMENTS)
     inversion_tables = importlib.import_module("inversion_tables")

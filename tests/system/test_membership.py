@@ -86,7 +86,6 @@ def scores_of(run_dir):
     return dict(zip(verdict["providers"], verdict["scores"], strict=True)), verdict
 
 
-@pytest.mark.slow
 def test_a_server_that_sees_updates_knows_who_holds_whom(memorising):
     metrics = judged(memorising, ServerMembership())
     numbers = metrics["classifiers"]["server_update"]

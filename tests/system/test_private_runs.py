@@ -16,8 +16,11 @@ from fedpriv.secagg.masking import Masking
 from fedpriv.settings import Settings
 from strategies.fl_provider_dp import FLProviderDP
 
+pytestmark = pytest.mark.usefixtures("one_ray")
+
 PRIVATE = str(TESTS / "system" / "private.yaml")
 ROUNDS = 6
+WORKERS = [pytest.param(1, marks=pytest.mark.slow), 2]
 
 
 def federation(runs, faults=None, masking=None, threshold=0.6, **settings):
@@ -48,7 +51,7 @@ EVERYBODY = [f"2/0/{client}" for client in range(CLIENTS)]
 
 
 @pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_any_number_of_workers_gives_the_bits_of_one_process(workers, masking, tmp_path):
     faults = {"2/0/1": "raise", "2/0/6": "raise"}
     inline = federation(tmp_path, faults, masking).run(4)

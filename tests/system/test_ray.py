@@ -11,6 +11,9 @@ from toy import federation, norm_net, weights
 from fedpriv.faults import Crashing, Dropout, Slow
 from fedpriv.observer import Observer
 
+pytestmark = pytest.mark.usefixtures("one_ray")
+
+WORKERS = [pytest.param(1, marks=pytest.mark.slow), 2]
 FAULTS = {"2/3": "raise", "3/1": "nan"}
 
 
@@ -20,7 +23,7 @@ def inline(tmp_path_factory):
     return federation(FAULTS, model=norm_net, runs=runs).run(4)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_any_number_of_workers_gives_the_bits_of_one_process(workers, inline, tmp_path):
     result = federation(FAULTS, model=norm_net, runs=tmp_path, workers=workers).run(4)
 
@@ -41,7 +44,7 @@ def test_another_seed_gives_other_bits(inline, tmp_path):
 
 def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path):
     faults = {"2/3": "exit", "3/1": "hang", "3/5": "exit"}
-    result = federation(faults, runs=tmp_path, workers=2, client_timeout=4.0).run(4)
+    result = federation(faults, runs=tmp_path, workers=2, client_timeout=6.0).run(4)
 
     assert [m["clients"] for m in result.metrics] == [
         {"sampled": 8, "answered": 8, "failed": 0, "missing": 0},
@@ -150,7 +153,7 @@ def _kill_when_stuck(pids, runs):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_curious_server_sees_the_same_from_any_number_of_workers(workers, tmp_path):
     def transcript(result):
         root = result.run_dir / "transcript"

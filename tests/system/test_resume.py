@@ -33,6 +33,7 @@ def test_killed_after_four_rounds_and_resumed_with_two_workers(straight, tmp_pat
     _same(folder, straight)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_at_random_moments(straight, tmp_path):
     random.seed(time.time_ns())
     process = start("run", TOY, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 from toy import weights
 
 from clients.local_training import LocalTraining
@@ -15,6 +16,8 @@ from fedpriv.training.adapters import LoRA
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.pretraining import Pretraining
 from strategies.fedavg import FedAvg
+
+pytestmark = pytest.mark.usefixtures("one_ray")
 
 PUBLIC = Invoices(providers=3, documents_per_provider=2, seed=77)
 PRIVATE = Invoices(providers=5, documents_per_provider=3)

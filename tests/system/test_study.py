@@ -13,6 +13,8 @@ from fedpriv.checkpoint import RunFolder
 from fedpriv.experiment import Mistakes
 from fedpriv.pool import JobsFailed
 
+pytestmark = pytest.mark.usefixtures("one_ray")
+
 STUDY = str(TESTS / "system" / "study.yaml")
 NAMES = ["seed-1", "seed-2", "seed-3"]
 
@@ -76,6 +78,7 @@ def test_an_error_of_one_training_does_not_keep_the_others_from_their_end(tmp_pa
     assert metrics["trained"] == 3
 
 
+@pytest.mark.slow
 def test_killed_half_way_and_resumed(straight, tmp_path):
     slow = ["client.pause=0.1", "federation.workers=2"]
     process = start("run", STUDY, *slow, cwd=tmp_path)

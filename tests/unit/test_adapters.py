@@ -32,7 +32,7 @@ from strategies.fl_provider_dp import FLProviderDP
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 class Block(nn.Module):

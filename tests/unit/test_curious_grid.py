@@ -21,7 +21,7 @@ from strategies.fedsgd import FedSGD
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def seen_by(result, **what):

@@ -23,7 +23,7 @@ from strategies.fl_provider_dp import FLProviderDP
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def failed(result):

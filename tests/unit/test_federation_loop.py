@@ -33,7 +33,7 @@ TRAINING = LocalTraining(batch_size=5, optimizer=Optimizer(lr=0.02))
 def runs(tmp_path, monkeypatch):
     """Run folders go to a temporary folder; the report has tests of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def lines(path):

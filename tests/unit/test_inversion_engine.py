@@ -156,6 +156,7 @@ def test_every_preset_runs_within_its_budget(known, name):
     assert torch.equal(found.pixels, victim.template) == (name == "template_only")
 
 
+@pytest.mark.slow
 def test_the_tuned_method_is_nearer_than_the_published_ones(known):
     victim, truth = known
     others = set(PRESETS) - {"gi_dqa_tuned"}

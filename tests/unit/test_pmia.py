@@ -528,6 +528,7 @@ def aucs_of_noise(tmp_path, of_members, of_others, seeds):
     return {name: np.mean(of) for name, of in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("smaller_forests")
 def test_noise_gives_nobody_away(tmp_path):
     found = aucs_of_noise(tmp_path, of_members=4, of_others=4, seeds=20)

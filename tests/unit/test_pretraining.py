@@ -230,6 +230,7 @@ def test_a_damaged_file_is_made_again(content, tmp_path):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_leave_one_whole_file(tmp_path):
     context = multiprocessing.get_context("spawn")
     with context.Pool(2) as pool:
@@ -335,7 +336,7 @@ def test_a_worker_can_build_it(tmp_path):
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def federation(**more):

@@ -48,8 +48,15 @@ def federation(model, strategy, tmp_path, name):
     )
 
 
-@pytest.mark.parametrize("strategy", ["feam_dp", "fl_provider_dp"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("vt5", "fl_provider_dp"),
+        ("donut", "feam_dp"),
+        pytest.param("vt5", "feam_dp", marks=pytest.mark.slow),
+        pytest.param("donut", "fl_provider_dp", marks=pytest.mark.slow),
+    ],
+)
 def test_a_round_moves_the_model_is_booked_and_is_the_same_again(model, strategy, tmp_path):
     results = [federation(model, strategy, tmp_path, str(i)).run(rounds=1) for i in range(2)]
     start, first, second = (

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from fedpriv.report import build, figures, write_report
+from fedpriv.report import build, figures
+from fedpriv.report.build import write_report
 from fedpriv.report.folder import TaggedWord
 
 CONFIG = """\

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from fedpriv.report import write_report
+from fedpriv.report.build import write_report
 
 CLOSED = {
     "status": "done",

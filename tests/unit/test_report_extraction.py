@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from fedpriv.report import figures, write_report
+from fedpriv.report import figures
+from fedpriv.report.build import write_report
 from fedpriv.report.extraction import extraction_view, is_of_extraction, lines
 from fedpriv.report.extraction_charts import CONTEXTS
 from fedpriv.report.figures import ExposureLine

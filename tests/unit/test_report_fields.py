@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fedpriv.report import write_report
+from fedpriv.report.build import write_report
 from fedpriv.report.fields import MOST_PRINTED, fields_view, is_of_fields, lines
 from fedpriv.report.figures import bar_chart, share_chart
 from fedpriv.report.folder import Found

@@ -1,0 +1,15 @@
+"""One Ray for all tests of a process that ask for it."""
+
+import pytest
+
+from fedpriv.grids.ray import start_ray
+
+
+@pytest.fixture(scope="session")
+def one_ray():
+    """A Ray for three workers, which federations and studies join instead of starting their own."""
+    import ray
+
+    start_ray(3, {"num_cpus": 1.0}, None)
+    yield
+    ray.shutdown()
