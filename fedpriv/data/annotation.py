@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.data.document import Box, DataError, OnError, box_on_page, image_size
+from fedpriv.data.document import MOST_PIXELS, Box, DataError, OnError, box_on_page
+from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import shown
-
-MOST_PIXELS = 100_000_000
-"""Of a page that a reader makes itself: A4 at 1000 dpi has 97 million."""
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -171,8 +169,6 @@ def blank_page(size: tuple[int, int]) -> NDArray[np.uint8]:
 def size_of_image(folder: Path, path: Path) -> tuple[int, int]:
     """Returns the size in pixels of an image that must lie in `folder`, links followed."""
     inside(folder, str(path.relative_to(folder)))
-    if not is_file(path):
-        raise DataError(path, "the image is missing")
     return image_size(path)
 
 

@@ -113,6 +113,12 @@ def versions_of(*packages: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in packages}
 
 
+def file_stamp(path: Path) -> list[Any]:
+    """Returns a file's path, size and time: what tells whether it is still the same."""
+    found = path.stat()
+    return [str(path.resolve()), found.st_size, found.st_mtime_ns]
+
+
 def json_digest(value: Any) -> str:
     """Returns a hash of plain values.
 
@@ -160,8 +166,7 @@ def _content(document: Document) -> list[Any]:
 
 def _page(page: Path | NDArray[np.uint8]) -> list[Any]:
     if isinstance(page, Path):
-        found = page.stat()
-        return [str(page.resolve()), found.st_size, found.st_mtime_ns]
+        return file_stamp(page)
     pixels = np.ascontiguousarray(page)
     return [pixels.shape, str(pixels.dtype), hashlib.sha256(pixels.data).hexdigest()]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -26,21 +25,17 @@ _PALETTE = [tab for place, tab in enumerate(matplotlib.color_sequences["tab10"])
 Colour = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A contact sheet, and how many of its pages could not be decoded."""
-
-    image: Image.Image
-    undecodable: int
-
-
 def evenly(count: int, wanted: int) -> list[int]:
     """Returns up to `wanted` positions spread evenly over `count`, the first and last included."""
     return sorted({round(x) for x in np.linspace(0, count - 1, min(wanted, count))})
 
 
-def draw(documents: Sequence[Document], labels: Sequence[str], pages: int) -> Sheet:
-    """Draws up to `pages` documents, evenly chosen, and a legend of the labels that they show."""
+def draw(documents: Sequence[Document], labels: Sequence[str], pages: int) -> Image.Image:
+    """Draws up to `pages` documents, evenly chosen, and a legend of the labels that they show.
+
+    Raises:
+        DataError: if one of the pages cannot be decoded.
+    """
     chosen = [documents[place] for place in evenly(len(documents), pages)]
     shown = {entity.label for document in chosen for entity in document.entities}
     order = [label for label in dict.fromkeys((*labels, *sorted(shown))) if label in shown]
@@ -51,26 +46,20 @@ def draw(documents: Sequence[Document], labels: Sequence[str], pages: int) -> Sh
     width = columns * pitch[0] + _MARGIN
     legend = _legend(colours, width)
     sheet = Image.new("RGB", (width, rows * pitch[1] + _MARGIN + legend.height), "white")
-    undecodable = 0
     for place, document in enumerate(chosen):
         left = _MARGIN + place % columns * pitch[0]
         top = _MARGIN + place // columns * pitch[1]
-        cell, good = _cell(document, colours)
-        undecodable += not good
-        sheet.paste(cell, (left, top))
+        sheet.paste(_cell(document, colours), (left, top))
     sheet.paste(legend, (0, sheet.height - legend.height))
-    return Sheet(sheet, undecodable)
+    return sheet
 
 
-def _cell(document: Document, colours: Mapping[str, Colour]) -> tuple[Image.Image, bool]:
-    """Returns one page with its boxes and its caption, and whether the page could be decoded."""
+def _cell(document: Document, colours: Mapping[str, Colour]) -> Image.Image:
+    """Returns one page with its boxes and its caption."""
     cell = Image.new("RGB", (CELL[0], CELL[1] + _CAPTION), "white")
     scale = min(CELL[0] / document.size[0], CELL[1] / document.size[1])
     size = tuple(max(1, round(side * scale)) for side in document.size)
-    try:
-        page, good = document.image().resize((size[0], size[1]), Image.Resampling.LANCZOS), True
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        page, good = Image.new("RGB", (size[0], size[1]), (255, 225, 225)), False
+    page = document.image().resize((size[0], size[1]), Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(page)
     for word in document.words:
         _outline(pen, word.box, scale, _GREY, 1)
@@ -79,10 +68,9 @@ def _cell(document: Document, colours: Mapping[str, Colour]) -> tuple[Image.Imag
             _outline(pen, box, scale, colours[entity.label], 2)
     pen.rectangle((0, 0, page.width - 1, page.height - 1), outline=_INK)
     cell.paste(page, (0, 0))
-    caption = document.id if good else f"{document.id} (cannot be decoded)"
-    text = _shortened(caption, CELL[0])
+    text = _shortened(document.id, CELL[0])
     ImageDraw.Draw(cell).text((0, page.height + 3), text, fill=_INK, font=_font())
-    return cell, good
+    return cell
 
 
 def _outline(pen: ImageDraw.ImageDraw, box: Box, scale: float, colour: Colour, width: int) -> None:

@@ -110,12 +110,11 @@ def convert(
     Raises:
         DataError: if the array cannot be read safely within the limits, or the file not written.
     """
-    from fedpriv.data.document import DataError
+    from fedpriv.data.document import DataError, check_file
 
     if memory is not None and not 0 < memory < 2**20:
         raise ValueError(f"memory={memory}: expected a positive number of GiB")
-    if not source.is_file():
-        raise DataError(source, "is not a file")
+    check_file(source)
     size = source.stat().st_size
     limit = GIB + 24 * size if memory is None else int(memory * GIB)
     target = out / f"{source.stem}.parquet"

@@ -82,7 +82,7 @@ class Cord:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every receipt, ordered by split and file name; decodes no image."""
+        """Reads every receipt, ordered by split and file name, and decodes every image once."""
         documents: list[Document] = []
         skipped: tuple[DataError, ...] = ()
         base, folders = self._folders()

@@ -20,7 +20,6 @@ from fedpriv.data.annotation import (
     blank_page,
     encodable,
     fitted,
-    is_file,
     member,
     numbers,
     page_size,
@@ -36,6 +35,7 @@ from fedpriv.data.document import (
     Entity,
     OnError,
     Word,
+    check_file,
     found_in,
 )
 from fedpriv.data.paths import inside
@@ -180,8 +180,7 @@ def _rendered(path: Path, dpi: int) -> list[NDArray[np.uint8]]:
     """Returns a PDF's pages in grey, height × width."""
     import pypdfium2
 
-    if not is_file(path):
-        raise DataError(path, 'the PDF is missing (pages="blank" does without)')
+    check_file(path, 'the PDF is missing (pages="blank" does without)')
     try:
         with pypdfium2.PdfDocument(path) as pdf, at(path, ""):
             return [_pixels(page, dpi / _POINTS) for page in pdf]

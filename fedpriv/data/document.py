@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +19,12 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels of the page image that the document holds."""
 
 OnError = Literal["raise", "skip"]
+
+FORMATS = ("PNG", "JPEG")
+"""The image formats that are opened. Pillow knows others, of which PostScript is a program."""
+
+MOST_PIXELS = 100_000_000
+"""Of a page: A4 at 1000 dpi has 97 million."""
 
 
 class DataError(ValueError):
@@ -99,18 +108,19 @@ class Document:
         return self.part_of or self.id
 
     def image(self) -> Image.Image:
-        """Returns the page as an RGB image, read from its file where it has one."""
-        page = self._whole_page()
+        """Returns the page as an RGB image, read from its file where it has one.
+
+        Raises:
+            DataError: if the file cannot be decoded.
+        """
+        if isinstance(self.page, Path):
+            page = read_image(self.page)
+        else:
+            page = Image.fromarray(self.page).convert("RGB")
         for left, top, right, bottom in self.white:
             place = (math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom))
             page.paste((255, 255, 255), place)
         return page
-
-    def _whole_page(self) -> Image.Image:
-        if isinstance(self.page, Path):
-            with Image.open(self.page) as image:
-                return image.convert("RGB")
-        return Image.fromarray(self.page).convert("RGB")
 
     def question_names(self) -> list[str]:
         """Returns a name for each question, unique within the data set: ``id#place``."""
@@ -204,13 +214,59 @@ def words_of_line(text: str, box: Box, segment: int) -> list[Word]:
     return words
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Returns an image's width and height in pixels from its header; the pixels stay undecoded."""
+def check_file(path: Path, missing: str = "there is no such file") -> None:
+    """Refuses what is no regular file, links followed: a pipe or a device can be read for ever.
+
+    Args:
+        path: of the file.
+        missing: what the error says where nothing lies.
+
+    Raises:
+        DataError: if nothing lies there, or something else.
+    """
     try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, Image.DecompressionBombError) as error:
-        raise DataError(path, f"not an image that Pillow can read: {error}") from error
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(path, missing) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
+        raise DataError(path, f"cannot be read: {error}") from error
+    if not stat.S_ISREG(mode):
+        raise DataError(path, f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file")
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def read_image(path: Path) -> Image.Image:
+    """Returns the pixels of an image file in RGB: the only place that opens one.
+
+    Raises:
+        DataError: if it is no regular file, is of another format than `FORMATS`, has more than
+            `MOST_PIXELS`, or cannot be decoded to its last row.
+    """
+    check_file(path, "the image is missing")
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large images before our own limit and refuses them beyond it.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as image:
+                width, height = image.size
+                if width * height > MOST_PIXELS:
+                    why = f"{width} × {height} pixels: expected at most {MOST_PIXELS:,} in all"
+                    raise DataError(path, why)
+                return image.convert("RGB")
+    except (DataError, MemoryError):
+        raise
+    # A damaged file makes Pillow raise nearly anything, SyntaxError and struct.error among them.
+    except Exception as error:
+        why = str(error) or type(error).__name__
+        raise DataError(path, f"not an image that Pillow can read as PNG or JPEG: {why}") from error
 
 
 def box_on_page(box: Box, size: tuple[int, int]) -> Box:

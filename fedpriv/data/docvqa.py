@@ -20,9 +20,10 @@ from fedpriv.data.document import (
     Question,
     Word,
     box_on_page,
+    check_file,
     found_in,
-    image_size,
 )
+from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
 
@@ -60,7 +61,7 @@ class DocVqa:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every page, in the order of the questions; decodes no image."""
+        """Reads every page, in the order of the questions, and decodes every image once."""
         documents: dict[str, Document] = {}
         skipped: list[DataError] = []
         for split, path in self._lists().items():
@@ -94,7 +95,7 @@ class DocVqa:
         root = Path(self.root)
         for base in (f"{split}/", ""):
             for name in _NAMES:
-                if (root / base / name.format(split)).is_file():
+                if (root / base / name.format(split)).exists():
                     return inside(root, base + name.format(split))
         return None
 
@@ -171,8 +172,7 @@ def _answers(value: Any) -> tuple[str, ...]:
 
 def _document(page: _Page, path: Path, split: str) -> Document:
     image = inside(path.parent, page.image)
-    if not image.is_file():
-        raise DataError(image, f"missing: {path.name} asks about this page")
+    check_file(image, f"missing: {path.name} asks about this page")
     size = image_size(image)
     return Document(
         id=page.id,

@@ -21,6 +21,7 @@ from fedpriv.data.document import (
     OnError,
     Word,
     box_on_page,
+    check_file,
     found_in,
     read_all,
 )
@@ -64,7 +65,7 @@ class Funsd:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every form, ordered by split and identifier; decodes no image."""
+        """Reads every form, ordered by split and identifier, and decodes every image once."""
         folders = self._folders()
         stems = {split: _stems(folder) for split, folder in folders.items()}
         count = Counter(stem for found in stems.values() for stem in found)
@@ -116,10 +117,8 @@ class _Reader:
 
     def __call__(self, path: Path) -> Document:
         image = path.parent.parent / "images" / f"{path.stem}.png"
-        if not path.is_file():
-            raise DataError(path, f"missing: the image {image.name} has no annotation")
-        if not image.is_file():
-            raise DataError(image, f"missing: the annotation {path.name} has no image")
+        check_file(path, f"missing: the image {image.name} has no annotation")
+        check_file(image, f"missing: the annotation {path.name} has no image")
         inside(self.root, str(path.relative_to(self.root)))
         size = size_of_image(self.root, image)
         words: list[Word] = []
@@ -182,5 +181,5 @@ def _box(value: Any, size: tuple[int, int]) -> Box:
     try:
         return box_on_page((x0, y0, x1, y1), size)
     except ValueError as error:
-        what = f"the box {value} does not fit the image of {size[0]} × {size[1]} pixels: {error}"
-        raise ValueError(what) from error
+        of = f"the image of {size[0]} × {size[1]} pixels"
+        raise ValueError(f"the box {shown(value)} does not fit {of}: {error}") from error

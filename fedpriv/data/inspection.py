@@ -60,9 +60,12 @@ def run(options: argparse.Namespace) -> int:
     if _of_people(source):
         facts["note"] = PERSONAL
     if options.pages and found.documents:
+        from fedpriv.data.contact_sheet import draw
+
         path = (options.out or Path(f"data-{name}")) / SHEET
         facts["contact_sheet"] = str(path)
-        facts["problems"]["pages_not_drawn"] = _draw(found, options.pages, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draw(found.documents, found.labels, options.pages).save(path)
     if options.json:
         print(json.dumps(facts))
         return 0
@@ -169,16 +172,6 @@ def _of_people(source: DocumentSource) -> bool:
     from fedpriv.data.synthetic import Invoices
 
     return not isinstance(source, Invoices)
-
-
-def _draw(found: DocumentSet, pages: int, path: Path) -> int:
-    """Writes the sheet; returns how many pages of it could not be decoded."""
-    from fedpriv.data.contact_sheet import draw
-
-    sheet = draw(found.documents, found.labels, pages)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.image.save(path)
-    return sheet.undecodable
 
 
 def _mistakes(source: str, *problems: str) -> ValueError:

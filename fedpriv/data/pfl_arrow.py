@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fedpriv.data.document import DataError
+from fedpriv.data.document import DataError, check_file
 from fedpriv.data.reading import shown
 from fedpriv.data.restricted_pickle import Array, load_objects
 
@@ -287,6 +287,7 @@ _AGAIN = "`fedpriv data convert` writes it again"
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    check_file(path)
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:

@@ -23,9 +23,10 @@ from fedpriv.data.document import (
     Question,
     Word,
     box_on_page,
+    check_file,
     found_in,
-    image_size,
 )
+from fedpriv.data.page_files import image_size
 from fedpriv.data.partition import Deal
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
@@ -81,7 +82,7 @@ class PflDocvqa:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every record, in the order of the sets asked for; decodes no image."""
+        """Reads every record, in the order of the sets asked for, and decodes every image once."""
         if self.without_provider not in ("raise", "document"):
             raise ValueError(
                 f"without_provider={self.without_provider!r}: expected 'raise' or 'document'"
@@ -209,7 +210,7 @@ class _Release:
         )
 
     def has(self, name: str) -> bool:
-        return (self.home / name).is_file()
+        return (self.home / name).exists()
 
     def listed(self, file: _File) -> dict[int, str]:
         """Returns the provider of each position of a file that a list of data points has."""
@@ -380,9 +381,8 @@ class _Pages:
         folder = self.release.root / "images"
         name = inside(folder, f"{row['image_name']}.jpg").relative_to(folder)
         path = inside(self.release.root, f"images/{name}")  # images/ is no link out either
-        if not path.is_file():
-            why = found_in(folder) if not folder.is_dir() else f"{folder} has no such image"
-            raise DataError(path, f"missing: record {row['position']} of {file.path.name}; {why}")
+        why = found_in(folder) if not folder.is_dir() else f"{folder} has no such image"
+        check_file(path, f"missing: record {row['position']} of {file.path.name}; {why}")
         return _Page(
             split,
             file.client,

@@ -7,7 +7,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-from fedpriv.data.document import DataError
+from fedpriv.data.document import DataError, check_file
 
 
 def read_json(path: Path) -> Any:
@@ -17,28 +17,30 @@ def read_json(path: Path) -> Any:
         DataError: if it is not there, not a regular file, not text, not JSON (with the line), or
             nested too deeply or with a number too long for Python to read.
     """
+    check_file(path)
     try:
-        # A pipe or a device could be read for ever.
-        if not path.is_file():
-            raise DataError(path, "is not a file" if path.exists() else "there is no such file")
         return json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
         raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
         raise DataError(path, "not read: its values are nested too deeply") from error
-    except DataError:
-        raise
     except (OSError, ValueError) as error:  # ValueError: not text, or a number too long
         raise DataError(path, f"cannot be read: {error}") from error
 
 
+LONGEST = 400
+"""Characters of a value in an error message."""
+
+
 def shown(value: object) -> str:
-    """Returns `value` for an error message: its ``repr``, cut where it is long or deep."""
+    """Returns `value` for an error message: its ``repr``, cut where it is long, wide or deep."""
     try:
-        return _SHORT.repr(value)
+        text = _SHORT.repr(value)
     except ValueError:  # a whole number of more digits than Python prints
         return f"a {type(value).__name__} too long to show"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 3  # six levels of six values each are 46,656

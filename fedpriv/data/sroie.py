@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedpriv.data.annotation import at, encodable
+from fedpriv.data.annotation import at, encodable, numbers
 from fedpriv.data.document import (
     Box,
     DataError,
@@ -25,11 +25,12 @@ from fedpriv.data.document import (
     Question,
     Word,
     box_on_page,
+    check_file,
     found_in,
-    image_size,
     read_all,
     words_of_line,
 )
+from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
 from fedpriv.data.questions import RECEIPT_QUESTIONS
 from fedpriv.data.reading import shown
@@ -87,7 +88,7 @@ class Sroie:
             raise ValueError(f"rescans={self.rescans!r}: expected 'keep' or 'drop'")
 
     def load(self) -> DocumentSet:
-        """Reads every receipt, ordered by split and identifier; decodes no image."""
+        """Reads every receipt, ordered by split and identifier, and decodes every image once."""
         folders = self._folders()
         manifest = read_manifest(inside(Path(self.root), "manifest.jsonl"))
         count = Counter(stem for folder in folders for stem in folder.stems)
@@ -198,9 +199,9 @@ def _parse(line: str) -> tuple[str, Box]:
     try:
         xs, ys = [float(x) for x in corners[0::2]], [float(y) for y in corners[1::2]]
     except ValueError:
-        raise ValueError(f"expected 8 coordinates, found {','.join(corners)!r}") from None
+        raise ValueError(f"expected 8 coordinates, found {shown(','.join(corners))}") from None
     if not all(map(math.isfinite, xs + ys)):
-        raise ValueError(f"expected 8 finite coordinates, found {','.join(corners)!r}")
+        raise ValueError(f"expected 8 finite coordinates, found {shown(','.join(corners))}")
     return text.strip(), (min(xs), min(ys), max(xs), max(ys))
 
 
@@ -224,7 +225,7 @@ def read_entities(path: Path) -> dict[str, str]:
 
 def read_manifest(path: Path) -> dict[tuple[str, str], ManifestRow]:
     """Reads `manifest.jsonl` into rows by (split, file stem); an absent file gives no rows."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     rows: dict[tuple[str, str], ManifestRow] = {}
     for number, line in enumerate(decode(_bytes(path)).split("\n"), start=1):
@@ -258,13 +259,14 @@ _PAIRS = ("size", "orig_size", "scale")
 def _pair(row: Mapping[str, Any], key: str) -> tuple[float, float] | None:
     if row.get(key) is None:
         return None
-    first, second = (float(value) for value in row[key])
-    if not (0 < first < math.inf and 0 < second < math.inf):
-        raise ValueError(f"{key}={row[key]!r} is not two positive numbers")
+    first, second = numbers(row[key], 2)
+    if not (first > 0 and second > 0):
+        raise ValueError(f"{key}={shown(row[key])} is not two positive numbers")
     return first, second
 
 
 def _bytes(path: Path) -> bytes:
+    check_file(path)
     try:
         return path.read_bytes()
     except OSError as error:

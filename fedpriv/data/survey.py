@@ -205,6 +205,4 @@ def _problem_rows(problems: Mapping[str, Any]) -> list[tuple[str, str]]:
     missing = problems["answers_not_on_the_page"]
     by_key = f" ({_counts(missing)})" if missing else ""
     lines.append(f"{sum(missing.values()):,} questions whose answer is not on the page{by_key}")
-    if problems.get("pages_not_drawn"):
-        lines.append(f"{problems['pages_not_drawn']:,} of the pages to draw cannot be decoded")
     return [("problems", lines[0]), *(("", line) for line in lines[1:])]

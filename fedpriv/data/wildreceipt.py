@@ -33,6 +33,7 @@ from fedpriv.data.document import (
     Entity,
     OnError,
     Word,
+    check_file,
     found_in,
     words_of_line,
 )
@@ -76,7 +77,7 @@ class Wildreceipt:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every receipt, by split in the file's order; decodes no image."""
+        """Reads every receipt, by split in the file's order, and decodes every image once."""
         root, files = Path(self.root), self._files()
         classes = read_classes(inside(root, "class_list.txt"))
         read = _Reader(root, classes)
@@ -120,9 +121,8 @@ def read_classes(path: Path) -> dict[int, str]:
 
 
 def _text(path: Path) -> str:
+    check_file(path, f"missing: expected {_LAYOUT}")
     try:
-        if not path.is_file():
-            raise DataError(path, f"missing: expected {_LAYOUT}")
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(path, f"cannot be read as UTF-8: {error}") from error

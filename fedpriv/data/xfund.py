@@ -77,7 +77,7 @@ class Xfund:
     on_error: OnError = "raise"
 
     def load(self) -> DocumentSet:
-        """Reads every form, by split in the file's order; decodes no image."""
+        """Reads every form, by split in the file's order, and decodes every image once."""
         read = _Reader(Path(self.root), self.language)
         documents: list[Document] = []
         skipped: tuple[DataError, ...] = ()

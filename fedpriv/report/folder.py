@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import yaml
 from PIL import Image
 
-from fedpriv.data.document import Box
+from fedpriv.data.document import Box, DataError, read_image
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
@@ -375,11 +375,10 @@ def _read_picture(
     if not path.is_file():
         return "", (0, 0)
     try:
-        with Image.open(path) as image:
-            return _data_uri(image, exact), image.size
-    # A broken PNG makes Pillow raise many kinds, SyntaxError and zlib.error among them.
-    except Exception as error:
-        problems.append(f"{path.name} cannot be shown: {_brief(error)}")
+        image = read_image(path)
+        return _data_uri(image, exact), image.size
+    except DataError as error:
+        problems.append(f"{path.name} cannot be shown: {error.why}")
         return "", (0, 0)
 
 

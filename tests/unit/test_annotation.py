@@ -15,6 +15,7 @@ from fedpriv.data.annotation import (
     plain_name,
     scale_to,
 )
+from fedpriv.data.reading import shown
 from fedpriv.data.recognise import recognise
 
 
@@ -97,6 +98,16 @@ def test_a_path_too_long_is_no_file(tmp_path):
     assert not is_file(tmp_path / ("x/" * 3000))
     (tmp_path / "f").touch()
     assert is_file(tmp_path / "f")
+
+
+def test_a_value_in_a_message_stays_short_however_wide_and_deep():
+    value = ["x" * 1000] * 9
+    for _ in range(8):
+        value = [value] * 9
+    assert len(shown(value)) <= 400
+    assert len(shown({"k" * 99: value, "other": [b"\0" * 10**6]})) <= 400
+    assert shown([[3, "a\x1b"]]) == "[[3, 'a\\x1b']]"
+    assert shown(10**5000) == "a int too long to show"
 
 
 def test_names_that_differ_in_case_and_signs_are_one():

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from form_folders import CORD_RECEIPT, SIZE, cord_line, cord_receipt, quad, write_cord
-from PIL import ImageFile
 
 from fedpriv.data.cord import Cord
 from fedpriv.data.document import DataError, Entity, Word
@@ -102,17 +101,6 @@ def test_boxes_follow_a_shrunk_image_of_the_same_shape_only(tmp_path):
     write_cord(tmp_path, image=(50, 120))
     with pytest.raises(DataError, match="no scaled form of the stated 100 × 200"):
         Cord(tmp_path).load()
-
-
-def test_reading_decodes_no_image(tmp_path, monkeypatch):
-    def refuse(_):
-        raise RuntimeError("decoded")
-
-    write_cord(tmp_path)
-    monkeypatch.setattr(ImageFile.ImageFile, "load", refuse)
-    document = only(tmp_path)
-    with pytest.raises(RuntimeError, match="decoded"):
-        document.image()
 
 
 @pytest.mark.parametrize(

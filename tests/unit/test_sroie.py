@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image
 
 from fedpriv.data.document import DataError, Word
 from fedpriv.data.sroie import (
@@ -204,17 +204,6 @@ def test_words_share_their_lines_box_in_proportion(tmp_path):
     (question,) = document.questions
     assert (question.key, question.answers) == ("company", ("AB CD",))
     assert document.tags() == ["B-company", "I-company", "O"]
-
-
-def test_reading_decodes_no_image(tmp_path, monkeypatch):
-    def refuse(_):
-        raise RuntimeError("decoded")
-
-    write_receipt(tmp_path, "X1")
-    monkeypatch.setattr(ImageFile.ImageFile, "load", refuse)
-    document = only(tmp_path)
-    with pytest.raises(RuntimeError, match="decoded"):
-        document.image()
 
 
 def test_receipts_come_by_split_then_identifier(tmp_path):
