@@ -155,7 +155,8 @@ class AttackRun:
             # What is known of a sum is known of all that is in it.
             if own and {client for _, client in keys} >= set(seen.answered):
                 of[seen.round, None] = _together(list(own.values()))
-        words = self.assume.in_words()
+        there = any(known.template is not None for known in of.values())
+        words = self.assume.in_words(templates=there)
         knowledge = Knowledge(build, of, words)
         return self._published(folder, view, knowledge) if self.publisher else knowledge
 

@@ -52,16 +52,20 @@ class Assumed:
         if self.text not in TEXTS:
             raise ValueError(f"text={self.text!r}: expected one of {', '.join(TEXTS)}")
 
-    def in_words(self) -> tuple[str, ...]:
-        """Returns the assumptions as a report says them."""
-        page = (
-            "the template of each page is known, and where its private fields are"
-            if self.template
-            else "no template is known"
-        )
+    def in_words(self, *, templates: bool = True) -> tuple[str, ...]:
+        """Returns the assumptions as a report says them.
+
+        Args:
+            templates: whether the run has any, which models that make no pixels of pages have not.
+        """
+        known = "the template of each page is known, and where its private fields are"
+        if not self.template:
+            known = "no template is known"
+        elif not templates:
+            known = "the run has no templates: its model reads no pages, or not as pixels"
         return (
             "the architecture, the tokenizer and the size of a batch are public",
-            page,
+            known,
             TEXTS[self.text],
         )
 

@@ -7,6 +7,7 @@ for any document model, whatever it does to a page.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedpriv.models.base import DocumentModel
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
 from fedpriv.truth import Field, Truth
 
+NOWHERE = (0, 0, 0, 0)
 MOST_SPREAD = 8
 """Pixels that shrinking a page may carry a field's ink beyond its box."""
 
@@ -53,13 +55,14 @@ class PrivatePages:
             rows: positions in the training examples, B of them.
             rng: draws the words that stand for what is not known.
         """
-        given = _columns(self.train.batch(rows))
-        pixels = given.pop("pixels", None)
+        columns = _columns(self.train.batch(rows))
+        pixels = columns.pop("pixels", None)
         if self.model is None:
-            plain = Truth((), given, pixels, (), ("",) * len(rows), ("",) * len(rows))
-            return Known(len(rows)), {"given": given}, plain
+            plain = Truth((), columns, pixels, (), ("",) * len(rows), ("",) * len(rows))
+            return Known(len(rows)), {"given": columns}, plain
         pages = [self._page(int(row)) for row in rows]
         questions = [page.questions[0] if page.questions else None for page in pages]
+        given = {name: array for name, array in columns.items() if name not in self._of_page}
         texts = {
             name: given if name == "given" else self._text(pages, rows, name, rng)
             for name in TEXTS
@@ -67,7 +70,7 @@ class PrivatePages:
         }
         truth = Truth(
             documents=tuple(page.id for page in pages),
-            columns=given,
+            columns=columns,
             pixels=pixels,
             fields=tuple(self._fields(page) for page in pages),
             questions=tuple(question.text if question else "" for question in questions),
@@ -79,6 +82,23 @@ class PrivatePages:
             return Known(len(rows)), texts, truth
         blank = np.stack([self._pixels(blanked(page, self._keys(page))) for page in pages])
         return Known(len(rows), blank, _private(pixels, blank, truth.fields)), texts, truth
+
+    @functools.cached_property
+    def _of_page(self) -> frozenset[str]:
+        """The columns in which the model has the page itself: no text that could be known.
+
+        They differ between a black page and a white one. So a Pix2Struct's patches are found, and
+        whatever a processor makes of an image.
+        """
+        page = dataclasses.replace(self._page(0), white=())
+        black, white = (
+            _columns(self._reader.encode([one]).batch(np.array([0])))
+            for one in (
+                dataclasses.replace(page, page=np.full(page.size[::-1], shade, np.uint8))
+                for shade in (0, 255)
+            )
+        )
+        return frozenset(name for name in black if not np.array_equal(black[name], white[name]))
 
     def _page(self, row: int) -> Document:
         """Returns the document of a row, with that row's question only."""
@@ -105,7 +125,10 @@ class PrivatePages:
 
     def _fields(self, page: Document) -> tuple[Field, ...]:
         fields = private_fields(page, self._keys(page))
-        boxes = in_model_pixels(self._reader, page, [field.box for field in fields])
+        places = [field.box for field in fields]
+        # A model that makes no `pixels` of a page shows its fields nowhere.
+        shows = "pixels" in self.train.shared
+        boxes = in_model_pixels(self._reader, page, places) if shows else [NOWHERE] * len(places)
         return tuple(
             Field(field.key, field.text, box) for field, box in zip(fields, boxes, strict=True)
         )
@@ -126,7 +149,8 @@ class PrivatePages:
             _row(self._reader.encode([_asking(page, name, rng)]), self._window(int(row)))
             for page, row in zip(pages, rows, strict=True)
         ]
-        return {column: np.stack([one[column] for one in read]) for column in read[0]}
+        names = [column for column in read[0] if column not in self._of_page]
+        return {column: np.stack([one[column] for one in read]) for column in names}
 
     @property
     def _reader(self) -> DocumentModel:
@@ -152,8 +176,7 @@ def _asking(page: Document, name: str, rng: np.random.Generator) -> Document:
 def _row(examples: Examples, window: int) -> dict[str, NDArray[Any]]:
     """Returns one row without its page; the last window where there are not as many."""
     at = min(window, len(examples) - 1)
-    columns = _columns(examples.batch(np.array([at])))
-    return {name: array[0] for name, array in columns.items() if name != "pixels"}
+    return {name: array[0] for name, array in _columns(examples.batch(np.array([at]))).items()}
 
 
 def _columns(batch: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

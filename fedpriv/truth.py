@@ -33,7 +33,7 @@ class Field:
         key: of the entity, such as "total".
         text: what stands there.
         box: left, top, right, bottom in the model's pixels, end exclusive; empty (all 0) where the
-            model's page does not show it.
+            model's page does not show it, or it reads none as `pixels`.
     """
 
     key: str
@@ -48,7 +48,8 @@ class Truth:
     Attributes:
         documents: ids, B.
         columns: the model's batch without `pixels`, numeric, each (B, …).
-        pixels: (B, 3, H, W), uint8; none for models that read no page.
+        pixels: (B, 3, H, W), uint8; none for models that read no page, and for those that have it
+            in columns of their own (Pix2Struct's patches).
         fields: the private segments of each page.
         questions: of each example; empty strings where there are none.
         answers: the first accepted answer of each example.

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attacks.text import donut, layoutlmv3, vt5
+from attacks.text import donut, layoutlmv3, vt5, words
 from attacks.victim import Victim
 from fedpriv.adversary import NotApplicable, RecoveredText
 from fedpriv.models.donut import Donut
+from fedpriv.models.encoder_model import OnEncoder
+from fedpriv.models.image_text import ImageText
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
+from fedpriv.models.masked_lm import MaskedWords
+from fedpriv.models.pix2struct import Pix2Struct
+from fedpriv.models.roberta import RobertaTagger
 from fedpriv.models.vt5 import VT5
 
 
@@ -31,4 +36,9 @@ def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
         return donut.recover(model, victim)
     if isinstance(model, VT5):
         return vt5.recover(model, victim, phrases)
+    if isinstance(model, RobertaTagger | Pix2Struct | ImageText):
+        return words.recover(model.network, victim)
+    # The table of a masked-word model also scores every word, and all of its rows have a gradient.
+    if isinstance(model, OnEncoder) and not isinstance(model, MaskedWords):
+        return words.recover(model.encoder.network, victim)
     raise NotApplicable(f"no closed form reads text from the gradient of a {type(model).__name__}")

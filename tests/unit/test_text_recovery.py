@@ -14,6 +14,7 @@ from attacks.victim import Victim
 from fedpriv.adversary import NotApplicable
 from fedpriv.client import seeded_model
 from fedpriv.data.questions import QUESTION_TEMPLATES
+from fedpriv.models.bert import bert
 from fedpriv.models.donut import donut_base, donut_tiny
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base, layoutlmv3_answers_tiny
@@ -223,9 +224,16 @@ def test_of_noise_alone_hardly_a_token_is_read(build):
     assert shares(attack)[2] < 0.1
 
 
+def test_roberta_gives_the_set_of_its_tokens():
+    attack = attacked(functools.partial(roberta_tiny, LABELS), [0, 1])
+    read = attack.batch["input_ids"][attack.batch["attention_mask"] > 0]
+    assert set(attack.text.tokens[:, 1].tolist()) == set(read.tolist())
+    assert (attack.text.tokens[:, 0] == -1).all()
+
+
 def test_a_model_without_such_a_weakness_is_named():
-    with pytest.raises(NotApplicable, match="RobertaTagger"):
-        attacked(functools.partial(roberta_tiny, LABELS), [0])
+    with pytest.raises(NotApplicable, match="MaskedWords"):
+        attacked(functools.partial(bert, LABELS, size="tiny", pretrained=None, task="mlm"), [0])
 
 
 # Donut
