@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedpriv import attack_command
 from fedpriv.data import command as data_command
 from fedpriv.privacy import budget_command
+from fedpriv.terminal import visible_output
 
 if TYPE_CHECKING:
     from fedpriv.federation import Result
@@ -27,6 +28,7 @@ RESUMABLE = ("rounds=", "federation.", "ray.")
 """What may be changed when a run is resumed: how it is run, not what it computes."""
 
 
+@visible_output()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     # So that an experiment can name modules of the user's; appended, so it can shadow nothing.

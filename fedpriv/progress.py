@@ -20,6 +20,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
+from fedpriv.terminal import escaping_stderr, visible, visible_output
+
 SHOWN = ("loss", "f1", "anls", "accuracy", "train_loss")
 """Metrics worth a place on the line, in this order."""
 
@@ -59,7 +61,7 @@ class Lines(Progress):
         self._say(f"round {record['round']}/{self._rounds}  {describe(record)}  {left:.0f} s left")
 
     def _say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
 
 
 class Display(Progress):
@@ -79,8 +81,10 @@ class Display(Progress):
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._console.print(f"{run_dir}: {clients} clients, {rounds} rounds")
-        with Bars(*columns, console=self._console) as bars:
+        line = visible(f"{run_dir}: {clients} clients, {rounds} rounds")
+        self._console.print(line, markup=False, highlight=False)
+        # Bars print above themselves what is printed meanwhile.
+        with Bars(*columns, console=self._console) as bars, visible_output():
             self._bars = bars
             self._rounds: TaskID = bars.add_task("rounds", total=rounds, completed=done, note="")
             self._clients: TaskID = bars.add_task("clients", total=clients, note="")
@@ -97,7 +101,7 @@ class Display(Progress):
 
 def for_this_terminal() -> Progress:
     """Returns a live display on a terminal, plain lines elsewhere; both on standard error."""
-    console = Console(stderr=True)
+    console = Console(file=escaping_stderr())
     return Display(console) if console.is_terminal else Lines()
 
 

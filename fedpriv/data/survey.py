@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedpriv.data.document import Document, DocumentSet, Question, Word
+from fedpriv.terminal import visible
 
 REASONS = 5
 """Skipped files that are named; the others are counted."""
@@ -144,7 +145,9 @@ def as_table(facts: Mapping[str, Any]) -> str:
     ]
     names = [name for name, _ in rows]
     width = max(map(len, names))
-    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows if name or text)
+    lines = (f"{name:<{width}}  {text}".rstrip() for name, text in rows if name or text)
+    # A line feed in a provider's name would begin a row of its own.
+    return "\n".join(visible(line).replace("\n", "\\n") for line in lines)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
