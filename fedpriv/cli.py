@@ -22,7 +22,7 @@ from fedpriv.privacy import budget_command
 from fedpriv.terminal import visible_output
 
 if TYPE_CHECKING:
-    from fedpriv.federation import Result
+    from fedpriv.federation import Federation, Result
 
 RESUMABLE = ("rounds=", "federation.", "ray.")
 """What may be changed when a run is resumed: how it is run, not what it computes."""
@@ -162,7 +162,26 @@ def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
 
     parts = experiment.build(config, source)
     federation = parts.assemble(config)
+    for line in _signal(federation, parts.rounds):
+        _tell(line)
     return federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
+
+
+def _signal(federation: Federation, rounds: int) -> list[str]:
+    """Returns signal against noise of a private run in words, before its first round."""
+    from fedpriv.client import seeded_model
+    from fedpriv.privacy.signal import signal_lines
+    from fedpriv.privacy.strategy import PrivateStrategy
+
+    strategy = getattr(federation.strategy, "inner", federation.strategy)
+    if not isinstance(strategy, PrivateStrategy) or not rounds:
+        return []
+    model = seeded_model(federation.bound.build_model, federation.seed)
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    steps = getattr(strategy, "steps", None) if strategy.own_noise else None
+    return signal_lines(
+        strategy.mechanism, parameters, federation.clients, rounds, strategy.threshold, steps
+    )
 
 
 def _resume(options: argparse.Namespace) -> int:

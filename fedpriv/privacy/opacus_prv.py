@@ -14,13 +14,16 @@ EPSILON_ERROR = 0.01
 LARGEST = 600.0
 """Its `exp` overflows silently a little above: it then reports 707.49 for any ε."""
 
+GRID = 2**22
+"""Most points of its loss grid, which takes seconds; it has no limit of its own."""
+
 
 def epsilon(history: History, delta: float) -> float:
     """Returns the upper end of Opacus' bracket of ε at δ.
 
     Raises:
-        NotAvailable: a client stage, a unit of several records, an ε out of its range, or
-            Opacus raised.
+        NotAvailable: a client stage, a unit of several records, an ε out of its range, a
+            grid that is too long, or Opacus raised.
     """
     steps: list[tuple[float, float, int]] = []
     for event, times in history:
@@ -30,6 +33,12 @@ def epsilon(history: History, delta: float) -> float:
     bound = rdp.epsilon(history, delta)
     if not bound < LARGEST:
         raise NotAvailable(f"epsilon is up to {bound:.4g}: Opacus overflows above {LARGEST:g}")
+    releases = sum(times for _, times in history)
+    tail = delta / 1000  # its default
+    mesh = EPSILON_ERROR / math.sqrt(releases / 2 * math.log(12 / tail))
+    points = 2 * (rdp.epsilon(history, tail / 4) + 3) / mesh
+    if points > GRID:
+        raise NotAvailable(f"Opacus would need {points:.3g} grid points, more than {GRID}")
     # Opacus imports torch, which takes seconds that the other accountants do not need.
     from opacus.accountants import PRVAccountant
 

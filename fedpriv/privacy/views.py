@@ -40,6 +40,9 @@ SENTENCES = {
     "server_masked": "the server, which knows who took part and sees only the masked sum",
     "server_plain": "the server without masking: it sees each update with 1/cohort of the noise",
 }
+OWN_NOISE = (
+    "whoever sees a client's messages: each carries all of the noise, for all onlookers alike"
+)
 NOT_A_GUARANTEE = "not a guarantee: the records of a client are drawn together"
 NO_COHORT = (
     "no cohort given: how many clients share the noise decides what one of them hides. Give the "
@@ -115,7 +118,8 @@ def view_events(
         everyone = max(t for *_, t in cohorts)
         plain = View(with_shares_known(event, cohorts, everyone), True, plain.note)
     if colluders:
-        note = f"{masked.note}; {colluders} of the clients tell it their noise"
+        who = "1 client tells it its" if colluders == 1 else f"{colluders} clients tell it their"
+        note = f"{masked.note}; {who} noise"
         known = with_shares_known(event, cohorts, colluders) if cohorts is not None else None
         masked = View(known, known is not None, note, "" if known else NO_COHORT)
     return {

@@ -327,3 +327,12 @@ def test_no_epsilon_is_lost_where_floats_overflow():
     ]
     assert found[1] == pytest.approx(710.469, abs=0.8)
     assert found == sorted(found)
+
+
+def test_a_grid_that_would_take_minutes_is_refused_at_once():
+    """Opacus' grid of 33 million points took more than six minutes here."""
+    history = [(ClientThenRecord(1.0, 0.05, 0.6), 20_000)]
+    found = estimates(history, 1e-5)
+    assert found["pld"].epsilon == pytest.approx(305.6, abs=0.4)
+    assert found["prv"].epsilon is None
+    assert "Opacus would need 3.32e+07 grid points, more than" in found["prv"].reason

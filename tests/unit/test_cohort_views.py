@@ -261,7 +261,7 @@ def test_views_of_a_federation():
     assert fixed["global"].event == ClientThenRecord(0.5, 0.25, 2.0)
     assert fixed["server_plain"].event == ClientThenRecord(0.5, 0.25, 2 / math.sqrt(3))
     assert fixed["server_masked"].event == ClientThenRecord(0.5, 0.25, 2 / math.sqrt(3 / 2))
-    assert "1 of the clients tell it their noise" in fixed["server_masked"].note
+    assert "1 client tells it its noise" in fixed["server_masked"].note
     poisson = view_events(0.5, 0.25, 2.0, clients=8)
     assert poisson["server_plain"].event == server_plain_event("poisson", 0.5, 0.25, 2.0, 8)
     assert poisson["server_masked"].event == poisson["global"].event

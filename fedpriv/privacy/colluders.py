@@ -1,0 +1,52 @@
+"""ε against a masked server, by how many clients of a round tell it their share of the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedpriv.privacy import accounting
+from fedpriv.privacy.event import ClientThenRecord, NotAvailable
+from fedpriv.privacy.views import Cohort, with_shares_known
+
+ROWS = 16
+"""Up to so many shares each number of colluders has a row; above, powers of two and the last."""
+
+
+def by_colluders(
+    event: ClientThenRecord,
+    cohorts: Sequence[Cohort],
+    rounds: int,
+    delta: float,
+    accountant: str = "pld",
+    also: int = 0,
+) -> list[dict[str, Any]]:
+    """Returns ε with 0, 1, … colluders, up to all but the client whose unit is protected.
+
+    The first row is `server_masked`, the last `server_plain`. One colluder is also what a curious
+    client sees by itself in the global models, having its own share to subtract.
+
+    Args:
+        event: one round under the whole noise.
+        cohorts: what `fedpriv.privacy.views.cohorts_of` returned.
+        rounds: that were drawn.
+        delta: δ.
+        accountant: one of `accounting.ACCOUNTANTS`.
+        also: a number of colluders that gets a row whatever the number of shares.
+
+    Returns:
+        Rows {"colluders": c, "epsilon": ε}; ε is None where the accountant has no value.
+    """
+    most = max(t for *_, t in cohorts) - 1
+    counts = set(range(most + 1))
+    if most >= ROWS:
+        counts = {0, most, min(also, most), *(2**k for k in range(most.bit_length()))}
+    rows: list[dict[str, Any]] = []
+    for count in sorted(counts):
+        history = [(with_shares_known(event, cohorts, count), rounds)]
+        try:
+            epsilon: float | None = accounting.epsilon(history, delta, accountant)
+        except NotAvailable:
+            epsilon = None
+        rows.append({"colluders": count, "epsilon": epsilon})
+    return rows

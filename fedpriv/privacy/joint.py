@@ -1,0 +1,93 @@
+"""ε of several runs on the same data: their ledgers, composed.
+
+What each run promises holds for that run alone. Who sees the outcome of several, as whoever chose
+the best of a sweep does, has seen all of their releases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpriv.checkpoint import LEDGER, NotARunFolder
+from fedpriv.privacy import accounting
+from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.views import VIEWS
+
+APART = {
+    "private": "no mechanism of differential privacy: there is no bound to compose",
+    "data": "its ledger does not say on which data it was",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    path: Path
+    ledger: Ledger
+    data: str
+    doubts: dict[str, list[str]]
+    """By view: why ε of this run is no guarantee."""
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """Runs that agree in this are composed."""
+        mechanism = self.ledger.mechanism
+        return (self.data, *((mechanism.unit, mechanism.delta) if mechanism else ("", 0.0)))
+
+
+def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
+    """Returns ε of all runs together, for each data set, unit and δ.
+
+    Independent runs compose as rounds do. A run that is given twice counts once.
+
+    Args:
+        runs: run folders.
+
+    Returns:
+        "together": for each group the runs, "data", "unit", "delta", and in "views" per view ε by
+        accountant, "reasons", ε of each run "alone" by PLD, and the "doubts" about any of them,
+        without which it is a "guarantee". "apart": runs that are in none, with the reason.
+
+    Raises:
+        NotARunFolder: (a ValueError) a folder holds no ledger that can be read.
+    """
+    groups: dict[tuple[str, str, float], list[_Run]] = {}
+    apart = []
+    for path in dict.fromkeys(run.resolve() for run in runs):
+        run = _read(path)
+        missing = "private" if run.ledger.mechanism is None else "" if run.data else "data"
+        if missing:
+            apart.append({"run": str(path), "reason": APART[missing]})
+        else:
+            groups.setdefault(run.key, []).append(run)
+    together = [_composed(*key, group) for key, group in groups.items()]
+    return {"together": together, "apart": apart}
+
+
+def _read(path: Path) -> _Run:
+    try:
+        content = json.loads((path / LEDGER).read_text("utf-8"))
+        doubts = {name: view["doubts"] for name, view in (content.get("views") or {}).items()}
+        return _Run(path, Ledger.from_json(content), str(content.get("data") or ""), doubts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotARunFolder(f"{path}: no {LEDGER} that can be read ({error})") from error
+
+
+def _composed(data: str, unit: str, delta: float, runs: list[_Run]) -> dict[str, Any]:
+    views = {}
+    for view in VIEWS:
+        histories = [run.ledger.history(view) for run in runs]
+        found = accounting.estimates([entry for each in histories for entry in each], delta)
+        doubts = [f"{run.path.name}: {doubt}" for run in runs for doubt in run.doubts.get(view, ())]
+        views[view] = {
+            **{name: estimate.epsilon for name, estimate in found.items()},
+            "reasons": {name: e.reason for name, e in found.items() if e.reason},
+            "alone": [accounting.estimates(each, delta)["pld"].epsilon for each in histories],
+            "guarantee": not doubts,
+            "doubts": doubts,
+        }
+    paths = [str(run.path) for run in runs]
+    return {"runs": paths, "data": data, "unit": unit, "delta": delta, "views": views}
