@@ -58,6 +58,7 @@ class Visit:
         parameters: the global vectors, read-only.
         device: where the model is.
         seed: of the run.
+        key: of a private run; with it no two messages share their random numbers.
         restart: brings the model back to where the visit began: weights, buffers, training mode;
             not its modules, which a client that restarts must leave as they are.
         notes: what the person who runs the simulation should know; the server is not told.
@@ -72,18 +73,18 @@ class Visit:
     device: torch.device
     seed: int
     restart: Callable[[], None]
+    key: str = ""
     notes: list[str] = field(default_factory=list)
 
     def torch_seed(self, purpose: str) -> int:
         """Returns a seed for torch's own generators, new in each round and attempt."""
-        return torch_seed(self.seed, self._now(purpose), self.instruction.round, self.client)
+        now = self.instruction.purpose(purpose, "")
+        return torch_seed(self.seed, now, self.instruction.round, self.client)
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Returns a generator for one use of randomness, new in each round and attempt."""
-        return generator(self.seed, self._now(purpose), self.instruction.round, self.client)
-
-    def _now(self, purpose: str) -> str:
-        return f"{purpose}, attempt {self.instruction.attempt}"
+        now = self.instruction.purpose(purpose, self.key)
+        return generator(self.seed, now, self.instruction.round, self.client)
 
 
 class Client(Protocol):
@@ -124,6 +125,7 @@ class Recipe:
         seed: of the run.
         threads: torch threads for one client; part of the recipe because it changes bits.
         device: where clients train.
+        key: of a private run, see `fedpriv.privacy.message_key`; the server is not told.
     """
 
     build_model: Callable[[], nn.Module]
@@ -133,6 +135,7 @@ class Recipe:
     seed: int
     threads: int = 1
     device: str = "cpu"
+    key: str = ""
 
 
 def seeded_model(build_model: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -197,7 +200,7 @@ class Site:
             _check(contribution, parameters, instruction)
         if visit.notes:
             context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
-        update = masked(contribution.update, message, client, self.recipe.seed)
+        update = masked(contribution.update, message, client, self.recipe.seed, self.recipe.key)
         if not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, contribution.metrics, instruction)
@@ -223,6 +226,7 @@ class Site:
             parameters=parameters,
             device=self.device,
             seed=self.recipe.seed,
+            key=self.recipe.key,
             restart=restart,
         )
 
@@ -333,4 +337,5 @@ def client_app(site: Callable[[], Site], action: str) -> ClientApp:
 def _answer(site: Callable[[], Site], query: str, message: Message, context: Context) -> Message:
     """Answers a stage of secure aggregation; clients have nothing else to be queried for."""
     client = int(context.node_config[PARTITION_ID])
-    return answer_query(query, message, client, site().recipe.seed)
+    recipe = site().recipe
+    return answer_query(query, message, client, recipe.seed, recipe.key)

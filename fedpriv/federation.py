@@ -22,6 +22,7 @@ from torch import nn
 from fedpriv.candidates import Candidates
 from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
+from fedpriv.data.cache import document_digest, json_digest
 from fedpriv.data.examples import Examples
 from fedpriv.data.federated import Bound, Data
 from fedpriv.faults import Faults
@@ -32,7 +33,8 @@ from fedpriv.memory import keep_large_blocks
 from fedpriv.messages import to_array_record, to_vectors
 from fedpriv.observer import Observation, Observer
 from fedpriv.parameters import Exchange, as_tensor
-from fedpriv.privacy.ledger import Attempt, Ledger, digest
+from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
+from fedpriv.privacy.message_key import data_digest, digest, message_key
 from fedpriv.privacy.overlap import published_problems
 from fedpriv.privacy.statement import statement
 from fedpriv.privacy.units import example_meaning, largest_groups, unit_problems
@@ -40,7 +42,7 @@ from fedpriv.progress import Progress
 from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masked, Masking
 from fedpriv.settings import RaySettings, Settings
-from fedpriv.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.tally import OtherAnswers, Tally, TooFewClients
 from fedpriv.tensorboard import events
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
@@ -190,6 +192,24 @@ class Federation:
                 device=self.settings.device,
             )
             self.bound = _tuned(replace(start, build_model=build), finetuning, seed)
+        key, self.data = "", ""
+        if strategy.mechanism:
+            first = seeded_model(self.bound.build_model, seed)
+            if isinstance(strategy, Masked):
+                size = Exchange(first).read()["float"].size
+                if coarse := strategy.coarse(self.clients, size):
+                    raise Unworkable(coarse)
+            encoded = data_digest(self.bound.train, self.bound.rows)
+            key = message_key(
+                (inner, client, masking),
+                first,
+                encoded,
+                threads=self.settings.threads,
+                device=self.settings.device,
+                entropy=strategy.mechanism.entropy,
+            )
+            pages = sorted(document_digest(page) for page in self.bound.documents)
+            self.data = json_digest(pages) if pages else encoded
         self.recipe = Recipe(
             build_model=self.bound.build_model,
             client=client,
@@ -198,6 +218,7 @@ class Federation:
             seed=seed,
             threads=self.settings.threads,
             device=self.settings.device,
+            key=key,
         )
 
     @property
@@ -242,9 +263,10 @@ class Federation:
             progress: what the person in front of the run sees; None shows nothing.
 
         Raises:
-            TooFewClients: if a round got too few answers, as often as `max_attempts` allows. The
-                run can be resumed.
-            ValueError: if `run_dir` holds another run already, or one of another seed or model.
+            TooFewClients: if so many rounds in a row got too few answers as `max_refused` allows.
+                The run can be resumed, and goes on with the next round's cohort.
+            ValueError: if `run_dir` holds another run already, or one of another seed or model, or
+                its ledger is not the one that the checkpoint was written with.
         """
         if rounds < 0:
             raise ValueError(f"rounds={rounds}: expected 0 or more")
@@ -258,6 +280,17 @@ class Federation:
         finally:
             if own:
                 grid.close()
+
+    def ledger(self) -> Ledger:
+        """Returns the ledger of a run of which nothing has been given away yet."""
+        return Ledger(
+            mechanism=self.strategy.mechanism,
+            masked=isinstance(self.strategy, Masked),
+            uncovered=(*self.strategy.uncovered(), *self.published),
+            groups=largest_groups(self.strategy.mechanism, self.bound),
+            example=example_meaning(self.bound),
+            data=self.data,
+        )
 
     def _folder(self, run_dir: Path | str | None, rounds: int, *, resume: bool) -> RunFolder:
         if resume:
@@ -275,6 +308,8 @@ class Federation:
         folder.write_config({**(self.config or {}), **own, **made})
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
+        if self.strategy.mechanism:  # from here on, a ledger that is not there has been lost
+            folder.write_json(LEDGER, self.ledger().to_json())
         return folder
 
 
@@ -298,7 +333,7 @@ class _Run:
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
         self.arrays = to_array_record(self.exchange.read())
-        self.meta = {"seed": federation.seed}
+        self.refused, self.reason = 0, ""
         self.ledger = self._ledger()
         self.observation = self._observation()
         if self.observation:
@@ -320,6 +355,12 @@ class _Run:
                 self._finish_round(round, record)
                 self.progress.round(record)
                 board.round(record)
+                if self._gives_up():
+                    raise TooFewClients(
+                        f"{self.refused} rounds in a row did not count. Round {round}: "
+                        f"{self.reason}. See {FAILURES} in {self.folder.path}; resumed, the run "
+                        "goes on with the next round and its cohort"
+                    )
         self.exchange.write(to_vectors(self.arrays))
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
@@ -347,38 +388,70 @@ class _Run:
             model=self.model,
             exchange=self.exchange,
             seed=federation.seed,
+            key=federation.recipe.key,
             settings=public_settings(federation),
         )
 
     def _ledger(self) -> Ledger:
-        """Returns the ledger so far: it forgets nothing, whatever is run again."""
-        now = Ledger(
-            mechanism=self.strategy.mechanism,
-            masked=isinstance(self.strategy, Masked),
-            uncovered=(*self.strategy.uncovered(), *self.federation.published),
-            groups=largest_groups(self.strategy.mechanism, self.federation.bound),
-            example=example_meaning(self.federation.bound),
-        )
-        before = self.folder.read_json(LEDGER)
-        return Ledger.from_json(before).continued(now, str(self.folder.path)) if before else now
+        """Returns the ledger so far: it forgets nothing, whatever is run again.
+
+        Raises:
+            LedgerMissing: (a ValueError) if a private run's ledger is not there, or not whole.
+        """
+        now, place = self.federation.ledger(), self.folder.path / LEDGER
+        if not now.mechanism:
+            return now
+        if not place.is_file():
+            raise LedgerMissing(
+                f"{place} is not there: what this private run has given away is not known, and it "
+                "cannot go on. Put the file back, or start a new run"
+            )
+        try:
+            before = self.folder.read_json(LEDGER)
+        except ValueError as error:
+            raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
+        return Ledger.from_json(before, str(place)).continued(now, str(self.folder.path))
 
     def _restore(self) -> int:
-        """Takes up the newest checkpoint; returns its round, 0 for a run from the start."""
+        """Takes up the newest checkpoint; returns its round, 0 for a run from the start.
+
+        Raises:
+            ValueError: if the checkpoint is of another seed, or was written with another ledger.
+        """
         checkpoint = self.folder.latest()
         if checkpoint is None:
-            checkpoint = Checkpoint(0, {}, meta=self.meta)
             self.strategy.load_state(self.federation.first_state)
-        elif dict(checkpoint.meta) != self.meta:
-            raise ValueError(
-                f"{self.folder.path} was run with {dict(checkpoint.meta)}, not {self.meta}"
-            )
+            checkpoint = Checkpoint(0, {}, meta=self._meta())
         else:
+            self._check_meta(checkpoint)
             self.arrays = to_array_record(self.exchange.vectors(checkpoint.model))
             self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
         self.folder.forget_after(checkpoint.round)
         now = {"rounds": self.rounds, "versions": versions()}
         self.folder.write_config({**self.folder.config(), **now})
         return checkpoint.round
+
+    def _meta(self) -> dict[str, Any]:
+        """Returns what must agree for a resume to make sense."""
+        seed = {"seed": self.federation.seed}
+        if not self.ledger.mechanism:
+            return seed
+        return {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
+
+    def _check_meta(self, checkpoint: Checkpoint) -> None:
+        meta = dict(checkpoint.meta)
+        booked, known = meta.pop("booked", 0), meta.pop("ledger", self.ledger.digest(0))
+        if meta != {"seed": self.federation.seed}:
+            raise ValueError(
+                f"{self.folder.path} was run with {meta}, not {{'seed': {self.federation.seed}}}"
+            )
+        if self.ledger.digest(booked) != known or booked > len(self.ledger.releases):
+            raise LedgerMissing(
+                f"{self.folder.path / LEDGER} has {len(self.ledger.releases)} attempts, and the "
+                f"checkpoint of round {checkpoint.round} was written with another ledger, of "
+                f"{booked}: it is cut, changed or of another run. Put this run's own ledger back, "
+                "or start a new run"
+            )
 
     def _left(self, start: int) -> Iterable[int]:
         """Returns the rounds still to run; 0 for the evaluation that a run without any is."""
@@ -402,37 +475,40 @@ class _Run:
         }
 
     def _round(self, round: int) -> dict[str, Any]:
+        """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         began = time.monotonic()
-        self.sent = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
-        tries = self.settings.max_attempts if self.settings.too_few == "repeat" else 1
-        nodes, attempt, tried = list(self.grid.get_node_ids()), -1, 0
-        metrics: dict[str, Any] = {}
-        accepted = False
-        while not accepted and tried < tries:
-            attempt = self.ledger.attempt_from(round, attempt + 1, self.sent)
-            before = self.ledger.answered(round, attempt)
-            tally = Tally(self.settings.min_clients, nodes, before)
+        model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
+        sent = json_digest([self.federation.recipe.key, model])[:32] if model else ""
+        nodes, attempt, metrics = list(self.grid.get_node_ids()), 0, {}
+        while True:
+            attempt = self.ledger.attempt_from(round, sent, attempt)
+            if attempt:
+                self.progress.note(
+                    f"round {round} was begun before, and what its clients send, or who of them "
+                    f"answers, is not the same now: attempt {attempt + 1} draws new noise, and "
+                    "both are booked"
+                )
+            tally = Tally(
+                self.settings.min_clients, nodes, self.ledger.answered(round, attempt, sent)
+            )
+            now = Attempt(round, attempt, len(nodes), (), (), released=False, sent=sent)
             try:
-                metrics = self._train(round, attempt, tally)
-                accepted = True
+                metrics = self._train(now, model, tally)
+                self.refused = 0
             except OtherAnswers:
+                self.ledger.also_answered(now, tally.survivors)
+                attempt += 1
                 continue
             except TooFewClients as error:
-                tried, reason = tried + 1, str(error)
-            finally:
-                self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
-                self._book(round, attempt, tally, released=accepted)
-        if not accepted and self.settings.too_few == "repeat":
-            raise TooFewClients(
-                f"round {round}: {reason}, {tries} times in a row. See {FAILURES} in "
-                f"{self.folder.path}; the run can be resumed from there"
-            )
+                self.reason = str(error)
+                self.refused += 1
+            break
         trained = time.monotonic()
         metrics |= self._evaluate(round)
         return {
             "round": round,
             **metrics,
-            "accepted": accepted,
+            "accepted": not self.refused,
             "attempts": attempt + 1,
             "clients": tally.counts(),
             **tally.traffic(),
@@ -442,29 +518,43 @@ class _Run:
             },
         }
 
-    def _book(self, round: int, attempt: int, tally: Tally, *, released: bool) -> None:
-        """Books what this attempt gave away, also where it did not count or ended in an error."""
-        cohort, survivors = tuple(sorted(tally.cohort)), tuple(sorted(tally.survivors))
-        clients = self.federation.clients
-        who = Attempt(
-            round, attempt, clients, cohort, survivors, released, self.sent, tally.complete
-        )
-        release = self.strategy.booked(who)
-        if release is not None:
-            self.ledger.book(release)
-            self.folder.write_json(LEDGER, self.ledger.to_json())
+    def _train(self, now: Attempt, model: str, tally: Tally) -> dict[str, Any]:
+        """Makes one attempt at a round; books it before anything is sent, and what became of it."""
+        told = {SEED: self.federation.seed, ATTEMPT: now.attempt}
+        keys = {KEY: self.federation.recipe.key, MODEL: model} if model else {}
+        config = ConfigRecord({**told, **keys})
 
-    def _train(self, round: int, attempt: int, tally: Tally) -> dict[str, Any]:
-        config = ConfigRecord({SEED: self.federation.seed, ATTEMPT: attempt})
-        messages = self.strategy.configure_train(round, self.arrays, config, self.grid)
-        sent = tally.sending(messages)
-        replies = self.grid.send_and_receive(sent)
-        shown: Iterable[Message] = tally.receiving(replies, self.progress.client_answered)
-        if self.observation:
-            shown = self.observation.summing(round, attempt, shown)
-        arrays, metrics = self.strategy.aggregate_train(round, shown)
+        def book(*, finished: bool, released: bool) -> None:
+            cohort, heard = tuple(sorted(tally.cohort)), tuple(sorted(tally.survivors))
+            made = replace(now, cohort=cohort, survivors=heard if finished else cohort)
+            release = self.strategy.booked(replace(made, released=released, finished=finished))
+            # An attempt that had come to its end before sends nothing new; but what it lacked for
+            # a release then may be there now.
+            if release is not None and (released or tally.before is None):
+                self.ledger.book(release)
+                self.folder.write_json(LEDGER, self.ledger.to_json())
+
+        try:
+            asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
+            messages = list(tally.sending(asked))
+            book(finished=False, released=False)
+            # Once all have answered the strategy looks at the sum, and whatever ends the run then
+            # is too late to keep it from being known.
+            shown: Iterable[Message] = tally.receiving(
+                self.grid.send_and_receive(messages),
+                self.progress.client_answered,
+                functools.partial(book, finished=True, released=True),
+            )
+            if self.observation:
+                shown = self.observation.summing(now.round, now.attempt, shown)
+            arrays, metrics = self.strategy.aggregate_train(now.round, shown)
+        except TooFewClients:
+            book(finished=True, released=False)
+            raise
+        finally:
+            self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
         if self.observation and isinstance(self.strategy, Masked) and self.strategy.revealed:
-            self.observation.aggregated(round, attempt, self.strategy.revealed)
+            self.observation.aggregated(now.round, now.attempt, self.strategy.revealed)
         self.arrays = arrays or self.arrays
         return {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
 
@@ -490,11 +580,16 @@ class _Run:
 
     def _finish_round(self, round: int, record: dict[str, Any]) -> None:
         self.folder.append(METRICS, [record])
-        if round % self.settings.checkpoint_every == 0 or round == self.rounds:
+        last = round == self.rounds or self._gives_up()
+        if round % self.settings.checkpoint_every == 0 or last:
             state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
             named = self.exchange.named(to_vectors(self.arrays))
-            checkpoint = Checkpoint(round, named, state, self.meta)
+            checkpoint = Checkpoint(round, named, state, self._meta())
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+
+    def _gives_up(self) -> bool:
+        """Whether too many rounds in a row have got too few answers."""
+        return 0 < self.settings.max_refused <= self.refused
 
 
 def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:

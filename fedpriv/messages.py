@@ -46,12 +46,13 @@ class Instruction:
 
     Attributes:
         round: from 1.
-        attempt: from 0; above 0 the round is repeated because too few clients answered.
+        attempt: from 0; above 0 the round is made again after an interruption, with other noise.
         summed: the strategy needs Σ updates only, not each of them.
         weight: the metric that weights an update in the sum; empty for equal weights.
         buffers: the model's buffers travel with the parameters, both ways.
         metrics: the numbers that the client may send beside the update.
         settings: what this strategy and its client half have agreed on.
+        model: digest of the parameters that are sent, where the strategy is private.
     """
 
     round: int
@@ -61,6 +62,17 @@ class Instruction:
     buffers: bool = False
     metrics: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+
+    def purpose(self, what: str, key: str) -> str:
+        """Returns the purpose of random numbers behind the answer to this instruction.
+
+        Args:
+            what: they are for, such as "privacy noise".
+            key: of a private run, see `fedpriv.privacy.message_key`; empty in any other.
+        """
+        now = f"{what}, attempt {self.attempt}"
+        return f"{now}, message {key} {self.model}" if key else now
 
     def to_record(self) -> ConfigRecord:
         """Returns the instruction as a Flower record."""
@@ -77,7 +89,7 @@ class Instruction:
         return cls(**fixed, metrics=tuple(values["metrics"]), settings=settings)
 
 
-_FIXED = ("round", "attempt", "summed", "weight", "buffers")
+_FIXED = ("round", "attempt", "summed", "weight", "buffers", "model")
 _OWN = "own-"
 
 

@@ -107,11 +107,12 @@ class Observation:
         model: nn.Module,
         exchange: Exchange,
         seed: int,
+        key: str,
         settings: Mapping[str, Any],
     ) -> None:
         self.observer, self.folder, self.recorder = observer, folder, Recorder(folder)
         self.bound, self.client, self.strategy = bound, client, strategy
-        self.exchange, self.seed = exchange, seed
+        self.exchange, self.seed, self.key = exchange, seed, key
         self.pages = PrivatePages(bound, observer.private, seed)
         self.recorder.public({**settings, "labels": list(bound.labels)}, frozen(model))
         self._asked: dict[int, Message] = {}
@@ -188,8 +189,8 @@ class Observation:
             return
 
         def draw(purpose: str) -> np.random.Generator:
-            purpose = f"{purpose}, attempt {instruction.attempt}"
-            return generator(self.seed, purpose, instruction.round, client)
+            now = instruction.purpose(purpose, self.key)
+            return generator(self.seed, now, instruction.round, client)
 
         own = self.bound.rows[client]
         rows = own[drawn(self.client, self.bound.train.take(own), instruction, draw)]

@@ -40,6 +40,9 @@ class Progress:
     def round(self, record: Mapping[str, Any]) -> None:
         """Notes a finished round, as in metrics.jsonl."""
 
+    def note(self, line: str) -> None:
+        """Says something that the person in front of the run should know."""
+
 
 class Lines(Progress):
     """One plain line per round on standard error, for logs and pipes."""
@@ -59,6 +62,10 @@ class Lines(Progress):
         per_round = (time.monotonic() - self._began) / max(record["round"] - self._done, 1)
         left = per_round * (self._rounds - record["round"])
         self._say(f"round {record['round']}/{self._rounds}  {describe(record)}  {left:.0f} s left")
+
+    def note(self, line: str) -> None:
+        """Prints the line."""
+        self._say(line)
 
     def _say(self, line: str) -> None:
         print(visible(line), file=sys.stderr, flush=True)
@@ -97,6 +104,10 @@ class Display(Progress):
     def round(self, record: Mapping[str, Any]) -> None:
         """Moves the rounds' bar and shows the metrics."""
         self._bars.update(self._rounds, completed=record["round"], note=describe(record))
+
+    def note(self, line: str) -> None:
+        """Prints the line above the bars."""
+        self._console.print(line, markup=False)
 
 
 def for_this_terminal() -> Progress:

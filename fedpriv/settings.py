@@ -20,11 +20,11 @@ class Settings:
         round_deadline: seconds for the answers to what a round sends; who has not answered by then
             is missing. A masked round sends four times, each with this deadline. Wall time: which
             clients miss it differs from run to run, where `faults=slow` simulates it.
-        min_clients: fewer answers than this, and the round does not count. An empty Poisson
-            cohort is a round like any other unless this is above 1.
-        too_few: "repeat" draws a new cohort, up to `max_attempts` in all, then ends the run;
-            "refuse" leaves the model as it was and goes on.
-        max_attempts: tries of one round under "repeat".
+        min_clients: fewer answers than this, and the round does not count: the model stays as it
+            was, and the run goes on with the next round and its cohort. An empty Poisson cohort is
+            a round like any other unless this is above 1.
+        max_refused: so many rounds in a row that do not count end the run, which can be resumed; 0
+            never ends it.
         threads: torch threads for one client.
         device: where clients train and the model is evaluated, such as "cpu" or "cuda".
         evaluate_every: rounds between evaluations; the last round is always evaluated.
@@ -38,8 +38,7 @@ class Settings:
     client_timeout: float | None = None
     round_deadline: float | None = None
     min_clients: int = 1
-    too_few: Literal["repeat", "refuse"] = "repeat"
-    max_attempts: int = 3
+    max_refused: int = 10
     threads: int = 1
     device: str = "cpu"
     evaluate_every: int = 1
@@ -52,7 +51,7 @@ class Settings:
             "workers": 0,
             "chunk_size": 1,
             "min_clients": 0,
-            "max_attempts": 1,
+            "max_refused": 0,
             "threads": 1,
             "evaluate_every": 1,
             "checkpoint_every": 1,
@@ -62,8 +61,6 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise ValueError(f"{name}={value}: expected at least {minimum}")
-        if self.too_few not in ("repeat", "refuse"):
-            raise ValueError(f"too_few={self.too_few!r}: expected 'repeat' or 'refuse'")
         for name in ("client_timeout", "round_deadline"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
@@ -106,6 +103,9 @@ class Privacy:
         record_rate: with which each example is drawn for a step; q of PrIeD-KIE.
         providers: M of FL-PROVIDER-DP, by which a client's sum over providers is divided: the
             fewest that a client has or, where they are drawn too, about how many are drawn.
+        entropy: "seed" draws the noise from the run's seed: who knows that knows the noise. "os"
+            adds a secret of the operating system's: no run can be repeated to the bit, and a round
+            that was cut off is a new attempt, booked beside the old one.
     """
 
     epsilon: float = 8.0
@@ -118,6 +118,7 @@ class Privacy:
     examples: float | None = None
     record_rate: float = 0.2
     providers: float | None = None
+    entropy: Literal["seed", "os"] = "seed"
 
 
 @dataclass(frozen=True)

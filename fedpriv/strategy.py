@@ -18,28 +18,31 @@ from fedpriv.messages import Instruction, instruct
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 
-SEED = "seed"
-ATTEMPT = "attempt"
+SEED, ATTEMPT, KEY, MODEL = "seed", "attempt", "key", "model"
+"""What `configure_train` is told: the run's seed, which attempt at the round this is and, where the
+strategy is private, the run's `message_key` and the digest of the model that is sent."""
 
 
 class Strategy(FlowerStrategy):
     """The server's half of an algorithm.
 
-    `configure_train` receives the run's seed and the attempt in its config. `aggregate_train` must
-    use up `replies` before it changes any state: the stream ends in `TooFewClients` when the round
-    does not count.
+    A round is drawn once: `configure_train` draws the same cohort again where a round is made again
+    after an interruption. `aggregate_train` must use up `replies` before it changes any state: the
+    stream ends in `TooFewClients` when the round does not count.
 
     Attributes:
         action: what the client half must answer, `train.<action>`.
         sends: what the clients' updates are, for who looks at them.
         buffers: whether the model's buffers are part of the global vectors.
         mechanism: what makes it private; None where nothing does.
+        version: of the algorithm, to be raised when its messages change.
     """
 
     action: ClassVar[str]
     sends: ClassVar[Literal["gradient", "delta"]] = "delta"
     buffers: bool = False
     mechanism: Mechanism | None = None
+    version: ClassVar[int] = 1
 
     def problems(self, clients: int) -> list[str]:
         """Returns what keeps this strategy from running on so many clients."""

@@ -15,7 +15,7 @@ class TooFewClients(RuntimeError):
 
 
 class OtherAnswers(TooFewClients):
-    """A repeated attempt got other answers than before the crash, under the same noise."""
+    """An attempt that was made again got other answers than before, under the same noise."""
 
 
 class Tally:
@@ -54,11 +54,19 @@ class Tally:
             yield message
 
     def receiving(
-        self, replies: Iterable[Message], tell: Callable[[int, int], None]
+        self,
+        replies: Iterable[Message],
+        tell: Callable[[int, int], None],
+        book: Callable[[], None],
     ) -> Iterator[Message]:
         """Passes the replies on and tells how many have come; at their end, raises if too few.
 
         So a strategy that adds up the replies first and then moves has not moved.
+
+        Args:
+            replies: of the round.
+            tell: is called with the numbers of answers and of clients that were asked.
+            book: is called when all have come and are to be used, before the strategy may do so.
         """
         for reply in replies:
             self.failed += reply.has_error()
@@ -80,6 +88,7 @@ class Tally:
                 f"{len(self.survivors)} of {len(self.cohort)} clients answered, min_clients is "
                 f"{self.min_clients}"
             )
+        book()
 
     def counts(self) -> dict[str, int]:
         """Returns the counts for metrics.jsonl."""

@@ -31,8 +31,9 @@ class FaultyProviders:
 
     action: ClassVar[str] = ProviderUpdates.action
 
-    faults: Mapping[str, str] = field(default_factory=dict)
-    pause: float = 0.0
+    # Who fails, and how long it takes, changes no message: the noise must stay what it is.
+    faults: Mapping[str, str] = field(default_factory=dict, metadata={"message": False})
+    pause: float = field(default=0.0, metadata={"message": False})
     inner: ProviderUpdates = field(
         default_factory=lambda: ProviderUpdates(steps=2, optimizer=Optimizer(lr=0.02))
     )

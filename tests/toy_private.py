@@ -1,7 +1,7 @@
 """Small parts for tests of what is private: models, providers, one message, a watched grid."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -102,9 +102,15 @@ def provider_data(clients, providers, documents=4, seed=0, scale=1.0):
     return ArrayData(numbers(sum(sizes), seed, owners, scale), rows_of(*sizes))
 
 
-def federation(strategy, client, data, model=Small, seed=SEED, masking=None, **settings):
-    """A federation in this process; what is not a part of it is a setting."""
-    return Federation(
+def federation(
+    strategy, client, data, model=Small, seed=SEED, masking=None, one_noise=True, **settings
+):
+    """A federation in this process; what is not a part of it is a setting.
+
+    With `one_noise`, its noise is the seed's alone, as fedpriv never draws it: so that two runs can
+    be compared bit by bit that differ in a setting, such as masking.
+    """
+    made = Federation(
         model=model,
         data=data,
         strategy=strategy,
@@ -113,6 +119,9 @@ def federation(strategy, client, data, model=Small, seed=SEED, masking=None, **s
         masking=masking,
         settings=Settings(**settings),
     )
+    if one_noise:
+        made.recipe = replace(made.recipe, key="")
+    return made
 
 
 def instruction(strategy, cohort, clients, round=1, attempt=0, **changes):

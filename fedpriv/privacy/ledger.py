@@ -1,34 +1,46 @@
 """The ledger: what a run really released, and what that means for each adversary.
 
-An append-only list of releases with the cohort that was drawn and the clients that answered, not
-those that were planned. ε is computed from it for four views of who is looking:
+An append-only list of attempts at rounds, with the cohort that was drawn and the clients that
+answered. ε is computed from it for four views of who is looking:
 
 - `paper`: what the algorithm's paper would state, at the rate client_rate · record_rate.
 - `global`: whoever sees every global model, and may know which clients took part.
 - `server_masked`: the honest-but-curious server under secure aggregation: sees sums only.
 - `server_plain`: the same server without it: sees each client's message under its own noise alone.
 
-A round that is run again after a crash, from the same model and with the same clients answering,
-sends the same bits and is booked once. With other answers, or from another model, the same noise
-would meet another sum: such an attempt does not count, and the next one draws new noise.
+**A round is drawn once, and every draw is booked as it was planned**, whether its sum was released
+or not. Drawing again until a cohort suits includes those who suit more often than their rate says,
+and a round that does not count is such a choice too: if only the others' releases were booked, at
+their planned rate, a client that stays away would raise the truth above the ledger. As it is, all
+that anybody sees is a function of the planned releases: a refused sum is left out, the part of a
+client that is away is left out, surplus noise is added. None of this needs to be known beforehand,
+and none of it makes ε larger, or another than was planned.
+
+What can be more than planned is a round that is made again after an interruption. From the same
+model, data and settings it sends the same bits and is booked once. Otherwise it is a new attempt,
+with noise of its own (`fedpriv.privacy.message_key`), and booked beside the old one, without any
+amplification by the drawing of clients: whoever interrupted it may have known the cohort.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
-from fedpriv.parameters import Vectors
-from fedpriv.privacy.event import ClientThenRecord, History
+from fedpriv.privacy.event import ClientThenRecord, Event, History
 from fedpriv.privacy.mechanism import Mechanism
-from fedpriv.privacy.views import VIEWS
+from fedpriv.privacy.noise import shares
+from fedpriv.privacy.views import VIEWS, server_plain_event
+
+
+class LedgerMissing(ValueError):
+    """The ledger of a private run is not there, not whole, or not this run's."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,11 @@ class Attempt:
         attempt: from 0.
         clients: how many the federation has.
         cohort: numbers of the clients that were drawn.
-        survivors: numbers of those whose messages arrived.
+        survivors: numbers of those whose messages arrived; the whole cohort until that is known.
         released: the sum went into the global model.
-        model: digest of the global model that was sent, see `digest`.
-        finished: every client that was asked has answered, failed or been given up. If not, an
-            error or a person ended the attempt, and it may be made again.
+        sent: digest of what determines the clients' messages, the global model among it.
+        finished: every client that was asked has answered, failed or been given up. If not, the run
+            ended in the midst of it, and the attempt may be made again.
     """
 
     round: int
@@ -53,13 +65,13 @@ class Attempt:
     cohort: tuple[int, ...]
     survivors: tuple[int, ...]
     released: bool
-    model: str = ""
+    sent: str = ""
     finished: bool = True
 
-    def repeats(self, other: Attempt) -> bool:
-        """Whether this is an unfinished attempt made again, with all the messages it had."""
-        same = all(getattr(self, k) == getattr(other, k) for k in ("round", "attempt", "model"))
-        return same and not other.finished and set(other.survivors) <= set(self.survivors)
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """Two attempts of one key send the same messages under the same noise."""
+        return self.round, self.attempt, self.sent
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,9 @@ class Release:
         steps: noisy steps behind one message (DP-SGD at the clients takes several).
         own_noise: every client's message carries all of its noise by itself, and the clients'
             records are accounted one client at a time.
-        poisson: the clients were drawn each for itself, so that the size of the cohort tells
-            something about who is in it.
+        poisson: the clients were drawn each for itself, so that the size of the cohort, and with it
+            every client's share of the noise, is random.
+        threshold: share of the cohort whose answers carry all of the noise.
     """
 
     attempt: Attempt
@@ -89,17 +102,17 @@ class Release:
     steps: int = 1
     own_noise: bool = False
     poisson: bool = True
-
-    @property
-    def arrived(self) -> float:
-        """Noise multiplier that the shares of who answered add up to; as planned for no cohort."""
-        attempt = self.attempt
-        return self.share * math.sqrt(len(attempt.survivors)) if attempt.cohort else self.planned
+    threshold: float = 1.0
 
     @property
     def short(self) -> bool:
-        """Whether shares of the noise are missing."""
-        return self.arrived < self.planned * (1 - 1e-9)
+        """Whether shares of the noise are missing in the sum."""
+        return self.noise_multiplier < self.planned * (1 - 1e-9)
+
+    @property
+    def shown(self) -> bool:
+        """Whether a sum was released; where nobody answered, there was none."""
+        return self.attempt.released and bool(self.attempt.survivors or not self.attempt.cohort)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as one flat JSON object."""
@@ -130,7 +143,7 @@ class Group:
 
 @dataclass
 class Ledger:
-    """Every release of a run, in order, and what is needed to read them.
+    """Every attempt of a run, in order, and what is needed to read them.
 
     Args:
         mechanism: None where nothing is private: then every ε is infinite.
@@ -140,6 +153,7 @@ class Ledger:
             examples.
         releases: so far.
         example: what one training example is, in words.
+        data: digest of what was trained on; runs on the same data add up.
     """
 
     mechanism: Mechanism | None = None
@@ -148,6 +162,7 @@ class Ledger:
     groups: Mapping[str, Group] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
     example: str = ""
+    data: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ledger as a JSON object, without any ε."""
@@ -159,17 +174,38 @@ class Ledger:
             "uncovered": list(self.uncovered),
             "groups": {unit: asdict(group) for unit, group in self.groups.items()},
             "example": self.example,
+            "data": self.data,
             "events": events,
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Ledger:
-        """Reads what `to_json` wrote; ignores what else is there."""
-        mechanism = Mechanism(**values["mechanism"]) if values["mechanism"] else None
-        releases = [Release.from_json(event) for event in values["events"]]
-        uncovered = tuple(values["uncovered"])
-        groups = {unit: Group(**group) for unit, group in values["groups"].items()}
-        return cls(mechanism, values["masked"], uncovered, groups, releases, values["example"])
+    def from_json(cls, values: Any, place: str = "the ledger") -> Ledger:
+        """Reads what `to_json` wrote; ignores what else is there.
+
+        Args:
+            values: the JSON object.
+            place: where it stands, for the message.
+
+        Raises:
+            LedgerMissing: (a ValueError) if it is none, or not whole.
+        """
+        try:
+            mechanism = Mechanism(**values["mechanism"]) if values["mechanism"] else None
+            releases = [Release.from_json(event) for event in values["events"]]
+            return cls(
+                mechanism,
+                values["masked"],
+                tuple(values["uncovered"]),
+                {unit: Group(**group) for unit, group in values["groups"].items()},
+                releases,
+                values["example"],
+                values["data"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerMissing(
+                f"{place} is no whole ledger ({type(error).__name__}: {error}): what this run has "
+                "given away is not known. Take the file from a backup, or start a new run"
+            ) from error
 
     def continued(self, now: Ledger, place: str) -> Ledger:
         """Returns this ledger for a run that goes on: nothing that was given away is forgotten.
@@ -188,35 +224,65 @@ class Ledger:
                     f"{getattr(now, what)}: one ledger, one mechanism"
                 )
         uncovered = tuple(dict.fromkeys((*self.uncovered, *now.uncovered)))
-        return dataclasses.replace(now, uncovered=uncovered, releases=self.releases)
+        none, both = Group(0), {**self.groups, **now.groups}
+        largest = {
+            unit: Group(
+                max(known.get(unit, none).records for known in (self.groups, now.groups)),
+                max(known.get(unit, none).clients for known in (self.groups, now.groups)),
+            )
+            for unit in both
+        }
+        return dataclasses.replace(
+            now, uncovered=uncovered, groups=largest, releases=self.releases
+        )
 
     def book(self, release: Release) -> None:
-        """Adds a release, unless it is the very one that was booked before a crash."""
-        kept = [r for r in self.releases if not release.attempt.repeats(r.attempt)]
-        self.releases = kept if release in kept else [*kept, release]
+        """Adds an attempt, or what has become of one that was added when it began."""
+        for place, earlier in enumerate(self.releases):
+            if earlier.attempt.key == release.attempt.key:
+                self.releases[place] = release
+                return
+        self.releases.append(release)
 
-    def attempt_from(self, round: int, attempt: int, model: str) -> int:
-        """Returns the first attempt, from `attempt` on, whose noise no other model has used.
+    def also_answered(self, attempt: Attempt, clients: Iterable[int]) -> None:
+        """Notes that further clients answered an attempt when it was made again."""
+        for release in self.releases:
+            if release.attempt.key == attempt.key:
+                heard = tuple(sorted({*release.attempt.survivors, *clients}))
+                known = dataclasses.replace(release.attempt, survivors=heard)
+                # The sum that was released is the first one: its noise stays what it was.
+                self.book(dataclasses.replace(release, attempt=known))
+                return
 
-        A resumed run repeats the attempts that it has no checkpoint of. Their noise is the same,
-        so that they may only be repeated from the same model: two different sums under one noise
-        give away their difference.
+    def attempt_from(self, round: int, sent: str, attempt: int = 0) -> int:
+        """Returns the first attempt, from `attempt` on, that no other messages have been sent in.
+
+        A resumed run makes the attempts again that it has no checkpoint of: as the same attempts
+        from the same model, data and settings, and else as new ones.
         """
-        used = {
-            r.attempt.attempt
-            for r in self.releases
-            if r.attempt.round == round and r.attempt.model != model
-        }
+        made = (release.attempt for release in self.releases)
+        used = {a.attempt for a in made if a.round == round and a.sent != sent}
         while attempt in used:
             attempt += 1
         return attempt
 
-    def answered(self, round: int, attempt: int) -> set[int] | None:
-        """Returns who answered that attempt before a crash; None if it did not come to an end."""
+    def answered(self, round: int, attempt: int, sent: str) -> set[int] | None:
+        """Returns who answered that attempt before; None if it did not come to an end."""
         for made in (release.attempt for release in self.releases):
-            if (made.round, made.attempt) == (round, attempt) and made.finished:
+            if made.key == (round, attempt, sent) and made.finished:
                 return set(made.survivors)
         return None
+
+    def digest(self, count: int | None = None) -> str:
+        """Returns a digest of what stays the same of the first `count` attempts, of all by default.
+
+        A checkpoint notes it, so that no run goes on with another ledger than it had.
+        """
+        fixed = [
+            [*r.attempt.key, r.client_rate, r.record_rate, r.planned, r.share, r.steps]
+            for r in self.releases[:count]
+        ]
+        return hashlib.blake2b(json.dumps(fixed).encode(), digest_size=16).hexdigest()
 
     def history(self, view: str, until: int | None = None) -> History:
         """Returns what `view` has seen up to a round, for the accountants.
@@ -227,9 +293,12 @@ class Ledger:
         if view not in VIEWS:
             raise ValueError(f"view={view!r}: expected one of {', '.join(VIEWS)}")
         seen = [r for r in self.releases if until is None or r.attempt.round <= until]
-        own, shared = ([r for r in seen if r.own_noise is flag] for flag in (True, False))
-        events = [event for release in shared for event in _events(release, view)]
-        return [*Counter(events).items(), *_worst_client(own)]
+        rounds: dict[int, list[Release]] = {}
+        for release in seen:
+            if not release.own_noise:
+                rounds.setdefault(release.attempt.round, []).append(release)
+        events = Counter(event for made in rounds.values() for event in _events(made, view))
+        return [*events.items(), *_worst_client([r for r in seen if r.own_noise])]
 
     def participation(self) -> Counter[int]:
         """Returns how many rounds each client took part in whose sum was released."""
@@ -250,41 +319,40 @@ class Ledger:
         return list(events.items())
 
 
-def _events(release: Release, view: str) -> Iterable[ClientThenRecord]:
-    """Yields what one release of a shared noise shows to a view."""
-    attempt = release.attempt
+def _events(made: list[Release], view: str) -> Iterable[Event]:
+    """Yields what one round of a shared noise shows to a view.
+
+    Args:
+        made: the attempts at the round, which were made for one draw, or for one each.
+        view: `paper`, `global`, `server_masked` or `server_plain`.
+    """
+    first = made[0]
     if view == "server_plain":
-        # Given that |K| clients were drawn, each was with probability |K|/N; sizes are public.
-        if attempt.survivors:
-            rate = len(attempt.cohort) / attempt.clients
-            yield ClientThenRecord(rate, release.record_rate, release.share)
-    elif view == "paper":
-        if attempt.released and (attempt.survivors or not attempt.cohort):
+        yield server_plain_event(
+            "poisson" if first.poisson else "fixed",
+            first.client_rate,
+            first.record_rate,
+            first.planned,
+            first.attempt.clients,
+            first.threshold,
+        )
+        for again in made[1:]:
+            if again.attempt.cohort:
+                yield ClientThenRecord(1.0, again.record_rate, again.share)
+        return
+    # Where no sum was released, the draw is booked all the same: it was one of the planned ones.
+    for number, release in enumerate([r for r in made if r.shown] or made[:1]):
+        if view == "paper":
             rate = release.client_rate * release.record_rate
             yield ClientThenRecord(1.0, rate, release.planned)
-    elif attempt.released and (attempt.survivors or not attempt.cohort):
-        yield _sum(release)
-    elif release.poisson and not attempt.released:
-        # Nothing was released, but a cohort was drawn again for what it was: drawing until one
-        # is large enough includes each client more often than client_rate. Booking every draw,
-        # as if all sums had been shown, covers whatever the rule was.
-        yield ClientThenRecord(release.client_rate, release.record_rate, release.planned)
-
-
-def _sum(release: Release) -> ClientThenRecord:
-    """Returns what a released sum shows.
-
-    The planned rate goes with the planned noise. Where a Poisson cohort's size has made the noise
-    another, the size is known, and with it that each client was drawn with probability |K|/N: more
-    noise is not counted then, and less noise goes with the larger rate.
-    """
-    attempt, rate, noise = release.attempt, release.client_rate, release.noise_multiplier
-    if release.poisson:
-        if release.arrived > release.planned * (1 + 1e-9):
-            noise *= release.planned / release.arrived
-        elif release.short:
-            rate = max(rate, len(attempt.cohort) / attempt.clients)
-    return ClientThenRecord(rate, release.record_rate, noise)
+        elif release.shown and release.short:
+            # Only the variant "paper" lets noise be missing. Who was away is known, and with it
+            # perhaps that all others were drawn.
+            yield ClientThenRecord(1.0, release.record_rate, release.noise_multiplier)
+        else:
+            # More noise than planned is not counted: how much there is tells who was drawn.
+            rate = 1.0 if number else release.client_rate
+            yield ClientThenRecord(rate, release.record_rate, release.planned)
 
 
 def _worst_client(releases: list[Release]) -> History:
@@ -301,25 +369,25 @@ def _worst_client(releases: list[Release]) -> History:
     return list(worst.items())
 
 
-def shared_release(mechanism: Mechanism, attempt: Attempt, shares: int) -> Release:
-    """Returns the release of one attempt whose clients each added one of `shares` noise shares."""
+def shared_release(mechanism: Mechanism, attempt: Attempt, threshold: float = 1.0) -> Release:
+    """Returns the release of one attempt whose clients each added a share of the noise.
+
+    Args:
+        mechanism: whose noise it is.
+        attempt: who was drawn, and who answered.
+        threshold: of the cohort, whose answers carry all of the noise; see `fedpriv.privacy.noise.shares`.
+    """
     planned = mechanism.noise_multiplier
+    split = shares(threshold, len(attempt.cohort))
     # One square root of the ratio: exactly the planned noise where all shares arrived.
-    arrived = len(attempt.survivors) / shares if attempt.cohort else 1.0
+    arrived = len(attempt.survivors) / split if attempt.cohort else 1.0
     return Release(
         attempt,
         mechanism.client_rate,
         mechanism.record_rate,
         planned=planned,
         noise_multiplier=planned * math.sqrt(arrived),
-        share=planned / math.sqrt(shares),
+        share=planned / math.sqrt(split),
         poisson=mechanism.client_sampling == "poisson",
+        threshold=threshold,
     )
-
-
-def digest(model: Vectors) -> str:
-    """Returns 64 bits of a hash of a model's vectors, as hexadecimal digits."""
-    hashed = hashlib.blake2b(digest_size=8)
-    for name in sorted(model):
-        hashed.update(np.ascontiguousarray(model[name]).data)
-    return hashed.hexdigest()

@@ -40,6 +40,9 @@ class Mechanism:
         asked_epsilon: ε that the noise was found for, 0 where it was named.
         asked_view: whom that ε was to hold against.
         asked_clients: of the federation that it was found for; 0 where their number is no matter.
+        entropy: "seed", where all randomness is drawn from the run's seed, and the same run has the
+            same bits; or "os", where noise and the drawing of records also depend on a secret of
+            the operating system's that is kept nowhere.
     """
 
     unit: Unit
@@ -53,6 +56,7 @@ class Mechanism:
     asked_epsilon: float = 0.0
     asked_view: str = ""
     asked_clients: int = 0
+    entropy: Literal["seed", "os"] = "seed"
 
     def __post_init__(self) -> None:
         checks = {
@@ -66,6 +70,7 @@ class Mechanism:
                 self.client_sampling in ("poisson", "fixed"),
                 "'poisson' or 'fixed'",
             ),
+            "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
         }
         wrong = [
             f"{name}={getattr(self, name)!r}: expected {wanted}"
@@ -245,6 +250,7 @@ def example_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "fixed",
     delta: float = 1e-5,
+    entropy: Literal["seed", "os"] = "seed",
 ) -> Mechanism:
     """Protects one training example: for documents, one window of up to L tokens.
 
@@ -258,6 +264,7 @@ def example_gaussian(
         client_rate: C, the share of the clients in a round.
         client_sampling: 002 draws a fixed number of clients.
         delta: δ.
+        entropy: see `Mechanism`.
     """
     noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta, client_sampling)
     return Mechanism(
@@ -268,6 +275,7 @@ def example_gaussian(
         normaliser=client_rate * record_rate * examples,
         client_sampling=client_sampling,
         delta=delta,
+        entropy=entropy,
         **noise,
     )
 
@@ -282,6 +290,7 @@ def provider_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
+    entropy: Literal["seed", "os"] = "seed",
 ) -> Mechanism:
     """Protects all documents of one provider (a company that issued them) at once.
 
@@ -295,6 +304,7 @@ def provider_gaussian(
         client_rate: q_c.
         client_sampling: 004 draws each client for itself.
         delta: δ.
+        entropy: see `Mechanism`.
     """
     noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta, client_sampling)
     return Mechanism(
@@ -305,6 +315,7 @@ def provider_gaussian(
         normaliser=providers,
         client_sampling=client_sampling,
         delta=delta,
+        entropy=entropy,
         **noise,
     )
 
@@ -317,6 +328,7 @@ def client_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
+    entropy: Literal["seed", "os"] = "seed",
 ) -> Mechanism:
     """Protects all that one client holds: DP-FedAvg (McMahan et al. 2018).
 
@@ -331,6 +343,7 @@ def client_gaussian(
         normaliser=1.0,
         client_sampling=client_sampling,
         delta=delta,
+        entropy=entropy,
         **noise,
     )
 

@@ -6,7 +6,6 @@ carries all of it. So it matters who answers: a share that is missing is noise t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -20,9 +19,9 @@ from fedpriv.messages import Instruction, RunningSum, sum_of, to_array_record, t
 from fedpriv.parameters import Vectors
 from fedpriv.privacy.ledger import Attempt, Release, shared_release
 from fedpriv.privacy.mechanism import Mechanism
-from fedpriv.privacy.noise import add_gaussian
+from fedpriv.privacy.noise import add_gaussian, shares
 from fedpriv.seeds import generator
-from fedpriv.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.tally import TooFewClients
 
 SHARES, STEPS, BATCH, VARIANT = "shares", "steps", "batch", "variant"
@@ -37,9 +36,9 @@ class PrivateStrategy(Strategy):
     """The round of an algorithm whose clients send noisy sums; a subclass says what to do with it.
 
     In the variant "sound", the noise is split into t = ⌈threshold · |K|⌉ shares. Any t answers
-    carry all of it; with fewer, the round does not count. In the variant "paper" it is split into
-    |K| shares and what arrives is used, whatever is missing; the ledger books the noise that was
-    there.
+    carry all of it; with fewer, the round does not count, and no other cohort is drawn for it (the
+    ledger says why). In the variant "paper" it is split into |K| shares and what arrives is used,
+    whatever is missing; the ledger books the noise that was there.
 
     Attributes:
         units: the units of privacy that the algorithm can protect.
@@ -86,27 +85,28 @@ class PrivateStrategy(Strategy):
 
     def shares(self, cohort: int) -> int:
         """Returns into how many shares the noise of a round is split: t, at least 1."""
-        return max(1, math.ceil(self.threshold * cohort - 1e-9))
+        return shares(self.threshold, cohort)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draws K and sends each of its clients the model, the mechanism and the shares."""
-        attempt, seed = int(str(config[ATTEMPT])), int(str(config[SEED]))
-        rng = generator(seed, f"client sampling, attempt {attempt}", server_round)
+        seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
+        # Without the attempt: a round that is made again has the cohort that was drawn for it.
+        rng = generator(seed, f"client sampling, run {key}", server_round)
         clients = len(list(grid.get_node_ids()))
         cohort = self.mechanism.sampling().draw(clients, rng)
         self._global, self._cohort = arrays, len(cohort)
-        self._own_noise = generator(
-            seed, f"noise of an empty round, attempt {attempt}", server_round
-        )
         instruction = Instruction(
             round=server_round,
-            attempt=attempt,
+            attempt=int(str(config[ATTEMPT])),
+            model=str(config.get(MODEL, "")),
             weight=self.weight if self.variant == "paper" else "",
             metrics=self.metrics if self.variant == "paper" else (),
             settings=self.settings(len(cohort), clients),
         )
+        purpose = instruction.purpose("noise of an empty round", key)
+        self._own_noise = generator(seed, purpose, server_round)
         return self.broadcast(cohort, arrays, instruction, grid)
 
     def settings(self, cohort: int, clients: int) -> dict[str, Any]:
@@ -146,4 +146,4 @@ class PrivateStrategy(Strategy):
 
     def booked(self, attempt: Attempt) -> Release:
         """Returns what one attempt released, with the noise that was really in the sum."""
-        return shared_release(self.mechanism, attempt, self.shares(len(attempt.cohort)))
+        return shared_release(self.mechanism, attempt, self.threshold)

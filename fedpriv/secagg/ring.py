@@ -93,28 +93,6 @@ class Ring:
         """
         return self.clients * self.step / 2
 
-    def rounding_norm(self, size: int, *, each_unit_rounded: bool = False) -> float:
-        """Returns by how much rounding can raise a sum's L2 sensitivity, in the vectors' units.
-
-        Add it to the clipping norm C. Which of the two bounds holds depends on what is rounded:
-
-        - a client rounds the *sum* over its units (examples, providers), as `encode` does to
-          what it is given: without one unit the sum may round the other way, so each coordinate
-          moves by up to one step more than the unit itself: √size · step;
-        - each unit's clipped vector is rounded by itself and the integers are added, or a client
-          *is* the unit, added or removed as a whole: √size · step / 2 (`each_unit_rounded`).
-
-        Clamping does not add to either: it never moves two integers apart.
-
-        This bounds the data's part of the sum. It says nothing about what is lost because each
-        client's noise is rounded before it is added up; with a step far below the noise that is
-        negligible but not zero (Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian
-        Mechanism for Federated Learning with Secure Aggregation", treat it exactly).
-        """
-        if size < 0:
-            raise ValueError(f"size must not be negative, got {size}")
-        return math.sqrt(size) * self.step * (0.5 if each_unit_rounded else 1.0)
-
     def encode(self, values: NDArray[Any]) -> NDArray[np.uint32]:
         """Returns the vector as ring elements: round(value / step) mod 2³², ties to even.
 

@@ -30,6 +30,7 @@ class MaskedRound:
         session: round, attempt and threshold.
         ring: how vectors are encoded.
         nodes: client number → node id, of the cohort.
+        model: digest of the parameters that are sent, see `Instruction`.
 
     Attributes:
         roster: the public keys of who has sent them.
@@ -40,6 +41,7 @@ class MaskedRound:
     session: Session
     ring: Ring
     nodes: Mapping[int, int]
+    model: str = ""
     roster: Roster = field(default_factory=dict)
     boxes: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
 
@@ -91,7 +93,9 @@ class MaskedRound:
     ) -> dict[int, T]:
         """Sends each client its question; returns the answers of those who gave one."""
         session = self.session
-        instruction = Instruction(session.round, session.attempt, summed=False).to_record()
+        instruction = Instruction(
+            session.round, session.attempt, summed=False, model=self.model
+        ).to_record()
         sent = [
             self.grid.create_message(
                 RecordDict({INSTRUCTION: instruction, SECAGG: ask.to_record()}),

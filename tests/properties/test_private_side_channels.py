@@ -79,7 +79,7 @@ def data_of(sizes, seed, scale, odd=None):
 def caught(parts, data, masked=False, rounds=2, faults=None, chunk_size=1):
     strategy, client = parts
     masking = Masking(threshold=0.6, bound=50.0) if masked else None
-    made = federation(strategy, client, data, masking=masking, too_few="refuse")
+    made = federation(strategy, client, data, masking=masking, max_refused=0)
     grid = Watched(made, faults, chunk_size)
     made.run(rounds=rounds, grid=grid)
     return grid

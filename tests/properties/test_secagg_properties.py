@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.stats import norm
 
 from fedpriv.secagg import Client, Ring, Session, TooFewSurvivors, forward, masks, shamir, unmask
 
@@ -128,20 +129,58 @@ def test_a_fitting_ring_holds_the_sum_and_half_its_step_would_not(bound, clients
     assert 2 * clients * finer + 1 > 2**32
 
 
-@settings(deadline=None)
+def rounded_gaussian(mean, std, reach):
+    """The distribution of round(x + z), z ~ N(0, std²), on -reach, …, reach steps of the ring."""
+    grid = np.arange(-reach, reach + 1)
+    return norm.cdf((grid + 0.5 - mean) / std) - norm.cdf((grid - 0.5 - mean) / std)
+
+
+def delta_of(p, q, epsilon):
+    """The exact δ(ε) between two distributions on one grid."""
+    return float(np.maximum(p - np.exp(epsilon) * q, 0).sum())
+
+
+@settings(deadline=None, max_examples=60)
 @given(
-    st.floats(1e-3, 1e3),
-    st.integers(1, 50),
-    st.lists(st.tuples(st.floats(-1e4, 1e4, width=32), st.floats(-1e4, 1e4, width=32)), max_size=8),
+    st.floats(4.0, 12.0),
+    st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=3),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 5.0),
+    st.sampled_from([0.0, 0.5, 1.0, 3.0]),
 )
-def test_encoding_moves_vectors_apart_by_no_more_than_the_budget(bound, clients, pairs):
-    ring = Ring.fitting(bound, clients)
-    a, b = (np.array([pair[k] for pair in pairs], np.float64) for k in (0, 1))
-    apart = np.linalg.norm(ring.decode(ring.encode(a)) - ring.decode(ring.encode(b)))
-    assert apart <= np.linalg.norm(a - b) * (1 + 1e-12) + ring.rounding_norm(len(pairs))
-    norm = np.linalg.norm(ring.decode(ring.encode(a)))
-    alone = ring.rounding_norm(len(pairs), each_unit_rounded=True)
-    assert norm <= np.linalg.norm(a) * (1 + 1e-12) + alone
+@example(4.0, [0.0, 0.49], 0.49, 0.02, 0.5)  # a difference that rounding turns into a whole step
+def test_rounding_noisy_vectors_before_they_are_added_up_costs_no_privacy(
+    share, others, x, apart, epsilon
+):
+    """One unit moves a client's sum by `apart` steps: the masked sum tells at most what the sum of
+    the unrounded vectors would, from a share of the noise of 4 steps on. The reference is the
+    closed form of the Gaussian mechanism (Balle and Wang 2018, Theorem 8), the other side the exact
+    distribution of the sum of rounded numbers.
+    """
+    reach = 200
+    rest = np.array([1.0])
+    for other in others:
+        rest = np.convolve(rest, rounded_gaussian(other, share, reach))
+    with_unit, without = (
+        np.convolve(rest, rounded_gaussian(mean, share, reach)) for mean in (x + apart, x)
+    )
+    mu = apart / (share * np.sqrt(len(others) + 1))
+    bound = (
+        norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        if mu > 0
+        else 0.0
+    )
+    for p, q in ((with_unit, without), (without, with_unit)):
+        assert delta_of(p, q, epsilon) <= bound + 1e-12
+
+
+def test_a_share_of_less_than_a_step_does_cost_privacy():
+    """So the least of four steps is no idle condition: the check above can fail."""
+    p, q = (rounded_gaussian(mean, 0.1, 50) for mean in (0.6, 0.4))
+    mu = 0.2 / (0.1 * np.sqrt(2))
+    twice = [np.convolve(d, rounded_gaussian(0.0, 0.1, 50)) for d in (p, q)]
+    bound = norm.cdf(mu / 2) - norm.cdf(-mu / 2)
+    assert delta_of(*twice, 0.0) > bound + 0.05
 
 
 @settings(deadline=None)

@@ -70,7 +70,7 @@ def test_a_round_without_enough_answers_ends_the_run_or_is_refused(tmp_path):
     assert status == 1
     assert "round 2: 6 of 8 clients answered, min_clients is 7, 3 times in a row" in err
 
-    status, out, _ = run("run", TOY, *few, "federation.too_few=refuse", cwd=tmp_path)
+    status, out, _ = run("run", TOY, *few, "federation.max_refused=0", cwd=tmp_path)
     assert status == 0
     assert "refused for want of answers: rounds 2" in out
 

@@ -65,7 +65,7 @@ def test_a_killed_worker_costs_nothing_but_time(straight, tmp_path):
 
 def test_an_error_of_one_training_does_not_keep_the_others_from_their_end(tmp_path):
     dying = ["client._target_=toy_study.Dying", f"client.marker={tmp_path / 'marker'}"]
-    refuse = ["client.kind=raise", "federation.min_clients=8", "federation.max_attempts=1"]
+    refuse = ["client.kind=raise", "federation.min_clients=8", "federation.max_refused=1"]
     with pytest.raises(JobsFailed, match="1 jobs failed") as failed:
         studying.start(STUDY, [f"runs={tmp_path}", "~client.faults", *dying, *refuse])
     assert list(failed.value.reasons) == ["seed-1"]

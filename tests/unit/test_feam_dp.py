@@ -169,7 +169,7 @@ def test_a_second_run_of_one_federation_starts_afresh():
 
 def test_a_round_that_does_not_count_moves_no_moment():
     strategy = strategy_of()
-    made = federation(strategy, LOOP, data_of(9, 12, 9), too_few="refuse")
+    made = federation(strategy, LOOP, data_of(9, 12, 9), max_refused=0)
     grid = Watched(made, {(2, 0, 1): "train"})
     result = made.run(rounds=2, grid=grid)
     assert [record["accepted"] for record in result.metrics] == [True, False]

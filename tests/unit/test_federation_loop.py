@@ -240,56 +240,52 @@ def test_a_client_that_is_never_heard_of_is_missing():
     ]
 
 
-def everybody_fails(in_round, attempts=99):
-    return lambda round, attempt, client: round == in_round and attempt < attempts
+def everybody_fails(*rounds):
+    return lambda round, attempt, client: round in rounds
 
 
-def test_too_few_answers_repeat_the_round_with_another_cohort():
-    diary = Diary(everybody_fails(in_round=2, attempts=2))
+def test_a_round_with_too_few_answers_is_not_drawn_again_and_the_run_goes_on():
+    """Drawing until a cohort suits would include those who suit more often than their rate says."""
+    diary = Diary(everybody_fails(2))
     result = federation(client=diary, strategy=FedAvg(sampling=Poisson(0.5)), clients=16).run(3)
-    assert [record["attempts"] for record in result.metrics] == [1, 3, 1]
-    assert all(record["accepted"] for record in result.metrics)
-    cohorts = [diary.cohort(2, attempt) for attempt in range(3)]
-    assert len({tuple(cohort) for cohort in cohorts}) == 3
-    # The record is of the attempt that counted; the failures are of all of them.
-    assert result.metrics[1]["clients"]["sampled"] == len(cohorts[2])
-    assert result.metrics[1]["clients"]["failed"] == 0
-    assert len(result.failures) == len(cohorts[0]) + len(cohorts[1])
-
-
-def test_a_repeated_round_starts_from_the_weights_of_the_round_before():
-    """And draws its own random numbers: only the attempt tells the two apart."""
-    toy = federation(client=Diary(everybody_fails(in_round=1, attempts=1)), model=norm_net)
-    result = toy.run(1)
-    straight = federation(client=Diary(), model=norm_net).run(1)
-    assert result.metrics[0]["attempts"] == 2
-    assert weights(result) != weights(straight)
-    assert result.metrics[0]["train_loss"] == pytest.approx(
-        straight.metrics[0]["train_loss"], rel=0.2
-    )
+    assert [record["attempts"] for record in result.metrics] == [1, 1, 1]
+    assert [record["accepted"] for record in result.metrics] == [True, False, True]
+    assert len(result.failures) == len(diary.cohort(2)) == result.metrics[1]["clients"]["failed"]
+    straight = Diary()
+    federation(client=straight, strategy=FedAvg(sampling=Poisson(0.5)), clients=16).run(3)
+    assert [diary.cohort(r) for r in (1, 2, 3)] == [straight.cohort(r) for r in (1, 2, 3)]
 
 
 def test_too_few_answers_again_and_again_end_the_run_and_name_its_folder(tmp_path):
-    diary = Diary(everybody_fails(in_round=2))
-    toy = federation(client=diary, min_clients=3, max_attempts=2)
+    diary = Diary(everybody_fails(2, 3))
+    toy = federation(client=diary, min_clients=3, max_refused=2, checkpoint_every=5)
     with pytest.raises(TooFewClients) as caught:
-        toy.run(3, run_dir=tmp_path / "mine")
+        toy.run(5, run_dir=tmp_path / "mine")
     assert str(caught.value) == (
-        "round 2: 0 of 8 clients answered, min_clients is 3, 2 times in a row. See "
-        f"failures.jsonl in {tmp_path / 'mine'}; the run can be resumed from there"
+        "2 rounds in a row did not count. Round 3: 0 of 8 clients answered, min_clients is 3. See "
+        f"failures.jsonl in {tmp_path / 'mine'}; resumed, the run goes on with the next round and "
+        "its cohort"
     )
-    assert [record["round"] for record in lines(tmp_path / "mine" / METRICS)] == [1]
+    assert [record["round"] for record in lines(tmp_path / "mine" / METRICS)] == [1, 2, 3]
     assert len(lines(tmp_path / "mine" / FAILURES)) == 16
 
 
-def test_a_run_that_ended_with_too_few_clients_can_be_resumed(tmp_path):
-    failing = federation(client=Diary(everybody_fails(in_round=2)))
+def test_a_run_that_ended_with_too_few_clients_goes_on_with_the_next_round(tmp_path):
+    fails = everybody_fails(2, 3)
     with pytest.raises(TooFewClients):
-        failing.run(3, run_dir=tmp_path / "mine")
-    resumed = federation(client=Diary()).run(3, run_dir=tmp_path / "mine", resume=True)
-    straight = federation(client=Diary()).run(3)
+        federation(client=Diary(fails), max_refused=2).run(5, run_dir=tmp_path / "mine")
+    diary = Diary(fails)
+    resumed = federation(client=diary).run(5, run_dir=tmp_path / "mine", resume=True)
+    assert min(round for round, _, _ in diary.visits) == 4
+    straight = federation(client=Diary(fails)).run(5)
     assert weights(resumed) == weights(straight)
-    assert resumed.failures == []
+    assert timeless(resumed.metrics) == timeless(straight.metrics)
+
+
+@pytest.mark.parametrize("most", [0, 4])
+def test_a_run_that_may_lose_so_many_rounds_does_not_end(most):
+    result = federation(client=Diary(everybody_fails(1, 2, 3, 5)), max_refused=most).run(5)
+    assert [r["accepted"] for r in result.metrics] == [False, False, False, True, False]
 
 
 def test_one_answer_less_than_asked_for_is_too_few_and_as_many_are_enough():
@@ -298,14 +294,14 @@ def test_one_answer_less_than_asked_for_is_too_few_and_as_many_are_enough():
 
     federation(client=Diary(three_fail), min_clients=5).run(1)
     with pytest.raises(TooFewClients, match=r"5 of 8 clients answered, min_clients is 6"):
-        federation(client=Diary(three_fail), min_clients=6).run(1)
+        federation(client=Diary(three_fail), min_clients=6, max_refused=1).run(1)
 
 
 def test_a_refused_round_leaves_the_model_bit_by_bit_and_goes_on():
     def most_fail(round, attempt, client):
         return round == 2 and client < 6
 
-    settings = {"model": norm_net, "min_clients": 3, "too_few": "refuse"}
+    settings = {"model": norm_net, "min_clients": 3}
     one = federation(client=Diary(), **settings).run(1)
     diary = Diary(most_fail)
     two = federation(client=diary, **settings).run(2)
@@ -330,11 +326,11 @@ def test_empty_poisson_cohorts_are_rounds():
 
 def test_empty_cohorts_are_too_few_where_more_than_one_client_is_asked_for():
     with pytest.raises(TooFewClients, match=r"0 of 0 clients answered, min_clients is 2"):
-        federation(strategy=FedAvg(sampling=Poisson(0)), min_clients=2).run(1)
+        federation(strategy=FedAvg(sampling=Poisson(0)), min_clients=2, max_refused=1).run(1)
 
 
 def test_with_no_minimum_a_round_that_everybody_failed_counts():
-    result = federation(client=Diary(everybody_fails(in_round=1)), min_clients=0).run(1)
+    result = federation(client=Diary(everybody_fails(1)), min_clients=0).run(1)
     assert result.metrics[0]["accepted"] is True
     assert result.metrics[0]["clients"]["failed"] == 8
     assert weights(result) == initial()
@@ -422,8 +418,7 @@ def test_the_strategys_state_survives(tmp_path):
 
 def test_a_strategy_does_not_move_in_a_round_that_does_not_count():
     strategy = Counting()
-    diary = Diary(everybody_fails(in_round=1, attempts=2))
-    federation(strategy=strategy, client=diary).run(1)
+    federation(strategy=strategy, client=Diary(everybody_fails(1, 2))).run(3)
     assert strategy.moves == 1
 
 
@@ -549,12 +544,11 @@ def test_no_rounds_are_shown_on_a_line_of_their_own(capsys):
         ({"workers": -1}, r"workers=-1: expected at least 0"),
         ({"chunk_size": 0}, r"chunk_size=0: expected at least 1"),
         ({"min_clients": -1}, r"min_clients=-1: expected at least 0"),
-        ({"max_attempts": 0}, r"max_attempts=0: expected at least 1"),
+        ({"max_refused": -1}, r"max_refused=-1: expected at least 0"),
         ({"threads": 0}, r"threads=0: expected at least 1"),
         ({"evaluate_every": 0}, r"evaluate_every=0: expected at least 1"),
         ({"checkpoint_every": 0}, r"checkpoint_every=0: expected at least 1"),
         ({"keep_checkpoints": -1}, r"keep_checkpoints=-1: expected at least 0"),
-        ({"too_few": "ignore"}, r"too_few='ignore': expected 'repeat' or 'refuse'"),
         (
             {"client_timeout": 0, "workers": 2},
             r"client_timeout=0: expected seconds above 0",

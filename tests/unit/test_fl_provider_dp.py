@@ -369,36 +369,6 @@ def test_a_round_run_again_from_another_model_is_another_release():
     assert len(told) == 2 or told[0]["attempt"] != 0
 
 
-def test_cohorts_that_are_drawn_again_do_not_raise_the_rate_unseen():
-    """Of 4 with rate .2, two or more come in .18 of the draws, a client then with .54, not .2.
-
-    Refusing min_clients here would do, and so would booking every draw.
-    """
-    parts = ProviderUpdates(optimizer=SGD), provider_data(clients=4, providers=2)
-    settings = {"min_clients": 2, "max_attempts": 100}
-    try:
-        made = federation(noisy(rate=0.2, threshold=1.0), *parts, **settings)
-    except Unworkable:
-        return
-    result = made.run(rounds=10)
-    told = events(result.run_dir)
-    counted = [event for event in told if event["released"]]
-    assert len(counted) == 10
-    rate = np.mean([len(event["cohort"]) / 4 for event in counted])
-    assert rate >= 0.5
-    history = Ledger.from_json(
-        {
-            "mechanism": None,
-            "masked": False,
-            "uncovered": [],
-            "groups": {},
-            "example": "",
-            "events": told,
-        }
-    ).history("global")
-    assert sum(event.client_rate * times for event, times in history) >= rate * 10 * 0.99
-
-
 # DP-FedAvg: the client is the unit
 
 

@@ -102,7 +102,7 @@ def test_rounding_does_not_grow_beyond_the_rounds():
     assert_same_model(masked, plain, made, factor=4 * 2)
 
 
-def test_a_coarse_ring_is_noticed():
+def test_a_coarser_ring_rounds_more_and_one_coarser_than_the_noise_is_refused():
     plain, _, _ = play(None)
     coarse, _, made = play(Masking(threshold=0.6, bound=2.0**20))
     off = np.abs(vector_of(coarse) - vector_of(plain)).max()
@@ -111,6 +111,9 @@ def test_a_coarse_ring_is_noticed():
     assert off > made.strategy.ring(CLIENTS, start().size).sum_error / 1e3 / CLIENTS
     fine = make(MASKED).strategy.ring(CLIENTS, start().size)
     assert off > fine.sum_error
+    # σC/√5/M = .2 · .5 / √5 / 2 = .0224, and a step of 2^-7 goes into it 2.9 times.
+    with pytest.raises(Unworkable, match=r"share of the noise, 0.0224, is 2.9 steps of a ring"):
+        make(Masking(threshold=0.6, bound=2.0**21.5))
 
 
 def test_single_precision_models_too():
@@ -162,8 +165,7 @@ def test_up_to_k_minus_t_dropouts_at_any_stage_decode_the_survivors_sum(stage, c
     assert event["cohort"] == [0, 1, 2, 3, 4]
     assert event["survivors"] == list(range(CLIENTS - missing))
     (same,) = events(plain)
-    assert event["noise_multiplier"] == pytest.approx(same["noise_multiplier"], rel=1e-6)
-    assert event["noise_multiplier"] <= same["noise_multiplier"]
+    assert event["noise_multiplier"] == same["noise_multiplier"]
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(STAGES, 2)))
@@ -176,36 +178,42 @@ def test_dropouts_at_different_stages_decode_too(first, second):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_one_dropout_more_and_the_round_is_refused(stage):
-    result, grid, _ = play(MASKED, dropouts(stage, 3), too_few="refuse")
+    result, grid, _ = play(MASKED, dropouts(stage, 3), max_refused=0)
     assert [record["accepted"] for record in result.metrics] == [False]
     assert vector_of(result).tobytes() == start().tobytes()
     revealed = [m for m in grid.received if m.metadata.message_type == "query.reveal"]
     assert len([m for m in revealed if not m.has_error()]) < 3
     ledger = Ledger.from_json(json.loads((result.run_dir / "ledger.json").read_text("utf-8")))
-    assert [ledger.history(view) for view in ("paper", "global", "server_masked")] == [[]] * 3
+    # The draw is booked as it was planned, whatever came of it.
+    counted, _, _ = play(MASKED)
+    whole = Ledger.from_json(json.loads((counted.run_dir / "ledger.json").read_text("utf-8")))
+    for view in ("paper", "global", "server_masked"):
+        assert ledger.history(view) == whole.history(view)
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_or_it_is_repeated_with_other_masks_and_other_noise(stage):
-    """The second attempt is the plain run's second attempt."""
-    masked, _, made = play(MASKED, dropouts(stage, 3))
-    plain, _, _ = play(None, dropouts("train", 3))
-    assert [record["attempts"] for record in masked.metrics + plain.metrics] == [2, 2]
+def test_a_refused_round_is_not_drawn_again_and_the_next_one_counts(stage):
+    masked, _, made = play(MASKED, dropouts(stage, 3), rounds=2)
+    plain, _, _ = play(None, dropouts("train", 3), rounds=2)
+    for result in (masked, plain):
+        assert [record["accepted"] for record in result.metrics] == [False, True]
+        assert [record["attempts"] for record in result.metrics] == [1, 1]
     assert_same_model(masked, plain, made)
-    first = play(None)[0]
-    assert np.abs(vector_of(masked) - vector_of(first)).max() > 1e-3
 
 
-def test_three_times_too_few_end_the_run_and_it_can_be_resumed():
-    faults = {(2, attempt, client): "reveal" for attempt in range(3) for client in range(3)}
-    made = make(MASKED)
+def test_too_few_too_often_end_the_run_and_resumed_it_goes_on_with_the_next_round():
+    faults = {(r, 0, client): "reveal" for r in (1, 2, 3) for client in range(3)}
+    made = make(MASKED, max_refused=3)
     with pytest.raises(
-        TooFewClients, match=r"2 of 5 clients revealed their shares, and it takes 3"
+        TooFewClients, match=r"3 rounds in a row .* 2 of 5 clients revealed .* it takes 3"
     ):
-        made.run(rounds=2, run_dir="here", grid=Watched(made, faults))
-    resumed = make(MASKED).run(rounds=2, run_dir="here", resume=True)
-    whole = make(MASKED).run(rounds=2)
-    assert vector_of(resumed).tobytes() == vector_of(whole).tobytes()
+        made.run(rounds=4, run_dir="here", grid=Watched(made, faults))
+    resumed = make(MASKED).run(rounds=4, run_dir="here", resume=True)
+    whole = make(MASKED)
+    same = whole.run(rounds=4, grid=Watched(whole, faults))
+    assert [record["accepted"] for record in resumed.metrics] == [False, False, False, True]
+    assert vector_of(resumed).tobytes() == vector_of(same).tobytes()
+    assert events(resumed) == events(same)
 
 
 # Who must stay
@@ -220,7 +228,7 @@ def test_the_larger_threshold_counts(noise, masks, needed):
     def refused(missing):
         faults = {(1, 0, client): "train" for client in range(missing)}
         parts = strategy(noise), ProviderUpdates(optimizer=SGD)
-        result, _, _ = play(Masking(masks), faults, parts=parts, too_few="refuse")
+        result, _, _ = play(Masking(masks), faults, parts=parts, max_refused=0)
         return not result.metrics[0]["accepted"]
 
     assert not refused(CLIENTS - needed)
@@ -231,7 +239,7 @@ def test_the_larger_threshold_counts(noise, masks, needed):
 def test_a_sum_that_lacks_noise_is_never_unmasked(masks):
     """Four of five answer, and the noise needs five: refusing the sum afterwards is too late."""
     parts = strategy(1.0), ProviderUpdates(optimizer=SGD)
-    _, grid, _ = play(Masking(masks), {(1, 0, 4): "train"}, parts=parts, too_few="refuse")
+    _, grid, _ = play(Masking(masks), {(1, 0, 4): "train"}, parts=parts, max_refused=0)
     assert len(updates_of(grid)) == 4
     assert not any(message.metadata.message_type == "query.reveal" for message in grid.sent)
 
@@ -239,7 +247,7 @@ def test_a_sum_that_lacks_noise_is_never_unmasked(masks):
 @pytest.mark.parametrize("least", [4, 5])
 def test_nor_one_that_has_fewer_answers_than_the_run_accepts(least):
     faults = {(1, 0, 3): "train", (1, 0, 4): "train"}
-    result, grid, _ = play(MASKED, faults, min_clients=least, too_few="refuse")
+    result, grid, _ = play(MASKED, faults, min_clients=least, max_refused=0)
     assert not result.metrics[0]["accepted"]
     assert not any(message.metadata.message_type == "query.reveal" for message in grid.sent)
 
@@ -300,15 +308,11 @@ def test_a_poisson_round_of_nobody_is_noise_alone_behind_masks_too():
     assert vector_of(masked).tobytes() == vector_of(plain).tobytes() != start().tobytes()
 
 
-def test_rounding_costs_a_little_of_the_booked_noise():
-    """σ C / (C + √d · step), in the units of what is sent: C / M."""
-    masked, _, made = play(Masking(threshold=0.6, bound=2.0**20))
-    (event,) = events(masked)
-    step = made.strategy.ring(CLIENTS, start().size).step
-    rounding = np.sqrt(start().size) * step
-    arrived = 0.2 * np.sqrt(5 / 3)
-    assert event["noise_multiplier"] == pytest.approx(arrived * 0.25 / (0.25 + rounding))
-    assert event["noise_multiplier"] < arrived * 0.9999
+def test_masking_costs_none_of_the_booked_noise():
+    """Rounding comes after a client's own noise, and before nothing but whole steps."""
+    (masked,), (plain,) = (events(play(m)[0]) for m in (MASKED, None))
+    assert masked["noise_multiplier"] == plain["noise_multiplier"] == 0.2 * np.sqrt(5 / 3)
+    assert masked["share"] == plain["share"]
 
 
 # Killed and resumed
@@ -323,7 +327,7 @@ def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bits(stage):
         made.run(rounds=4, run_dir="here", grid=grid)
     resumed = make(MASKED).run(rounds=4, run_dir="here", resume=True)
     assert vector_of(resumed).tobytes() == vector_of(whole).tobytes()
-    assert [e for e in events(resumed) if e["released"]] == events(whole)
+    assert events(resumed) == events(whole)
 
 
 def test_a_round_run_again_with_other_survivors_gives_nobody_away():

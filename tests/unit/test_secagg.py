@@ -547,16 +547,6 @@ def test_ties_go_to_even():
     assert ring.decode(ring.encode(halves)).tolist() == [-2, 0, 0, 2, 2]
 
 
-def test_rounding_can_raise_a_distance_by_a_step_a_coordinate_and_no_more():
-    """0.49 and 0.51 of a step are 0.02 apart, and a whole step once rounded."""
-    ring = Ring(1.0, 100, 1)
-    a, b = np.full(9, 0.49), np.full(9, 0.51)
-    rounded = np.linalg.norm(ring.decode(ring.encode(a)) - ring.decode(ring.encode(b)))
-    half = ring.rounding_norm(9, each_unit_rounded=True)
-    assert np.linalg.norm(a - b) + half < rounded <= np.linalg.norm(a - b) + ring.rounding_norm(9)
-    assert (ring.rounding_norm(9), half) == (3.0, 1.5)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_has_no_encoding(value):
     vector = np.zeros(masks.BLOCK + 3, np.float32)
@@ -580,7 +570,6 @@ def test_what_is_not_finite_has_no_encoding(value):
         (lambda: Ring.fitting(1.0, 1).encode(np.zeros((2, 2))), r"got shape \(2, 2\)"),
         (lambda: Ring.fitting(1.0, 1).decode(np.zeros(3, np.int32)), "uint32, got int32"),
         (lambda: Ring.fitting(1.0, 1).decode(np.zeros(3, np.uint32), np.int32), "got int32"),
-        (lambda: Ring.fitting(1.0, 1).rounding_norm(-1), "got -1"),
         (lambda: coordinate_bound(math.nan, 1, 1, 1), "clip_norm must be finite"),
         (lambda: coordinate_bound(1, -1, 1, 1), "noise_std must be finite"),
         (lambda: coordinate_bound(1, 1, 0, 1), "got 0 and 1"),

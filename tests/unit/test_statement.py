@@ -9,7 +9,12 @@ from fedpriv.privacy.mechanism import Budget, provider_gaussian
 from fedpriv.privacy.statement import in_short, statement, summary
 
 NAMED = provider_gaussian(
-    clip_norm=1, providers=4, noise_multiplier=0.771484375, client_rate=0.2, delta=1e-5
+    clip_norm=1,
+    providers=4,
+    noise_multiplier=0.771484375,
+    client_rate=0.2,
+    client_sampling="fixed",
+    delta=1e-5,
 )
 
 
@@ -17,7 +22,7 @@ def content(mechanism=NAMED, rounds=10, cohort=(1, 2), masked=False, **settings)
     ledger = Ledger(mechanism, masked, **settings)
     for round in range(1, rounds + 1):
         attempt = Attempt(round, 0, 10, cohort, cohort, released=True)
-        ledger.book(shared_release(mechanism, attempt, len(cohort)))
+        ledger.book(shared_release(mechanism, attempt))
     return statement(ledger)
 
 
@@ -84,7 +89,7 @@ def test_given_who_was_drawn_nothing_is_averaged(rounds, epsilon):
     for round in range(1, 11):
         cohort = (3, 5) if round <= rounds else (6 + round % 2,)
         attempt = Attempt(round, 0, 10, cohort, cohort, released=True)
-        ledger.book(shared_release(NAMED, attempt, len(cohort)))
+        ledger.book(shared_release(NAMED, attempt))
     of = {client: ledger.participation()[client] for client in (3, 5)}
     assert of == {3: rounds, 5: rounds}
     told = statement(ledger)["given_participation"]

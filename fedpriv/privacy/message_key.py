@@ -1,0 +1,150 @@
+"""A digest of all that determines what the clients of a private run send.
+
+Noise hides a message once. If the same noise met two different messages, their difference would
+give away what was to be hidden, without any noise at all. So the key of every random number of a
+private run contains this digest: two runs that differ in a message have independent noise, whatever
+their seeds, and the same run has the same bits again.
+
+It is made of what changes a message: the algorithm, named by an action and a version of ours (so
+that moving code moves no bits), the settings of both halves, the mechanism in them, masking, the
+model with every weight that it starts from, the clients' examples, threads, device, and the
+versions of the libraries that compute. What changes no message (rounds, workers, what is kept,
+where) is not in it; a client half of your own marks such a setting with
+`field(metadata={"message": False})`. The global model of a round travels with the instruction and is added there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedpriv.data.examples import Examples
+
+LIBRARIES = ("torch", "transformers", "peft", "numpy")
+BLOCK = 256
+"""Rows that are hashed at a time."""
+SAYS_NOTHING = {"delta", "asked_epsilon", "asked_view", "asked_clients"}
+"""Settings of a mechanism that change no message."""
+
+
+def message_key(
+    halves: Iterable[Any],
+    model: nn.Module,
+    data: str,
+    *,
+    threads: int,
+    device: str,
+    entropy: str = "seed",
+) -> str:
+    """Returns the digest as 32 hexadecimal digits.
+
+    Args:
+        halves: the strategy, the client half, and the masking or None.
+        model: as round 1 starts from it.
+        data: digest of the clients' examples, see `data_digest`.
+        threads: torch threads of one client.
+        device: where clients train.
+        entropy: "os" adds 256 bits of the operating system's, so that nothing can be drawn again.
+    """
+    parts = {
+        "algorithm": [_version(half) for half in halves],
+        "settings": [_settings(half) for half in halves],
+        "model": _structure(model),
+        "weights": digest(
+            {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+        ),
+        "data": data,
+        "threads": threads,
+        "device": _processor(device),
+        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "entropy": secrets.token_hex(32) if entropy == "os" else "",
+    }
+    text = json.dumps(parts, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def digest(tensors: Mapping[str, Any]) -> str:
+    """Returns 128 bits of a hash of named tensors or arrays, as hexadecimal digits."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if isinstance(tensor, torch.Tensor):
+            hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            array = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+            hashed.update(array.data)
+        else:
+            hashed.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+            hashed.update(np.ascontiguousarray(tensor).data)
+    return hashed.hexdigest()
+
+
+def data_digest(train: Examples, rows: Iterable[np.ndarray[Any, Any]]) -> str:
+    """Returns a digest of every client's encoded examples, in their order.
+
+    Args:
+        train: the examples of the federation.
+        rows: for each client, its positions in `train`.
+    """
+    hashed = hashlib.blake2b(digest_size=16)
+    for own in rows:
+        examples = train.take(own)
+        hashed.update(f"client of {len(examples)}".encode())
+        for start in range(0, len(examples), BLOCK):
+            block = examples.take(np.arange(start, min(start + BLOCK, len(examples))))
+            hashed.update(digest({n: block.column(n) for n in block.columns}).encode())
+        for name, (array, pointer) in sorted(examples.shared.items()):
+            for at in np.unique(examples.column(pointer)):
+                hashed.update(digest({f"{name} {at}": array[at]}).encode())
+    return hashed.hexdigest()
+
+
+def _version(half: Any) -> str:
+    """Returns the name and version of an algorithm's half; a change of its messages raises it."""
+    if half is None:
+        return ""
+    return f"{getattr(half, 'action', 'masking')}/{getattr(half, 'version', 1)}"
+
+
+def _settings(value: Any) -> Any:
+    """Returns settings as JSON can hold them; of objects only what they were given."""
+    if is_dataclass(value) and not isinstance(value, type):
+        told = {f.name for f in fields(value) if f.metadata.get("message", True)} - SAYS_NOTHING
+        return {name: _settings(getattr(value, name)) for name in sorted(told)}
+    if isinstance(value, Mapping):
+        return {str(key): _settings(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_settings(item) for item in value]
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return digest({"": value})
+    return value
+
+
+def _structure(model: nn.Module) -> list[Any]:
+    """Returns what makes up a model beside its weights: its modules and their plain settings."""
+    plain = (bool, int, float, str, type(None))
+    found: list[Any] = []
+    for name, module in model.named_modules():
+        kept = {k: v for k, v in vars(module).items() if isinstance(v, plain) and k[0] != "_"}
+        config = getattr(module, "config", None)
+        if hasattr(config, "to_dict"):
+            kept["config"] = {k: v for k, v in config.to_dict().items() if k[0] != "_"}
+        trained = [n for n, p in module.named_parameters(recurse=False) if p.requires_grad]
+        found.append([name, type(module).__name__, kept, trained])
+    return found
+
+
+def _processor(device: str) -> str:
+    """Returns the kind of machine that computes: another one rounds otherwise."""
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.device(device))
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
