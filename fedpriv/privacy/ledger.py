@@ -232,9 +232,7 @@ class Ledger:
             )
             for unit in both
         }
-        return dataclasses.replace(
-            now, uncovered=uncovered, groups=largest, releases=self.releases
-        )
+        return dataclasses.replace(now, uncovered=uncovered, groups=largest, releases=self.releases)
 
     def book(self, release: Release) -> None:
         """Adds an attempt, or what has become of one that was added when it began."""
@@ -375,7 +373,7 @@ def shared_release(mechanism: Mechanism, attempt: Attempt, threshold: float = 1.
     Args:
         mechanism: whose noise it is.
         attempt: who was drawn, and who answered.
-        threshold: of the cohort, whose answers carry all of the noise; see `fedpriv.privacy.noise.shares`.
+        threshold: share of the cohort whose answers carry all of the noise.
     """
     planned = mechanism.noise_multiplier
     split = shares(threshold, len(attempt.cohort))

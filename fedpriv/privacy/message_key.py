@@ -10,7 +10,8 @@ that moving code moves no bits), the settings of both halves, the mechanism in t
 model with every weight that it starts from, the clients' examples, threads, device, and the
 versions of the libraries that compute. What changes no message (rounds, workers, what is kept,
 where) is not in it; a client half of your own marks such a setting with
-`field(metadata={"message": False})`. The global model of a round travels with the instruction and is added there.
+`field(metadata={"message": False})`. The global model of a round travels with the instruction, and
+is added there.
 """
 
 from __future__ import annotations
@@ -134,10 +135,11 @@ def _structure(model: nn.Module) -> list[Any]:
     plain = (bool, int, float, str, type(None))
     found: list[Any] = []
     for name, module in model.named_modules():
-        kept = {k: v for k, v in vars(module).items() if isinstance(v, plain) and k[0] != "_"}
-        config = getattr(module, "config", None)
-        if hasattr(config, "to_dict"):
-            kept["config"] = {k: v for k, v in config.to_dict().items() if k[0] != "_"}
+        kept: dict[str, Any] = {
+            k: v for k, v in vars(module).items() if isinstance(v, plain) and k[0] != "_"
+        }
+        to_dict = getattr(getattr(module, "config", None), "to_dict", dict)
+        kept["config"] = {k: v for k, v in to_dict().items() if k[0] != "_"}
         trained = [n for n, p in module.named_parameters(recurse=False) if p.requires_grad]
         found.append([name, type(module).__name__, kept, trained])
     return found

@@ -144,9 +144,9 @@ def test_faults_are_the_same_after_a_resume_and_under_a_curious_server():
 def test_only_drawn_clients_fail():
     result = federation(
         strategy=FedAvg(sampling=FixedSize(count=2)), on_purpose=Dropout(at={1: tuple(range(8))})
-    )
-    with pytest.raises(Exception, match="0 of 2 clients answered"):
-        result.run(1)
+    ).run(1)
+    nobody = {"sampled": 2, "answered": 0, "failed": 0, "missing": 2}
+    assert (result.metrics[0]["accepted"], result.metrics[0]["clients"]) == (False, nobody)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,6 @@ def test_the_names_on_the_command_line():
 
 
 def test_a_rounds_deadline_reaches_the_grid():
-    result = federation({}, round_deadline=1e-9).run
-    with pytest.raises(Exception, match="clients answered"):
-        result(1)
+    late = federation({}, round_deadline=1e-9).run(1)
+    assert late.metrics[0]["clients"]["missing"] > 0
     assert len(federation({}, round_deadline=1e9).run(1).failures) == 0

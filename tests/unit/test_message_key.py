@@ -4,6 +4,7 @@ import json
 import shutil
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,7 +144,7 @@ def test_the_versions_of_the_libraries_and_the_kind_of_processor_are_in_it(monke
 
 
 def test_moved_code_moves_no_bits():
-    """A class of the same settings and action in another module and under another version of ours."""
+    """A class of the same settings and action in another module."""
     elsewhere = types.ModuleType("somewhere.else_entirely")
     moved = type("ProviderUpdates", (ProviderUpdates,), {"__module__": elsewhere.__name__})
     assert key(client=moved(steps=2, optimizer=SGD)) == key()
@@ -231,9 +232,12 @@ class Told(Progress):
         self.lines.append(line)
 
 
+def booked(run_dir="here"):
+    return json.loads(Path(run_dir, LEDGER).read_text("utf-8"))
+
+
 def events(run_dir="here"):
-    with open(f"{run_dir}/{LEDGER}") as file:
-        return json.load(file)["events"]
+    return booked(run_dir)["events"]
 
 
 def test_a_round_that_was_cut_off_gives_the_same_bits_and_is_booked_once():
@@ -266,14 +270,14 @@ def test_resumed_on_other_data_or_settings_it_is_a_new_attempt_booked_and_said(c
     for client in (0, 1):
         apart = np.linalg.norm(before[2, client] - after[2, client])
         assert apart > 0.6 * SHARE * np.sqrt(2 * size)
-    booked = [(e["round"], e["attempt"], e["finished"]) for e in events()]
-    assert booked == [(1, 0, True), (2, 0, False), (2, 1, True), (3, 0, True)]
+    attempts = [(e["round"], e["attempt"], e["finished"]) for e in events()]
+    assert attempts == [(1, 0, True), (2, 0, False), (2, 1, True), (3, 0, True)]
     assert [record["attempts"] for record in result.metrics] == [1, 2, 1]
     assert len(told.lines) == 1
     assert "round 2 was begun before" in told.lines[0]
     assert "new noise, and both are booked" in told.lines[0]
     # The plain server has seen both; the models show the released one only.
-    ledger = Ledger.from_json(json.load(open(f"here/{LEDGER}")))
+    ledger = Ledger.from_json(booked())
     assert sum(times for _, times in ledger.history("server_plain")) == 4
     assert sum(times for _, times in ledger.history("global")) == 3
 
