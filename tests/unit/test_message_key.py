@@ -42,7 +42,7 @@ SGD = Optimizer("sgd", lr=0.3)
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.write_report", lambda path: None)
+    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)
 
