@@ -207,8 +207,9 @@ def _parse(line: str) -> tuple[str, Box]:
 
 def read_entities(path: Path) -> dict[str, str]:
     """Reads a key file: JSON with the texts of `LABELS`; a missing key or null is an empty text."""
+    text = decode(_bytes(path))
     try:
-        values = json.loads(decode(_bytes(path)))
+        values = json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
     except (RecursionError, ValueError) as error:  # ValueError: a number too long
