@@ -398,8 +398,8 @@ MECHANISM = provider_gaussian(clip_norm=1, providers=4, noise_multiplier=2.0, cl
 def run_folder(path, mechanism=MECHANISM, rounds=3, data="d1"):
     ledger = Ledger(mechanism)
     for number in range(1, rounds + 1):
-        attempt = Attempt(number, 0, 4, (0, 1), (0, 1), released=True)
-        ledger.book(shared_release(mechanism, attempt, 2))
+        attempt = Attempt(number, 0, 4, (0,), (0,), released=True)
+        ledger.book(shared_release(mechanism, attempt, 1))
     path.mkdir()
     views = {view: {"doubts": ["the sizes"] if view == "paper" else []} for view in VIEWS}
     content = {**ledger.to_json(), "data": data, "views": views}
