@@ -36,7 +36,7 @@ from typing import Any
 from fedpriv.privacy.event import ClientThenRecord, Event, History
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import shares
-from fedpriv.privacy.views import VIEWS, server_plain_event
+from fedpriv.privacy.views import VIEWS, Sampling, server_masked_event, server_plain_event
 
 
 class LedgerMissing(ValueError):
@@ -113,6 +113,11 @@ class Release:
     def shown(self) -> bool:
         """Whether a sum was released; where nobody answered, there was none."""
         return self.attempt.released and bool(self.attempt.survivors or not self.attempt.cohort)
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares the noise was split, t."""
+        return 1 if self.own_noise else shares(self.threshold, len(self.attempt.cohort))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as one flat JSON object."""
@@ -282,20 +287,30 @@ class Ledger:
         ]
         return hashlib.blake2b(json.dumps(fixed).encode(), digest_size=16).hexdigest()
 
-    def history(self, view: str, until: int | None = None) -> History:
+    def history(self, view: str, until: int | None = None, colluders: int = 0) -> History:
         """Returns what `view` has seen up to a round, for the accountants.
 
+        Args:
+            view: `paper`, `global`, `server_masked` or `server_plain`.
+            until: the last round; None for all.
+            colluders: clients that are assumed to be in every cohort, and to tell whoever sees the
+                sum their noise; for `global` and `server_masked`, where sums are seen.
+
         Raises:
-            ValueError: if there is no such view.
+            ValueError: if there is no such view, or it sees no sums that clients could help with.
         """
         if view not in VIEWS:
             raise ValueError(f"view={view!r}: expected one of {', '.join(VIEWS)}")
+        if colluders and view not in ("global", "server_masked"):
+            raise ValueError(f"colluders={colluders}: view={view!r} sees no sum of the clients'")
         seen = [r for r in self.releases if until is None or r.attempt.round <= until]
         rounds: dict[int, list[Release]] = {}
         for release in seen:
             if not release.own_noise:
                 rounds.setdefault(release.attempt.round, []).append(release)
-        events = Counter(event for made in rounds.values() for event in _events(made, view))
+        events = Counter(
+            event for made in rounds.values() for event in _events(made, view, colluders)
+        )
         return [*events.items(), *_worst_client([r for r in seen if r.own_noise])]
 
     def participation(self) -> Counter[int]:
@@ -317,17 +332,19 @@ class Ledger:
         return list(events.items())
 
 
-def _events(made: list[Release], view: str) -> Iterable[Event]:
+def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
     """Yields what one round of a shared noise shows to a view.
 
     Args:
         made: the attempts at the round, which were made for one draw, or for one each.
         view: `paper`, `global`, `server_masked` or `server_plain`.
+        colluders: of whose noise the reader of a sum knows; see `Ledger.history`.
     """
     first = made[0]
+    sampling: Sampling = "poisson" if first.poisson else "fixed"
     if view == "server_plain":
         yield server_plain_event(
-            "poisson" if first.poisson else "fixed",
+            sampling,
             first.client_rate,
             first.record_rate,
             first.planned,
@@ -346,11 +363,26 @@ def _events(made: list[Release], view: str) -> Iterable[Event]:
         elif release.shown and release.short:
             # Only the variant "paper" lets noise be missing. Who was away is known, and with it
             # perhaps that all others were drawn.
-            yield ClientThenRecord(1.0, release.record_rate, release.noise_multiplier)
+            left = max(1, len(release.attempt.survivors) - colluders)
+            noise = release.share * math.sqrt(left) if colluders else release.noise_multiplier
+            yield ClientThenRecord(1.0, release.record_rate, noise)
+        elif number:
+            left = max(1, release.shares - colluders)
+            noise = release.share * math.sqrt(left) if colluders else release.planned
+            yield ClientThenRecord(1.0, release.record_rate, noise)
+        elif colluders:
+            yield server_masked_event(
+                sampling,
+                release.client_rate,
+                release.record_rate,
+                release.planned,
+                release.attempt.clients,
+                release.threshold,
+                colluders=colluders,
+            )
         else:
             # More noise than planned is not counted: how much there is tells who was drawn.
-            rate = 1.0 if number else release.client_rate
-            yield ClientThenRecord(rate, release.record_rate, release.planned)
+            yield ClientThenRecord(release.client_rate, release.record_rate, release.planned)
 
 
 def _worst_client(releases: list[Release]) -> History:

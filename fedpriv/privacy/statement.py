@@ -69,6 +69,7 @@ def statement(ledger: Ledger) -> Json:
         "delta": mechanism.delta,
         "views": {view: _view(ledger, view, mechanism.delta) for view in VIEWS},
         "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
+        "colluders": _colluders(ledger, mechanism.delta),
         "not_covered": list(NOT_COVERED),
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
@@ -160,6 +161,28 @@ def _group_epsilon(history: History, group: Group, delta: float) -> float | str 
         return None
 
 
+def _colluders(ledger: Ledger, delta: float) -> list[Json]:
+    """Returns ε against whoever sees the sums, for so many clients that tell it their noise.
+
+    From none of them to all but the one of the protected unit, t - 1 in the largest cohort; where
+    that is many, for some of the numbers. One is what any client is by itself that sees the global
+    models. Empty where every client has noise of its own.
+    """
+    others = max((release.shares for release in ledger.releases), default=1) - 1
+    if not others:
+        return []
+    steps = min(others, POINTS - 1)
+    rows = []
+    for colluding in sorted({math.ceil(others * k / steps) for k in range(steps + 1)} | {1}):
+        history = ledger.history("server_masked", colluders=colluding)
+        try:
+            epsilon = number(accounting.epsilon(history, delta, "pld"))
+        except NotAvailable:
+            epsilon = None
+        rows.append({"colluders": colluding, "epsilon": epsilon})
+    return rows
+
+
 def _given_participation(ledger: Ledger, delta: float) -> Json | None:
     """Returns ε for the units of the client that took part most often, by PLD.
 
@@ -192,6 +215,13 @@ def summary(content: Mapping[str, Any]) -> list[str]:
         lines.append(_kept(mechanism, views, server))
     if content["uncovered"]:
         lines.append(f"  no guarantee, for no ε covers: {'; '.join(content['uncovered'])}")
+    if helped := content["colluders"][1:]:
+        first, last = helped[0], helped[-1]
+        told = [f"{row['colluders']}: {_rounded_up(row['epsilon'])}" for row in (first, last)]
+        lines.append(
+            "  from the sums, with so many clients that tell others their noise: "
+            + ", ".join(dict.fromkeys(told))
+        )
     lines.append(f"  outside of every ε: {NOT_COVERED_SHORT}")
     return lines
 
@@ -221,7 +251,10 @@ def _kept(mechanism: Json, views: Json, server: str) -> str:
 
 
 def _shown(view: Json) -> str:
-    epsilon = view["pld"]
+    return _rounded_up(view["pld"])
+
+
+def _rounded_up(epsilon: float | str | None) -> str:
     if isinstance(epsilon, float):
         return f"{math.ceil(epsilon * 100) / 100:.2f}"  # never smaller than it is
     return str(epsilon or "unknown")

@@ -34,6 +34,9 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "rows": [_row(name, view) for name, view in views.items()],
         "unit": ledger.get("unit") or "example",
         "larger": _larger(ledger.get("larger_units") or {}),
+        "colluders": [
+            (row["colluders"], show(row["epsilon"])) for row in ledger.get("colluders") or []
+        ],
         "chart": _chart(ledger.get("by_round") or []),
         "uncovered": ledger.get("uncovered") or [],
         "not_covered": ledger.get("not_covered") or [],

@@ -26,6 +26,7 @@ LEDGER = {
     "larger_units": {
         "document": {"records": 3, "how": "by PLD", "epsilon": {"paper": 33.861, "global": None}}
     },
+    "colluders": [{"colluders": 0, "epsilon": 10.971}, {"colluders": 7, "epsilon": "inf"}],
     "by_round": [{"round": 1, "paper": 2.0}, {"round": 2, "paper": 4.0}],
 }
 
@@ -57,6 +58,7 @@ def test_the_numbers_of_the_ledger_are_there_with_what_they_are_worth(tmp_path):
         "No guarantee, for no ε covers: the number of examples.",
         "What is outside of every ε when a client answers the sizes of messages",
         "one examples paper global",
+        "clients 0 7 ε 10.98 ∞",
     ):
         assert said in text, said
     assert "<svg" in section
