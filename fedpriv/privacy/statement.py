@@ -35,14 +35,14 @@ NOT_COVERED = (
     "model: it is for whoever holds the data",
     "what pretrained weights and public documents were made from, beyond what is found to be the "
     "same",
-    "the seed of the simulation: who knows it knows the noise, unless privacy.entropy=os",
     "the rounding of noise in floating-point numbers",
     "who does not follow the protocol",
 )
 """What no ε speaks of, in any run; unlike `Ledger.uncovered`, it is no reason to doubt one."""
-NOT_COVERED_SHORT = (
+SEEDED = "the seed of this run: who knows it knows the noise (privacy.entropy=os has none)"
+IN_SHORT = (
     "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
-    "runs, the seed, floating point"
+    "runs, floating point"
 )
 NOT_PRIVATE = "nothing is clipped and no noise is added: there is no bound"
 ONLY_UNNOTICED = "holds only where nobody knows which clients took part"
@@ -70,7 +70,7 @@ def statement(ledger: Ledger) -> Json:
         "views": {view: _view(ledger, view, mechanism.delta) for view in VIEWS},
         "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
         "colluders": _colluders(ledger, mechanism.delta),
-        "not_covered": list(NOT_COVERED),
+        "not_covered": [*NOT_COVERED, *([SEEDED] if mechanism.entropy == "seed" else [])],
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
         "by_round_accountant": "rdp",
@@ -222,7 +222,8 @@ def summary(content: Mapping[str, Any]) -> list[str]:
             "  from the sums, with so many clients that tell others their noise: "
             + ", ".join(dict.fromkeys(told))
         )
-    lines.append(f"  outside of every ε: {NOT_COVERED_SHORT}")
+    seed = ", the seed" if mechanism["entropy"] == "seed" else ""
+    lines.append(f"  outside of every ε: {IN_SHORT}{seed}")
     return lines
 
 

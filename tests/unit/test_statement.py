@@ -70,6 +70,12 @@ def test_what_is_outside_of_every_epsilon_is_listed_and_casts_no_doubt():
         assert said in summary(told)[-1]
 
 
+def test_noise_from_the_operating_system_has_no_seed_to_be_known():
+    told = content(dataclasses.replace(NAMED, entropy="os"))
+    assert not any("seed" in item for item in told["not_covered"])
+    assert "seed" not in summary(told)[-1]
+
+
 def test_a_run_that_is_not_private_says_so():
     told = statement(Ledger())
     assert summary(told) == ["privacy: no ε; the strategy has no mechanism of differential privacy"]

@@ -172,7 +172,7 @@ def test_a_document_at_two_clients_is_not_told_less_than_it_loses():
     def told(clients):
         ledger = Ledger(mechanism, groups={"document": Group(2, clients)})
         drawn = Attempt(1, 0, 2, (0, 1), (0, 1), released=True)
-        ledger.book(shared_release(mechanism, drawn, 2))
+        ledger.book(shared_release(mechanism, drawn))
         return statement(ledger)["larger_units"]["document"]["epsilon"]["global"]
 
     def true_delta(epsilon):
