@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from PIL import Image
 
 from fedpriv.data.document import Document
 from fedpriv.kept_documents import page_digest
@@ -18,16 +19,28 @@ from fedpriv.kept_documents import page_digest
 NAMED = 5
 """So many documents are named; of the others, their number is told."""
 
+FEW = 10
+"""Fewer words than these may be the same by chance, such as a name on a card."""
+
+ALIKE = 8.0
+"""Mean difference of two small grey pictures, of 255, up to which they are of one page. Pages that
+were saved as JPEG, or made a third smaller, differ by up to 4; cards with the same name but other
+marks by 10 and more, other receipts by 9 and more."""
+
 
 def published(private: Sequence[Document], public: Sequence[Document]) -> list[str]:
     """Returns the private documents of which a page is public too, by `Document.whole`.
 
     Two pages are the same if they have the same words in the same places, whatever became of the
-    image (another format, another resolution), or the same pixels, whatever was read there. Pages
-    of one colour are no pictures of anything, and alike only if their words are.
+    image (another format, another resolution), or the same pixels, whatever was read there. Where
+    there are few words, the images must be alike. Pages of one colour are no pictures of anything,
+    and the same only if their words are.
     """
-    words = {_words_digest(page) for page in public if page.words}
-    same = [bool(page.words) and _words_digest(page) in words for page in private]
+    by_words: dict[str, list[Document]] = {}
+    for page in public:
+        if page.words:
+            by_words.setdefault(_words_digest(page), []).append(page)
+    same = [bool(page.words) and _same_words(page, by_words) for page in private]
     # Images are decoded only where they could tell: another one of that size is public.
     left = {page.size for page, known in zip(private, same, strict=True) if not known}
     sizes = left & {page.size for page in public}
@@ -51,6 +64,22 @@ def published_problems(private: Sequence[Document], public: Sequence[Document]) 
         f"{len(names)} of {total} training documents were read in pretraining, as public ones and "
         f"without noise: {', '.join(names[:NAMED])}{more}"
     ]
+
+
+def _same_words(page: Document, by_words: Mapping[str, Sequence[Document]]) -> bool:
+    others = by_words.get(_words_digest(page), ())
+    return bool(others) and (
+        len(page.words) >= FEW or any(_difference(page, other) <= ALIKE for other in others)
+    )
+
+
+def _difference(one: Document, other: Document) -> float:
+    """Returns the mean difference of two pages, made grey and small, of 255."""
+    first, second = (
+        np.asarray(page.image().convert("L").resize((32, 32), Image.Resampling.BOX), np.float64)
+        for page in (one, other)
+    )
+    return float(np.abs(first - second).mean())
 
 
 def _pixels_digest(page: Document) -> str:
