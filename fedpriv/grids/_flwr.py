@@ -30,6 +30,7 @@ __all__ = [
     "enter_run",
     "readdressed",
     "set_message_id",
+    "timeless",
 ]
 
 
@@ -87,3 +88,14 @@ def set_message_id(message: Message, message_id: str) -> None:
 def readdressed(content: RecordDict, message: Message) -> Message:
     """Returns a message with another content and the metadata of `message`."""
     return Message(content, metadata=message.metadata)  # type: ignore[call-overload, no-any-return]
+
+
+def timeless(reply: Message, message: Message) -> Message:
+    """Gives a reply the times of the message that it answers.
+
+    Flower notes when a reply was made and how long it may live, to the microsecond: together, how
+    long the client was at work, which depends on its data.
+    """
+    sent = message.metadata
+    reply.metadata.__dict__.update(_created_at=sent.created_at, _ttl=sent.ttl)
+    return reply

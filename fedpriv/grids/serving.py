@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import traceback
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -11,11 +12,18 @@ from flwr.clientapp import ClientApp
 
 from fedpriv.client import NOTES, NUM_PARTITIONS, PARTITION_ID
 from fedpriv.faults import Fault
-from fedpriv.grids._flwr import readdressed
+from fedpriv.grids._flwr import readdressed, timeless
 from fedpriv.messages import RunningSum, add_reply, instruction_of, sum_record
 
 CLIENT_FAILED = 2
 """Flower's own code for a client app that raised."""
+
+
+KNOWN_ERRORS = {
+    *(name for name, kind in vars(builtins).items() if isinstance(kind, type)),
+    *("Crash", "ActorDiedError", "OutOfMemoryError"),
+}
+"""Kinds of errors of which the server is told: Python's own, ours, and the ends of a worker."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Failure:
 
     For the person who runs the simulation.
 
-    The server is told `reason` only, which names no data: a traceback can quote a document.
+    The server is told of `KNOWN_ERRORS` only: a traceback can quote a document.
 
     Attributes:
         round: of the message.
@@ -77,7 +85,7 @@ def serve(
     try:
         if fault:
             fault.strike()
-        return app(message, context), _noted(message, context)
+        return timeless(app(message, context), message), _noted(message, context)
     except (Exception, SystemExit) as error:
         where = traceback.format_exc()
         failure = Failure(round_of(message), client, "failed", type(error).__name__, where)
@@ -95,8 +103,13 @@ def _noted(message: Message, context: Context) -> Failure | None:
 
 
 def error_reply(message: Message, failure: Failure) -> Message:
-    """Returns the error message that the server gets instead of an answer."""
-    return Message(Error(code=CLIENT_FAILED, reason=failure.reason), reply_to=message)
+    """Returns the error message that the server gets instead of an answer.
+
+    It names the kind of error if everybody knows that kind, else "Exception": a class's name is a
+    text like any other, and could be made of what a client holds.
+    """
+    reason = failure.reason if failure.reason in KNOWN_ERRORS else "Exception"
+    return timeless(Message(Error(CLIENT_FAILED, reason), reply_to=message), message)
 
 
 class Chunk:

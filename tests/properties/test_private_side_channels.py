@@ -12,7 +12,6 @@ import pytest
 from flwr.app import ConfigRecord
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from toy import OutOfLuck
 from toy_private import Watched, federation, first_model, numbers, rows_of
 
 from clients.dp_local_training import DPLocalTraining
@@ -193,7 +192,7 @@ def test_no_word_of_an_error_reaches_the_server(name, stage):
     strategy = PARTS[name]() if name == "fedavg_dp" else PARTS[name](threshold=0.5)
     grid = caught(strategy, data_of([5] * 4, 0, 1.0), masked, 1, {(1, 0, 2): stage})
     errors = [message for message in grid.received if message.has_error()]
-    assert [message.error.reason for message in errors] == [OutOfLuck.__name__]
+    assert [message.error.reason for message in errors] == ["Exception"]
     for message in grid.received:
         assert "ACME" not in repr(message)
     for message in errors:

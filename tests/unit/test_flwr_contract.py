@@ -33,6 +33,7 @@ from fedpriv.grids._flwr import (
     enter_run,
     readdressed,
     set_message_id,
+    timeless,
 )
 from fedpriv.grids.base import ClientGrid
 from fedpriv.grids.serving import CLIENT_FAILED
@@ -95,6 +96,22 @@ def test_a_reply_goes_back_and_names_what_it_answers():
     assert reply.metadata.reply_to_message_id == "message-7"
     assert (reply.metadata.src_node_id, reply.metadata.dst_node_id) == (5, SERVER_NODE_ID)
     assert (reply.metadata.group_id, reply.metadata.message_type) == ("3", "train")
+
+
+def test_the_times_of_a_reply_are_metadata_that_can_be_set():
+    sent = message()
+    reply = Message(RecordDict(), reply_to=sent)
+    assert reply.metadata.created_at > sent.metadata.created_at
+    assert reply.metadata.ttl < sent.metadata.ttl
+    alone = timeless(reply, sent)
+    assert alone is reply
+    assert (reply.metadata.created_at, reply.metadata.ttl) == (
+        sent.metadata.created_at,
+        sent.metadata.ttl,
+    )
+    # Nothing else in the metadata is a time.
+    kinds = {name for name, value in vars(reply.metadata).items() if isinstance(value, float)}
+    assert kinds <= {"_created_at", "_ttl"}
 
 
 def test_another_content_takes_over_the_metadata():

@@ -217,9 +217,31 @@ def test_a_client_that_raises_costs_itself_the_round_and_tells_the_server_its_ki
     assert (who(first), who(last)) == (0, 2)
     assert failed.has_error()
     assert not failed.has_content()
-    assert (failed.error.code, failed.error.reason) == (CLIENT_FAILED, error.__name__)
+    known = "Exception" if error is OutOfLuck else error.__name__
+    assert (failed.error.code, failed.error.reason) == (CLIENT_FAILED, known)
     assert PRIVATE not in repr(failed)
     assert PRIVATE.encode() not in failed.deflate()
+
+
+def test_the_name_of_a_clients_own_error_stays_with_the_client():
+    grid = InlineGrid(Recorder(failing=[0], error=type("Total_117_EUR", (ValueError,), {})), 1)
+    (failed,) = grid.send_and_receive(messages_to(grid, [0]))
+    assert failed.error.reason == "Exception"
+    assert b"Total_117" not in failed.deflate()
+    assert [failure.reason for failure in grid.take_failures()] == ["Total_117_EUR"]
+
+
+def test_replies_do_not_tell_how_long_a_client_was_at_work():
+    class Busy(Recorder):
+        def __call__(self, message, context):
+            time.sleep(0.01 * context.node_config["partition-id"])
+            return super().__call__(message, context)
+
+    grid = InlineGrid(Busy(failing=[2]), 3)
+    sent = messages_to(grid, [0, 1, 2])
+    for message, reply in zip(sent, grid.send_and_receive(sent), strict=True):
+        assert reply.metadata.created_at == message.metadata.created_at
+        assert reply.metadata.ttl == message.metadata.ttl
 
 
 def test_the_person_at_the_simulation_gets_the_traceback_once():
@@ -278,8 +300,8 @@ def test_who_comes_after_the_deadline_is_missing_and_yields_nothing():
     assert [who(reply) for reply in replies] == [3]
     failures = grid.take_failures()
     assert [(f.client, f.kind, f.reason) for f in failures] == [
-        (1, "missing", "RoundTimeout"),
         (0, "missing", "RoundTimeout"),
+        (1, "missing", "RoundTimeout"),
     ]
 
 
