@@ -261,6 +261,21 @@ def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
     return [*frozen, *model.buffers()]
 
 
+def unusable_device(name: str) -> str | None:
+    """Returns why torch cannot compute on a device here, and what would work; None if it can."""
+    try:
+        torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
+    except Exception as error:
+        kind = name.partition(":")[0]
+        known = kind in ("cpu", "cuda", "mps", "xpu")
+        why = (
+            str(error).splitlines()[0] if known else "torch has no device of that name to train on"
+        )
+        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        return f"{why.rstrip('.')}; this machine has {', '.join(there)}"
+    return None
+
+
 @contextmanager
 def reproducible_torch(threads: int, device: str) -> Iterator[None]:
     """Runs torch so that the same seed gives the same bits, then as it ran before.

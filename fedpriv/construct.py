@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -72,13 +73,18 @@ def _call(
         return functools.partial(target, **values)
     try:
         return target(**values)
-    except (ValueError, TypeError) as error:
-        problems.append(f"{place + ': ' if place else ''}{error}")
+    except Exception as error:  # whatever a target makes of its arguments is a mistake in them
+        expected = isinstance(error, ValueError | TypeError) and str(error)
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        problems.append(f"{place + ': ' if place else ''}{text}")
         return BROKEN
 
 
 def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
     """Builds or converts one argument and checks it against the type that is asked for."""
+    if isinstance(value, int | float) and not _is_a_number(value):
+        problems.append(f"{place}: got {value!r}, expected a finite number of at most 64 bits")
+        return BROKEN
     if isinstance(value, Mapping) and (TARGET in value or _dataclass_of(hint)):
         target = _target(value, hint, place, problems)
         built = BROKEN if target is None else construct(target, value, place, problems)
@@ -100,6 +106,11 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
             f"a {_type_name(hint)}"
         )
     return BROKEN
+
+
+def _is_a_number(value: int | float) -> bool:
+    """Whether a number is finite, and of a size that NumPy and the file formats can hold."""
+    return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
 
 
 def _target(
@@ -211,7 +222,7 @@ def join(place: str, key: Any) -> str:
     return f"{place}.{key}" if place else str(key)
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: object, known: Iterable[str]) -> str:
     """Returns what could have been meant, as the end of an error message; empty if nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

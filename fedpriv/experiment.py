@@ -19,8 +19,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torch import nn
 from yaml import YAMLError
 
+from fedpriv import yaml_file
 from fedpriv.candidates import Candidates
 from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
@@ -30,7 +32,7 @@ from fedpriv.federation import Federation
 from fedpriv.observer import Observer
 from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masking
-from fedpriv.settings import Privacy, RaySettings, Settings, Training
+from fedpriv.settings import MOST_ROUNDS, Privacy, RaySettings, Settings, Training
 from fedpriv.strategy import Strategy
 from fedpriv.study import Study
 from fedpriv.training.adapters import FineTuning
@@ -44,6 +46,9 @@ SHARED = {"base", "attacks", "provider_attacks", "field_attacks"}
 """Files of defaults, which are no experiments."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
+
+MODEL_SIZES = {"max_length": (3, 100_000), "image_size": (8, 10_000), "dropout": (0, 1)}
+"""What any model can make of these arguments; most models allow less, and say so themselves."""
 
 
 class Mistakes(ValueError):
@@ -108,8 +113,18 @@ class Experiment:
     splits: int | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds < 0:
-            raise ValueError(f"rounds={self.rounds}: expected 0 or more")
+        if not 0 <= self.rounds <= MOST_ROUNDS:
+            raise ValueError(f"rounds={self.rounds}: expected 0 to {MOST_ROUNDS}")
+        if isinstance(self.model, nn.Module):
+            raise ValueError(
+                "model: is built already, but the data must name its labels first; set "
+                "model._partial_=true"
+            )
+        sizes = getattr(self.model, "keywords", {})
+        for name, (least, most) in MODEL_SIZES.items():
+            value = sizes.get(name)
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"model: {name}={value}: expected {least} to {most}")
 
     def assemble(self, config: Mapping[str, Any]) -> Federation:
         """Reads the data and puts the federation together.
@@ -208,6 +223,10 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
         Mistakes: if a file or an override cannot be read, or a value depends on what is not set.
     """
     path = find(name)
+    try:
+        yaml_file.check(path)
+    except yaml_file.BadYAML as error:
+        raise Mistakes(name, [str(error)]) from error
     choices, values = _split(list(overrides), name)
     search = ",".join(f"file://{folder}" for folder in folders())
     GlobalHydra.instance().clear()
@@ -218,6 +237,14 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
         raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
     except YAMLError as error:
         raise Mistakes(name, [f"no YAML: {' '.join(str(error).split())}"]) from error
+    except RecursionError as error:
+        raise Mistakes(
+            name, [f"defaults: {path} includes itself, or is nested too deeply"]
+        ) from error
+    except (UnicodeDecodeError, OSError, TypeError, ValueError) as error:
+        raise Mistakes(
+            name, [f"a file of its defaults cannot be read: {_first_line(error)}"]
+        ) from error
     return _updated(composed, values, name)
 
 
@@ -231,7 +258,10 @@ def _updated(config: DictConfig, values: list[tuple[str, Any]], source: str) -> 
     OmegaConf.set_struct(config, False)
     for key, value in values:
         # Unknown keys too: the check names them all, with what was probably meant.
-        OmegaConf.update(config, key, value, force_add=True)
+        try:
+            OmegaConf.update(config, key, value, force_add=True)
+        except OmegaConfBaseException as error:
+            raise Mistakes(source, [f"{key}={value}: {_first_line(error)}"]) from error
     return _resolved(config, source)
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
@@ -21,7 +22,16 @@ from torch import nn
 
 from fedpriv.candidates import Candidates
 from fedpriv.checkpoint import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
-from fedpriv.client import Client, Recipe, Site, client_app, reproducible_torch, seeded_model
+from fedpriv.client import (
+    Client,
+    Recipe,
+    Site,
+    client_app,
+    isolated_randomness,
+    reproducible_torch,
+    seeded_model,
+    unusable_device,
+)
 from fedpriv.data.cache import document_digest, json_digest
 from fedpriv.data.examples import Examples
 from fedpriv.data.federated import Bound, Data
@@ -41,6 +51,7 @@ from fedpriv.privacy.units import example_meaning, largest_groups, unit_problems
 from fedpriv.progress import Progress
 from fedpriv.scrubbing import Fields
 from fedpriv.secagg.masking import Masked, Masking
+from fedpriv.seeds import torch_seed
 from fedpriv.settings import RaySettings, Settings
 from fedpriv.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.tally import OtherAnswers, Tally, TooFewClients
@@ -160,14 +171,21 @@ class Federation:
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
         self.observer, self.candidates, self.fields = observer, candidates, fields
         self.faults = faults
-        start = data.bind(model, seed)
-        self.bound = _tuned(start, finetuning, seed)
+        if cannot := unusable_device(self.settings.device):
+            raise Unworkable([f"federation.device={self.settings.device!r}: {cannot}"])
+        try:
+            start = data.bind(model, seed)
+            self.bound = _tuned(start, finetuning, seed)
+        except (ValueError, OSError):
+            raise  # they say what is wrong with which setting or file
+        except Exception as error:
+            raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
         problems = masking.problems(inner) if masking else []
         problems += [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
         least = self.settings.min_clients
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
-        problems += _client_problems(client, self.bound, seed)
+        problems += _training_problems(client, self.bound, seed, self.settings)
         problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
         problems += candidates.problems(self.bound) if candidates else []
         problems += fields.problems(self.bound, seed) if fields else []
@@ -609,13 +627,34 @@ def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
     return replace(bound, build_model=build)
 
 
-def _client_problems(client: Client, bound: Bound, seed: int) -> list[str]:
-    """Returns what keeps the client half from this model and these examples, if it can tell."""
-    look = getattr(client, "problems", None)
-    if look is None:
-        return []
-    found: list[str] = look(seeded_model(bound.build_model, seed), bound.train)
-    return [f"client: {problem}" for problem in found]
+def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
+    """Returns what keeps the client half from training this model on these examples.
+
+    What it can tell by itself; and what comes up when the model reads two examples and learns from
+    them: a size or a device that does not work is found here, not in every client of round 1.
+    """
+    try:
+        with reproducible_torch(settings.threads, settings.device):
+            model = seeded_model(bound.build_model, seed).to(settings.device).train()
+            look = getattr(client, "problems", None)
+            found = [f"client: {p}" for p in look(model, bound.train)] if look else []
+            if found or not hasattr(model, "loss") or not len(bound.train):
+                return found
+            # Two where there are: BatchNorm makes nothing of one.
+            batch = bound.train.batch(np.arange(min(2, len(bound.train))), settings.device)
+            with isolated_randomness(torch_seed(seed, "trial")):
+                loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+                loss.backward()  # type: ignore[no-untyped-call]
+        if not bool(loss.isfinite()):
+            return [f"model: its loss on the first two examples is {loss.item()}"]
+    except Exception as error:
+        return [f"model: cannot learn from the first two examples: {_in_a_line(error)}"]
+    return []
+
+
+def _in_a_line(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def public_settings(federation: Federation) -> dict[str, Any]:

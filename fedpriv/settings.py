@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+MOST_ROUNDS = 1_000_000
+"""Rounds of a run, and noisy steps that a budget is found for."""
+
+MOST_WORKERS = 1024
+
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise ValueError(f"{name}={value}: expected at least {minimum}")
+        # Far more than any machine has; without a bound, a slip of the keyboard ends in a crash.
+        for name, most in {"workers": MOST_WORKERS, "threads": MOST_THREADS}.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at most {most}")
         for name in ("client_timeout", "round_deadline"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
+from fedpriv.data.document import (
+    MOST_DOCUMENTS,
+    MOST_SIDE,
+    Document,
+    DocumentSet,
+    Entity,
+    Question,
+    Word,
+)
 from fedpriv.data.glyphs import Colour, Face, Pixels, set_word
 from fedpriv.data.invoice_style import WHITE, pick
 from fedpriv.data.lexicon import COMPANY_FIRST, FAMILY_NAMES, GIVEN_NAMES
@@ -70,15 +78,21 @@ class Cards:
 
     def __post_init__(self) -> None:
         sides = set(self.page_size)
-        if len(self.page_size) != 2 or len(sides) != 1 or min(sides) < _LEAST_SIDE:
+        if (
+            len(self.page_size) != 2
+            or len(sides) != 1
+            or not _LEAST_SIDE <= min(sides) <= MOST_SIDE
+        ):
             raise ValueError(
-                f"page_size={self.page_size}: expected two equal sides of {_LEAST_SIDE} or more"
+                f"page_size={self.page_size}: expected two equal sides of {_LEAST_SIDE} to "
+                f"{MOST_SIDE}"
             )
         if not 1 <= self.providers <= len(_COMPANIES):
             raise ValueError(f"providers={self.providers}: expected 1 to {len(_COMPANIES)}")
-        if self.documents_per_provider < 1:
+        most = MOST_DOCUMENTS // self.providers
+        if not 1 <= self.documents_per_provider <= most:
             raise ValueError(
-                f"documents_per_provider={self.documents_per_provider}: expected at least 1"
+                f"documents_per_provider={self.documents_per_provider}: expected 1 to {most}"
             )
         if unknown := sorted(set(self.questions) - set(LABELS)):
             raise ValueError(f"questions names {unknown}: on cards there are {', '.join(LABELS)}")

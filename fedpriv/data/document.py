@@ -26,6 +26,12 @@ FORMATS = ("PNG", "JPEG")
 MOST_PIXELS = 100_000_000
 """Of a page: A4 at 1000 dpi has 97 million."""
 
+MOST_DOCUMENTS = 100_000
+"""Pages that a generator draws: all of them are kept in memory, half a megabyte each and more."""
+
+MOST_SIDE = 10_000
+"""Pixels of a side of such a page."""
+
 
 class DataError(ValueError):
     """A file that a reader cannot use: says which file, which line where there is one, and why."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
+from fedpriv.data.document import MOST_DOCUMENTS, Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
 from fedpriv.data.invoice_style import WHITE, pick
 from fedpriv.data.questions import QUESTION_TEMPLATES
@@ -117,9 +117,10 @@ class Slips:
     def __post_init__(self) -> None:
         if not 1 <= self.providers <= NAME_SPACE:
             raise ValueError(f"Expected providers={self.providers} in 1..{NAME_SPACE}.")
-        if self.documents_per_provider < 1:
+        most = MOST_DOCUMENTS // self.providers
+        if not 1 <= self.documents_per_provider <= most:
             raise ValueError(
-                f"Expected documents_per_provider={self.documents_per_provider} to be at least 1."
+                f"Expected documents_per_provider={self.documents_per_provider} in 1..{most}."
             )
         labels = _arrangement(self.page_size).labels
         unknown = sorted(set(self.questions) - set(labels))

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from fedpriv.data import lexicon
-from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.document import MOST_DOCUMENTS, MOST_SIDE, Document, DocumentSet, Question
 from fedpriv.data.invoice_page import (
     LABELS,
     ROWS,
@@ -150,9 +150,10 @@ class Invoices:
     def __post_init__(self) -> None:
         if not 1 <= self.providers <= NAME_SPACE:
             raise ValueError(f"Expected providers={self.providers} in 1..{NAME_SPACE}.")
-        if self.documents_per_provider < 1:
+        most = MOST_DOCUMENTS // self.providers
+        if not 1 <= self.documents_per_provider <= most:
             raise ValueError(
-                f"Expected documents_per_provider={self.documents_per_provider} to be at least 1."
+                f"Expected documents_per_provider={self.documents_per_provider} in 1..{most}."
             )
         if len(self.page_size) != 2 or any(
             side < least for side, least in zip(self.page_size, SMALLEST_PAGE, strict=True)
@@ -161,7 +162,8 @@ class Invoices:
                 f"Expected page_size={self.page_size} to be (width, height), at least "
                 f"{SMALLEST_PAGE}: on smaller pages the text cannot be read."
             )
-
+        if max(self.page_size) > MOST_SIDE:
+            raise ValueError(f"page_size={self.page_size}: expected at most {MOST_SIDE} a side")
         unknown = sorted(set(self.questions) - set(QUESTION_TEMPLATES))
         if unknown:
             raise ValueError(

@@ -17,8 +17,12 @@ from typing import Any, Literal
 from fedpriv.privacy.event import ClientThenRecord, History
 from fedpriv.privacy.views import VIEWS, Sampling, view_events
 from fedpriv.sampling import ClientSampling, FixedSize, Poisson
+from fedpriv.settings import MOST_ROUNDS
 
 Unit = Literal["example", "provider", "client"]
+
+MOST_NOISE = 1e7
+"""The largest noise multiplier that accountants still compute with."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Mechanism:
         checks = {
             "clip_norm": (0 < self.clip_norm < math.inf, "a positive, finite number"),
             "normaliser": (0 < self.normaliser < math.inf, "a positive, finite number"),
-            "noise_multiplier": (0 <= self.noise_multiplier < math.inf, "0 or more"),
+            "noise_multiplier": (0 <= self.noise_multiplier <= MOST_NOISE, f"0 to {MOST_NOISE:g}"),
             "client_rate": (0 < self.client_rate <= 1, "a probability in (0, 1]"),
             "record_rate": (0 < self.record_rate <= 1, "a probability in (0, 1]"),
             "delta": (0 < self.delta < 1, "a probability in (0, 1)"),
@@ -160,6 +164,9 @@ class Budget:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name}={value}: expected at least {least}")
+        if self.rounds * (self.steps or 1) > MOST_ROUNDS:
+            steps = f" and steps={self.steps}" if self.steps else ""
+            raise ValueError(f"rounds={self.rounds}{steps}: expected at most {MOST_ROUNDS} in all")
         if self.view not in VIEWS:
             raise ValueError(f"view={self.view!r}: expected one of {', '.join(VIEWS)}")
         if self.cohort is not None and self.clients is not None:

@@ -41,7 +41,7 @@ from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.strategy import PrivateStrategy
 from fedpriv.secagg.messages import MASKED
 from fedpriv.secagg.protocol import Session
-from fedpriv.secagg.ring import Ring, coordinate_bound
+from fedpriv.secagg.ring import LEAST_BOUND, MOST_BOUND, Ring, coordinate_bound
 from fedpriv.secagg.stages import MaskedRound
 from fedpriv.strategy import ATTEMPT, MODEL, Strategy
 
@@ -67,8 +67,8 @@ class Masking:
     def __post_init__(self) -> None:
         if not 0.5 < self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold}: expected a value in (0.5, 1]")
-        if self.bound is not None and not (self.bound > 0 and math.isfinite(self.bound)):
-            raise ValueError(f"bound={self.bound}: expected a positive, finite number")
+        if self.bound is not None and not LEAST_BOUND <= self.bound <= MOST_BOUND:
+            raise ValueError(f"bound={self.bound}: expected a number in [2^-64, 2^64]")
 
     def problems(self, strategy: Strategy) -> list[str]:
         """Returns what of a strategy cannot be masked, and what to set instead."""

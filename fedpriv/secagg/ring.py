@@ -28,7 +28,7 @@ MODULUS = 1 << 32
 BLOCK = 1 << 16
 """Words worked on at a time, 256 KiB: a block, a mask of it and a scratch copy stay in cache."""
 
-_LEAST, _MOST = 2.0**-64, 2.0**64
+LEAST_BOUND, MOST_BOUND = 2.0**-64, 2.0**64
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Ring:
     clients: int
 
     def __post_init__(self) -> None:
-        if not 2.0**-96 <= self.step <= _MOST or math.frexp(self.step)[0] != 0.5:
+        if not 2.0**-96 <= self.step <= MOST_BOUND or math.frexp(self.step)[0] != 0.5:
             raise ValueError(f"step must be a power of two in [2^-96, 2^64], got {self.step!r}")
         if self.limit < 1 or self.clients < 1:
             raise ValueError(f"limit and clients must be at least 1, got {self}")
@@ -70,7 +70,7 @@ class Ring:
         Raises:
             ValueError: if the bound is outside [2^-64, 2^64], or there are too many clients.
         """
-        if not _LEAST <= bound <= _MOST:
+        if not LEAST_BOUND <= bound <= MOST_BOUND:
             raise ValueError(f"bound must lie in [2^-64, 2^64], got {bound!r}")
         if not 1 <= clients < MODULUS // 2:
             raise ValueError(f"clients must lie in [1, 2^31 - 1], got {clients!r}")

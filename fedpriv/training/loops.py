@@ -13,6 +13,9 @@ from torch import nn
 
 from fedpriv.data.examples import Batch, Examples
 
+LARGEST = 1e4
+"""Learning rate and weight decay; more has never trained anything, and ends in infinities."""
+
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -33,10 +36,10 @@ class Optimizer:
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam", "adamw"):
             raise ValueError(f"name={self.name!r}: expected 'sgd', 'adam' or 'adamw'")
-        if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: expected a positive number")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay={self.weight_decay}: expected 0 or more")
+        if not 0 < self.lr <= LARGEST:
+            raise ValueError(f"lr={self.lr}: expected a number in (0, {LARGEST:g}]")
+        if not 0 <= self.weight_decay <= LARGEST:
+            raise ValueError(f"weight_decay={self.weight_decay}: expected 0 to {LARGEST:g}")
         if self.momentum and self.name != "sgd":
             raise ValueError(f"momentum={self.momentum}: only 'sgd' has it, not {self.name!r}")
 

@@ -164,7 +164,7 @@ def test_seeds_differ():
         ({"page_size": (63, 64)}, r"page_size=\(63, 64\) to be \(width, height\), at least"),
         ({"page_size": (64,)}, r"to be \(width, height\)"),
         ({"providers": 0}, r"providers=0 in 1\.\."),
-        ({"documents_per_provider": 0}, "documents_per_provider=0 to be at least 1"),
+        ({"documents_per_provider": 0}, "documents_per_provider=0 in 1"),
         (
             {"questions": ("phone",)},
             r"questions names \['phone'\]: on slips of \(112, 112\) pixels there are provider",

@@ -382,7 +382,7 @@ def test_a_template_holds_no_private_value(many):
         ({"providers": 600_000}, "Expected providers=600000 in 1..526320."),
         (
             {"documents_per_provider": 0},
-            "Expected documents_per_provider=0 to be at least 1.",
+            "Expected documents_per_provider=0 in 1..4166.",
         ),
         (
             {"page_size": (300, 560)},
