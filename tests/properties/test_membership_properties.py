@@ -109,7 +109,7 @@ def test_the_same_check_rejects_a_small_bias():
     assert kstest(p_values(300, bias=0.25), "uniform").pvalue < 1e-6
 
 
-@pytest.mark.parametrize("level", [0.05, 0.2])
+@pytest.mark.parametrize("level", [pytest.param(0.05, marks=pytest.mark.slow), 0.2])
 def test_twice_the_median_keeps_its_level_over_dependent_trials(level):
     """Five trials that share most of their providers, on scores that know nothing."""
     below = 0

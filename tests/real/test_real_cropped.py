@@ -21,7 +21,9 @@ def receipts():
     return {document.id: document for document in SROIE.load().documents}
 
 
-@pytest.mark.parametrize(("key", "kept"), [("date", 264), ("total", 264)])
+@pytest.mark.parametrize(
+    ("key", "kept"), [("date", 264), pytest.param("total", 264, marks=pytest.mark.slow)]
+)
 def test_nearly_every_receipt_gives_a_window(receipts, key, kept):
     found = Cropped(SROIE, 112, key, word_height=16).load()
     assert len(found.documents) == kept

@@ -473,7 +473,9 @@ sys.exit(f"imported: {slow}" if slow else status)
 """
 
 
-@pytest.mark.parametrize("ask", [["--noise-multiplier", "1.5"], ["--epsilon", "8"]])
+@pytest.mark.parametrize(
+    "ask", [pytest.param(["--noise-multiplier", "1.5"], marks=pytest.mark.slow), ["--epsilon", "8"]]
+)
 def test_the_answer_does_not_wait_for_what_runs_experiments(ask):
     """Torch alone takes longer to import than the answer takes; benchmarks/privacy.py times it."""
     run = ["--client-rate", "0.5", "--record-rate", "0.3", "--rounds", "500", "--delta", "1e-5"]

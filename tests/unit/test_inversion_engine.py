@@ -240,7 +240,13 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("gi_dqa", 1), ("gi_dqa", 2), ("inverting_gradients", 1), ("dlg", 1)]
+    ("name", "count"),
+    [
+        ("gi_dqa", 1),
+        pytest.param("gi_dqa", 2, marks=pytest.mark.slow),
+        ("inverting_gradients", 1),
+        pytest.param("dlg", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
     model, monkeypatch, tmp_path, name, count

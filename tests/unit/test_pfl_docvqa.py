@@ -1,6 +1,7 @@
 """The PFL-DocVQA reader on small hand-made releases, converted as a user converts them."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -65,8 +66,10 @@ def release(tmp_path):
     return Release(tmp_path / "pfl")
 
 
-@pytest.fixture
-def two_clients(release):
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """Converted once for all tests: each file takes a process of its own."""
+    release = Release(tmp_path_factory.mktemp("release") / "pfl")
     release.array("imdb_train_client_0", record("d1_1"), record("d1_1", "Date?"), record("d1_2"))
     release.array("imdb_train_client_10", record("d3_1"))
     release.array("imdb_train_client_2", record("d2_1"))
@@ -74,6 +77,12 @@ def two_clients(release):
     points = {"client_0": {"A\n&  B": [1, 2, 3]}, "client_2": {"C": [1]}, "client_10": {"D": [1]}}
     release.json("data_points.json", points)
     release.json("red_doc2provider.json", {"d4": {"provider": "C"}})
+    return release.root
+
+
+@pytest.fixture
+def two_clients(converted, release):
+    shutil.copytree(converted, release.root, dirs_exist_ok=True)
     return release
 
 
