@@ -348,6 +348,7 @@ class _Run:
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.strategy
         device = torch.device(self.settings.device)
+        self.exact = device.type == "cpu"
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
         self.arrays = to_array_record(self.exchange.read())
@@ -499,7 +500,7 @@ class _Run:
         sent = json_digest([self.federation.recipe.key, model])[:32] if model else ""
         nodes, attempt, metrics = list(self.grid.get_node_ids()), 0, {}
         while True:
-            attempt = self.ledger.attempt_from(round, sent, attempt)
+            attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
             if attempt:
                 self.progress.note(
                     f"round {round} was begun before, and what its clients send, or who of them "

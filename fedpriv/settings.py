@@ -117,7 +117,8 @@ class Privacy:
             fewest that a client has or, where they are drawn too, about how many are drawn.
         entropy: "seed" draws the noise from the run's seed: who knows that knows the noise. "os"
             adds a secret of the operating system's: no run can be repeated to the bit, and a round
-            that was cut off is a new attempt, booked beside the old one.
+            that was cut off is a new attempt, booked beside the old one. Take it for what is to be
+            released, and on a GPU, where the same run may round otherwise.
     """
 
     epsilon: float = 8.0

@@ -257,14 +257,21 @@ class Ledger:
                 self.book(dataclasses.replace(release, attempt=known))
                 return
 
-    def attempt_from(self, round: int, sent: str, attempt: int = 0) -> int:
+    def attempt_from(self, round: int, sent: str, attempt: int = 0, *, exact: bool = True) -> int:
         """Returns the first attempt, from `attempt` on, that no other messages have been sent in.
 
         A resumed run makes the attempts again that it has no checkpoint of: as the same attempts
         from the same model, data and settings, and else as new ones.
+
+        Args:
+            round: from 1.
+            sent: digest of what determines the messages.
+            attempt: from 0.
+            exact: the same messages come out to the bit. If not, as on a GPU whose kernels may add
+                in another order, every attempt that was made before is another one.
         """
         made = (release.attempt for release in self.releases)
-        used = {a.attempt for a in made if a.round == round and a.sent != sent}
+        used = {a.attempt for a in made if a.round == round and not (exact and a.sent == sent)}
         while attempt in used:
             attempt += 1
         return attempt

@@ -186,6 +186,9 @@ def test_other_messages_take_another_attempt_and_the_same_ones_the_same():
     made.book(strategy.booked(replace(attempt([1], number=1), sent="b")))
     assert made.attempt_from(1, "c") == 2
     assert made.attempt_from(1, "a", 1) == 2
+    # On a GPU the same messages may come out in other bits.
+    assert made.attempt_from(1, "a", exact=False) == 2
+    assert made.attempt_from(2, "a", exact=False) == 0
 
 
 def test_who_answers_only_the_second_time_is_known_to_have_answered():
