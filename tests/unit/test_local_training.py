@@ -198,8 +198,8 @@ def test_an_epoch_without_batches_has_loss_zero():
         (lambda: LocalTraining(epochs=0), "epochs=0: expected at least 1"),
         (lambda: LocalTraining(batch_size=-1), "batch_size=-1: expected at least 1"),
         (lambda: Optimizer("rmsprop"), "name='rmsprop': expected 'sgd', 'adam' or 'adamw'"),
-        (lambda: Optimizer(lr=0), "lr=0: expected a number in (0, 10000]"),
-        (lambda: Optimizer(lr=float("nan")), "lr=nan: expected a number in (0, 10000]"),
+        (lambda: Optimizer(lr=0), r"lr=0: expected a number in \(0, 10000\]"),
+        (lambda: Optimizer(lr=float("nan")), r"lr=nan: expected a number in \(0, 10000\]"),
         (
             lambda: Optimizer("adam", momentum=0.9),
             r"momentum=0\.9: only 'sgd' has it, not 'adam'",
