@@ -136,7 +136,7 @@ def test_only_files_are_files(make, says, tmp_path):
     make(tmp_path / "x")
     with pytest.raises(DataError, match=says):
         check_file(tmp_path / "x")
-    with pytest.raises(DataError, match="cannot be read: .*embedded null"):
+    with pytest.raises(DataError, match=r"cannot be read: .*embedded null"):
         check_file(tmp_path / "\0")
 
 
