@@ -1,7 +1,8 @@
 """The command line: `fedpriv run | resume | attack | report | list | budget | data`.
 
 Standard output carries results, the run folder on its last line; everything else goes to
-standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted.
+standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted,
+143 terminated, 141 done but nobody read the results to their end.
 
 What runs experiments is imported by the commands that do: `budget` answers in less time than
 torch takes to import.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpriv import attack_command
 from fedpriv.data import command as data_command
+from fedpriv.endings import UNHEARD, advice_with, ending_on_sigterm, status_of, unbroken_output
 from fedpriv.privacy import budget_command
 from fedpriv.terminal import visible_output
 
@@ -28,9 +30,22 @@ RESUMABLE = ("rounds=", "federation.", "ray.")
 """What may be changed when a run is resumed: how it is run, not what it computes."""
 
 
-@visible_output()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
+    with unbroken_output() as out, visible_output(), ending_on_sigterm():
+        try:
+            status = _carry_out(arguments)
+        except (KeyboardInterrupt, SystemExit) as end:
+            interrupted = status_of(end)
+            if interrupted is None:
+                raise
+            status = interrupted
+            print(f"interrupted{advice_with(end)}", file=sys.stderr)
+        out.flush()
+    return UNHEARD if out.lost and not status else status
+
+
+def _carry_out(arguments: Sequence[str] | None) -> int:
     # So that an experiment can name modules of the user's; appended, so it can shadow nothing.
     sys.path.append(os.getcwd())
     options = _parser().parse_args(_multirun_first(arguments or sys.argv[1:]))
@@ -42,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if explained is None:
             raise
         status, message = explained
-        print(message, file=sys.stderr)
+        print(f"{message}{advice_with(error)}", file=sys.stderr)
         return status
 
 
@@ -257,7 +272,9 @@ def _summarise(result: Result) -> None:
     ledger = RunFolder.existing(result.run_dir).read_json(LEDGER)
     for line in summary(ledger) if ledger else ():
         print(line)
-    print(f"report: {result.run_dir / 'report.html'}")
+    report = result.run_dir / "report.html"
+    if report.is_file():
+        print(f"report: {report}")
 
 
 def _first_comment(path: Path) -> str:

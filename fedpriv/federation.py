@@ -295,6 +295,11 @@ class Federation:
         try:
             with reproducible_torch(self.settings.threads, self.settings.device):
                 return _Run(self, folder, grid, rounds, progress or Progress()).run()
+        except (KeyboardInterrupt, SystemExit, OSError) as error:
+            if isinstance(error, OSError) and error.errno and error.filename is None:
+                error.filename = str(folder.path)  # a full disk says of no file that it is full
+            error.add_note(f"go on with: fedpriv resume {folder.path}")
+            raise
         finally:
             if own:
                 grid.close()

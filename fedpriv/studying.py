@@ -149,8 +149,12 @@ def _carried_out(
     jobs = {n: (c, str(place / n)) for n, c in plan.items() if not is_done(place / n)}
     tell(f"{folder.path}: {len(plan)} trainings, {len(jobs)} to do")
     place.mkdir(exist_ok=True)
-    pool.map(train, jobs)
-    metrics = study.conclude(Lab(base, folder, pool, tell))
+    try:
+        pool.map(train, jobs)
+        metrics = study.conclude(Lab(base, folder, pool, tell))
+    except (KeyboardInterrupt, SystemExit) as end:
+        end.add_note(f"go on with: fedpriv resume {folder.path}")
+        raise
     write_report(folder.path)
     return metrics
 
