@@ -66,7 +66,7 @@ def _explained(error: Exception) -> tuple[int, str] | None:
     from fedpriv.checkpoint import NotARunFolder
     from fedpriv.experiment import Mistakes
     from fedpriv.federation import Unworkable
-    from fedpriv.grids.base import WorkersDied
+    from fedpriv.grids.base import RayDidNotStart, WorkersDied
     from fedpriv.pool import JobsFailed
     from fedpriv.tally import TooFewClients
 
@@ -74,7 +74,9 @@ def _explained(error: Exception) -> tuple[int, str] | None:
         return 2, str(error)
     if isinstance(error, Unworkable):
         return 2, str(Mistakes("the experiment", error.problems))
-    if isinstance(error, ValueError | TooFewClients | WorkersDied | JobsFailed | OSError):
+    if isinstance(
+        error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError
+    ):
         return 1, f"{type(error).__name__}: {error}"
     return None
 

@@ -289,10 +289,10 @@ class Federation:
         if rounds < 0:
             raise ValueError(f"rounds={rounds}: expected 0 or more")
         keep_large_blocks()
-        folder = self._folder(run_dir, rounds, resume=resume)
         own = grid is None
-        grid = grid or self.grid()
+        grid = grid or self.grid()  # before the folder: if Ray does not start, none is left behind
         try:
+            folder = self._folder(run_dir, rounds, resume=resume)
             with reproducible_torch(self.settings.threads, self.settings.device):
                 return _Run(self, folder, grid, rounds, progress or Progress()).run()
         except (KeyboardInterrupt, SystemExit, OSError) as error:

@@ -128,15 +128,11 @@ def _reason(error: Exception) -> str:
 @contextmanager
 def _ray(workers: int, settings: RaySettings) -> Iterator[None]:
     """Starts Ray, or joins it, and ends it if it was started here."""
-    import ray
+    from fedpriv.own_ray import start_ray, stop_ray
 
-    from fedpriv.grids.ray import check_resources, start_ray
-
-    resources = {"num_cpus": 1.0, **settings.client_resources}
-    own = start_ray(workers, resources, settings.address)
+    own = start_ray(workers, {"num_cpus": 1.0, **settings.client_resources}, settings.address)
     try:
-        check_resources(workers, resources)
         yield
     finally:
         if own:
-            ray.shutdown()
+            stop_ray()

@@ -29,6 +29,7 @@ __all__ = [
     "VectorArray",
     "enter_run",
     "readdressed",
+    "run_simulation",
     "set_message_id",
     "timeless",
 ]
@@ -99,3 +100,10 @@ def timeless(reply: Message, message: Message) -> Message:
     sent = message.metadata
     reply.metadata.__dict__.update(_created_at=sent.created_at, _ttl=sent.ttl)
     return reply
+
+
+def run_simulation(**settings: Any) -> None:
+    """Runs apps on Flower's simulation engine, in this process; a way that Flower deprecates."""
+    from flwr import simulation  # which imports Ray
+
+    simulation.run_simulation(**settings)

@@ -25,6 +25,10 @@ class WorkersDied(RuntimeError):
     """Workers die before they can serve anybody: the fault is not a client's."""
 
 
+class RayDidNotStart(RuntimeError):
+    """Ray has not come up on this machine."""
+
+
 class RoundGrid(Grid):
     """A Flower grid that the round loop can run on.
 

@@ -2,7 +2,7 @@
 
 Slower than our grids (each message starts a process in deployment), and the way out to real
 machines: the weights are bit-identical, which a test proves. `experiments/flower/` is the Flower
-app; its README has the commands.
+app; its README has the commands. `simulate` runs it on Flower's simulation engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedpriv import experiment
 from fedpriv.client import PARTITION_ID
 from fedpriv.faults import Fault
 from fedpriv.federation import Federation, Result, build_app
-from fedpriv.grids._flwr import Run
+from fedpriv.grids._flwr import Run, run_simulation
 from fedpriv.grids.base import RoundGrid
 from fedpriv.grids.serving import Chunk, Failure, round_of, serve
 from fedpriv.progress import for_this_terminal
@@ -175,6 +175,34 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
     return federation.run(rounds, grid=adapted, progress=for_this_terminal())
+
+
+def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
+    """Runs an experiment on Flower's simulation engine, with one Ray actor per worker.
+
+    Flower uses the Ray that is there and starts one only if there is none, open to every user and
+    on every interface. So ours is started first (`fedpriv.own_ray`).
+
+    Args:
+        name: of the experiment, or its file.
+        overrides: as on the command line, separated by spaces.
+        workers: actors, of one CPU each.
+    """
+    # Here, as nothing else needs it: nodes of a deployment have no Ray.
+    from fedpriv.own_ray import start_ray, stop_ray
+
+    clients = _federation(name, overrides).clients
+    own = start_ray(workers, {"num_cpus": 1.0}, None)
+    try:
+        run_simulation(
+            server_app=server_app_of(name, overrides),
+            client_app=ExperimentClient(name, overrides),
+            num_supernodes=clients,
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        )
+    finally:
+        if own:
+            stop_ray()
 
 
 @lru_cache(maxsize=1)

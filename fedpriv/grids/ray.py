@@ -8,6 +8,7 @@ again, with the same random numbers and hence the same bits.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -25,9 +26,7 @@ from fedpriv.grids._flwr import readdressed
 from fedpriv.grids.base import ClientGrid, WorkersDied
 from fedpriv.grids.serving import Chunk, Failure, context_of, error_reply, round_of, serve
 from fedpriv.memory import keep_large_blocks
-
-MAX_IDLE_DEATHS = 3
-"""Workers that may die one after the other without having started on a client."""
+from fedpriv.own_ray import start_ray, stop_ray
 
 
 @dataclass
@@ -64,10 +63,62 @@ class Task:
         return None if self.at_work is None else self.jobs[self.at_work]
 
 
-class Worker:
-    """The actor: builds the app once, then serves chunks."""
+class Deaths:
+    """Workers that died before they served anybody: whether to go on, and how long to rest first.
 
-    def __init__(self, search_path: list[str], factory: list[Any], clients: int) -> None:
+    Whoever kills workers from outside (a node that is taken away, a machine short of memory) often
+    kills several at once, and again a little later. So deaths within one rest count once, rests
+    grow, and an app that has worked in this run is given `PATIENCE`. One that has not, or that
+    raises now, is given `ATTEMPTS`; and none if it has not worked and raises.
+    """
+
+    ATTEMPTS = 4
+    PATIENCE = 600.0
+    LONGEST_REST = 30.0
+
+    def __init__(self) -> None:
+        self.works = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Takes note that a worker serves."""
+        self._waves = 0
+        self._first = self._rested = -math.inf
+
+    def rest(self, error: Exception) -> float:
+        """Counts a death; returns the seconds that the next worker waits before it builds its app.
+
+        Raises:
+            WorkersDied: if there is no use in going on.
+        """
+        now = time.monotonic()
+        if now >= self._rested:
+            if self._waves == 0:
+                self._first = now
+            self._waves += 1
+            self._rested = now + min(self.LONGEST_REST, 2.0 ** (self._waves - 2))
+        raised = getattr(error, "actor_init_failed", False)
+        if raised and not self.works:
+            raise WorkersDied(f"a worker could not build its app: {error}") from error
+        patient = self.works and not raised
+        if now - self._first >= self.PATIENCE if patient else self._waves >= self.ATTEMPTS:
+            raise WorkersDied(
+                f"workers died before they served anybody, for {now - self._first:.0f} s and "
+                f"after {self._waves} rests, the last of this: {error}"
+            ) from error
+        return self._rested - now
+
+
+class Worker:
+    """The actor: builds the app once, then serves chunks.
+
+    It rests first in its own process, so the driver goes on with the others meanwhile.
+    """
+
+    def __init__(
+        self, search_path: list[str], factory: list[Any], clients: int, rest: float
+    ) -> None:
+        time.sleep(rest)
         keep_large_blocks()
         # Only what the driver can import and this process cannot; appended, so nothing is shadowed.
         sys.path.extend(entry for entry in search_path if entry not in sys.path)
@@ -125,15 +176,25 @@ class RayGrid(ClientGrid):
         self.client_timeout = client_timeout
         self._resources = {"num_cpus": 1.0, **(client_resources or {})}
         self._owns_ray = start_ray(workers, self._resources, address)
-        check_resources(workers, self._resources)
         self._factory = [ray.put(factory)]
         self._workers = [self._new_worker() for _ in range(workers)]
-        self._idle_deaths = 0
-        self._checked = False
+        self._deaths = Deaths()
 
     def worker_pids(self) -> list[int]:
-        """Returns the process ids of the workers, once they are ready."""
-        return [int(pid) for pid in ray.get([w.ready.remote() for w in self._workers])]
+        """Returns the process ids of the workers, once they are ready.
+
+        Raises:
+            WorkersDied: if the app cannot be built, with the reason, or they die again and again.
+        """
+        pids: list[int] = []
+        while len(pids) < len(self._workers):
+            worker = self._workers[len(pids)]
+            try:
+                pids.append(int(ray.get(worker.ready.remote())))
+                self._deaths.works = True
+            except (RayActorError, OutOfMemoryError) as error:
+                self._replace(worker, self._deaths.rest(error))
+        return pids
 
     def close(self) -> None:
         """Ends the workers, and Ray if this grid started it."""
@@ -141,16 +202,22 @@ class RayGrid(ClientGrid):
             ray.kill(worker)
         self._workers = []
         if self._owns_ray:
-            ray.shutdown()
+            stop_ray()
 
-    def _new_worker(self) -> Any:
+    def _new_worker(self, rest: float = 0.0) -> Any:
         actor = ray.remote(Worker).options(**self._resources, max_restarts=0)
-        return actor.remote(sys.path, self._factory, self.clients)
+        return actor.remote(sys.path, self._factory, self.clients, rest)
+
+    def _replace(self, worker: Any, rest: float = 0.0) -> Any:
+        """Ends a worker; returns the one that takes its place."""
+        ray.kill(worker)
+        fresh = self._new_worker(rest)
+        self._workers[self._workers.index(worker)] = fresh
+        return fresh
 
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        if not self._checked:
+        if not self._deaths.works:
             self.worker_pids()  # an app that cannot be built fails here, with its own error
-            self._checked = True
         yield from _Round(self, messages, timeout).run()
 
 
@@ -206,7 +273,7 @@ class _Round:
             return
         if isinstance(event, int):
             task.at_work, task.since = event, time.monotonic()
-            self.grid._idle_deaths = 0
+            self.grid._deaths.reset()
             return
         replies, failures = event
         self.grid._failures.extend(failures)
@@ -247,8 +314,7 @@ class _Round:
     def _worker_died(self, stream: Any, task: Task, error: Exception) -> None:
         job = task.culprit()
         if job is None:
-            self._count_idle_death(error)
-            self._resume_without(stream, task, None)
+            self._resume_without(stream, task, None, self.grid._deaths.rest(error))
             return
         failure = Failure(
             round_of(job.message), job.client, "failed", type(error).__name__, str(error)
@@ -257,26 +323,17 @@ class _Round:
         task.lost.append(error_reply(job.message, failure))
         self._resume_without(stream, task, task.at_work)
 
-    def _count_idle_death(self, error: Exception) -> None:
-        self.grid._idle_deaths += 1
-        if self.grid._idle_deaths >= MAX_IDLE_DEATHS:
-            raise WorkersDied(
-                f"{MAX_IDLE_DEATHS} workers in a row died before serving anybody: {error}"
-            ) from error
-
-    def _resume_without(self, stream: Any, task: Task, culprit: int | None) -> None:
+    def _resume_without(
+        self, stream: Any, task: Task, culprit: int | None, rest: float = 0.0
+    ) -> None:
         if culprit is not None:
             del task.jobs[culprit]
-        self._replace(stream, task)
+        self._replace(stream, task, rest)
         self.waiting.appendleft(task)
 
-    def _replace(self, stream: Any, task: Task) -> None:
+    def _replace(self, stream: Any, task: Task, rest: float = 0.0) -> None:
         del self.running[stream]
-        ray.kill(task.worker)
-        workers = self.grid._workers
-        fresh = self.grid._new_worker()
-        workers[workers.index(task.worker)] = fresh
-        self.idle.append(fresh)
+        self.idle.append(self.grid._replace(task.worker, rest))
 
     def _miss(self, job: Job, reason: str) -> None:
         failure = Failure(round_of(job.message), job.client, "missing", reason)
@@ -308,34 +365,3 @@ def _with_arrays(job: Job, arrays: tuple[ArrayRecord, ...]) -> Message:
     for name, place in job.arrays.items():
         job.message.content[name] = arrays[place]
     return job.message
-
-
-def start_ray(workers: int, resources: dict[str, float], address: str | None) -> bool:
-    """Starts or joins Ray unless the caller has; returns whether it is ours to shut down."""
-    if ray.is_initialized():
-        return False
-    # Ray runs workers at nice 15 by default: on a shared machine they lose to everything else.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    logical = None if address else max(1, round(workers * resources["num_cpus"] + 0.5))
-    ray.init(
-        address=address,
-        num_cpus=logical,
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    return True
-
-
-def check_resources(workers: int, resources: dict[str, float]) -> None:
-    """Raises `ValueError` if Ray can never give so many workers what each asks for."""
-    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-    offered = ray.cluster_resources()
-    for key, amount in resources.items():
-        have = offered.get(names.get(key, key), 0.0)
-        if amount * workers > have:
-            raise ValueError(
-                f"ray.client_resources: {workers} workers × {key}={amount:g} need "
-                f"{amount * workers:g}, Ray has {have:g}; ask for fewer workers or smaller shares"
-            )

@@ -2,14 +2,12 @@
 
 import pytest
 
-from fedpriv.grids.ray import start_ray
+from fedpriv.own_ray import start_ray, stop_ray
 
 
 @pytest.fixture(scope="session")
 def one_ray():
     """A Ray for three workers, which federations and studies join instead of starting their own."""
-    import ray
-
     start_ray(3, {"num_cpus": 1.0}, None)
     yield
-    ray.shutdown()
+    stop_ray()

@@ -1,14 +1,22 @@
 """RayGrid: the same bits as in one process, and faults that cost one client one round."""
 
+import functools
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from flwr.clientapp import ClientApp
 from toy import federation, norm_net, weights
 
 from fedpriv.faults import Crashing, Dropout, Slow
+from fedpriv.federation import build_app
+from fedpriv.grids.base import WorkersDied
+from fedpriv.grids.ray import Deaths, RayGrid
 from fedpriv.observer import Observer
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -121,11 +129,48 @@ def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_p
         toy.run(1)
 
 
-def test_an_app_that_cannot_be_built_fails_with_its_own_error(tmp_path):
+def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(tmp_path):
     toy = federation(runs=tmp_path, workers=1)
     toy.recipe = _Unbuildable()
-    with pytest.raises(Exception, match="no such weights"):
+    with pytest.raises(WorkersDied, match="no such weights"):
         toy.run(1)
+
+
+@pytest.mark.parametrize(("deaths", "works"), [(range(1, 4), True), (range(100), False)])
+def test_workers_killed_while_they_start(deaths, works, tmp_path, monkeypatch):
+    monkeypatch.setattr(Deaths, "LONGEST_REST", 0.1)
+    monkeypatch.setattr(Deaths, "ATTEMPTS", 2)
+    toy = federation({"1/2": "exit"}, runs=tmp_path)
+    factory = _Killed(functools.partial(build_app, toy.recipe), tmp_path / "starts", tuple(deaths))
+    grid = RayGrid(factory, toy.clients, workers=1)
+    try:
+        if works:  # the first worker starts; the next three, when it has died, do not
+            result = toy.run(2, grid=grid)
+            expected = federation({"1/2": "raise"}, runs=tmp_path).run(2)
+            assert weights(result) == weights(expected)
+            assert len((tmp_path / "starts").read_text()) == 5
+        else:
+            with pytest.raises(WorkersDied, match="died before they served anybody"):
+                toy.run(2, grid=grid)
+            assert len((tmp_path / "starts").read_text()) == 2
+    finally:
+        grid.close()
+
+
+@dataclass(frozen=True)
+class _Killed:
+    """Builds an app, but of some starts none: the process is killed."""
+
+    factory: Callable[[], ClientApp]
+    starts: Path
+    deaths: tuple[int, ...]
+
+    def __call__(self):
+        with self.starts.open("a") as file:
+            file.write("x")
+        if self.starts.stat().st_size - 1 in self.deaths:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.factory()
 
 
 class _Unbuildable:
