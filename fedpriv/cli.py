@@ -1,4 +1,4 @@
-"""The command line: `fedpriv run | resume | attack | report | list | budget | data`.
+"""The command line: `fedpriv run | resume | attack | report | list | budget | data | clean`.
 
 Standard output carries results, the run folder on its last line; everything else goes to
 standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted,
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpriv import attack_command
+from fedpriv import attack_command, clean_command
 from fedpriv.data import command as data_command
 from fedpriv.endings import UNHEARD, advice_with, ending_on_sigterm, status_of, unbroken_output
 from fedpriv.privacy import budget_command
@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     attack_command.register(commands)
     budget_command.register(commands)
     data_command.register(commands)
+    clean_command.register(commands)
     return parser
 
 

@@ -5,12 +5,13 @@ hashes. Its name is a hash of all that the encoding depends on, so an entry is n
 entry that is not whole is written again. Arrays come back memory-mapped: pages of the file are read
 when they are used, and shared by all processes of a machine.
 
-The entries hold the documents' content, private ones too, readable by their owner only. They are
-never removed by fedpriv: delete the folder to free the space.
+The entries hold the documents' content, private ones too, readable by their owner only.
+`fedpriv clean` removes them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -37,14 +38,37 @@ TABLE = "table.json"
 VARIABLE = "FEDPRIV_CACHE"
 """The environment variable that names the folder; ~/.cache/fedpriv without it."""
 
+USERS = "users"
+"""The file that every process holds a shared lock on that has asked for the folder."""
+
 FORGOTTEN = 24 * 3600.0
 """Seconds after which the half-written entry of a process that was killed is removed."""
 
 
 def cache_folder() -> Path:
-    """Returns where fedpriv keeps what can be computed again."""
+    """Returns where fedpriv keeps what can be computed again.
+
+    `fedpriv clean` leaves it alone for as long as this process lives.
+    """
+    _use(cache_path())
+    return cache_path()
+
+
+def cache_path() -> Path:
+    """Returns the same folder for who does not use it."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else Path.home() / ".cache" / "fedpriv"
+
+
+@functools.cache
+def _use(folder: Path) -> None:
+    """Locks the file of users, shared with others, until the process ends."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        users = os.open(folder / USERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(users, fcntl.LOCK_SH)
+    except OSError:  # a home that cannot be written, or locks nothing: there is no cache to clean
+        return
 
 
 def private_folder(name: str) -> Path:
