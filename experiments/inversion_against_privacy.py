@@ -184,12 +184,13 @@ def with_random_words(run_dir: Path, rng: np.random.Generator) -> Path:
     shutil.copytree(run_dir, folder.path)
     ring = np.iinfo(np.int32)
     for path in folder.path.glob("transcript/round-*/client-*.safetensors"):
-        tensors, notes = read_tensors(path)
+        name = str(path.relative_to(folder.path).with_suffix(""))
+        tensors, notes = read_tensors(folder, name)
         words = {
             name: torch.from_numpy(rng.integers(ring.min, ring.max, len(t), np.int32, True))
             for name, t in tensors.items()
         }
-        save_tensors(folder, str(path.relative_to(folder.path).with_suffix("")), words, notes)
+        save_tensors(folder, name, words, notes)
     return folder.path
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+TRUST = "use the folder though it was changed, or names code of others, which will be run"
 ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field_attacks"
 """The files with the defaults of attacks of each kind, among the experiments."""
 
@@ -35,6 +36,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="attack=NAME, or a dotted path"
     )
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.set_defaults(command=run)
 
 
@@ -43,8 +45,11 @@ def run(options: argparse.Namespace) -> int:
     from fedpriv.checkpoint import RunFolder
     from fedpriv.findings import FINDINGS
     from fedpriv.report.build import write_report
+    from fedpriv.trust import check_before_attack
 
     folder = RunFolder.existing(options.run_dir)
+    if not options.trust:
+        check_before_attack(folder)
     attack, name = parse(options.overrides)
     model = model_of(folder.config(), str(folder.path))
     metrics = attack.on(folder.path, model, lambda line: print(line, file=sys.stderr, flush=True))

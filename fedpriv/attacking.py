@@ -31,10 +31,10 @@ from fedpriv.adversary import (
     Workbench,
     granted,
 )
-from fedpriv.checkpoint import RunFolder
+from fedpriv.checkpoint import RunFolder, check_name
 from fedpriv.client import reproducible_torch, seeded_model
 from fedpriv.data.cache import private_folder
-from fedpriv.findings import check_name, write_findings
+from fedpriv.findings import settings_of, write_findings
 from fedpriv.knowledge import Assumed, load_known
 from fedpriv.metrics.ocr import OCR
 from fedpriv.models.subwords import Subwords
@@ -114,22 +114,25 @@ class AttackRun:
 
         Raises:
             NotARunFolder: if it is none.
+            InUse: if an attack of this name is being made on it.
+            Damaged: if a file of the run cannot be used; it is named.
             NoTranscript: if nothing, or not this, was observed.
             ValueError: if the transcript is of another model.
         """
         folder = RunFolder.existing(run_dir)
-        view = transcript.load(folder, rounds=self.rounds, clients=self.clients)
-        missing = self.attack.requires - granted(view)
-        if missing:
-            return self._not_applicable(folder, _refusal(missing, view))
-        build = functools.partial(build_model, labels=view.settings.get("labels", ()))
-        with reproducible_torch(self.threads, "cpu"):
-            knowledge = self._knowledge(folder, view, lambda: seeded_model(build, 0))
-            try:
-                findings, seconds = self._run(view, knowledge, tell)
-            except NotApplicable as reason:
-                return self._not_applicable(folder, str(reason))
-        return self._scored(folder, findings, knowledge, seconds)
+        with folder.writing("attack", settings_of(self), self.name):
+            view = transcript.load(folder, rounds=self.rounds, clients=self.clients)
+            missing = self.attack.requires - granted(view)
+            if missing:
+                return self._not_applicable(folder, _refusal(missing, view))
+            build = functools.partial(build_model, labels=view.settings.get("labels", ()))
+            with reproducible_torch(self.threads, "cpu"):
+                knowledge = self._knowledge(folder, view, lambda: seeded_model(build, 0))
+                try:
+                    findings, seconds = self._run(view, knowledge, tell)
+                except NotApplicable as reason:
+                    return self._not_applicable(folder, str(reason))
+            return self._scored(folder, findings, knowledge, seconds)
 
     def _run(
         self, view: Transcript, knowledge: Knowledge, tell: Callable[[str], None]

@@ -7,6 +7,7 @@ been trained on themselves: who plants a page knows it.
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class Candidates:
         folder.write_json(
             DOCUMENTS,
             {
-                "documents": keep_documents(folder.path / PAGES, kept),
+                "documents": keep_documents(folder, PAGES, kept),
                 "canaries": sorted(p for p, part in bound.parts.items() if part.canary),
                 "duplicates_dropped": len(twice),
             },
@@ -110,11 +111,12 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
 
     Args:
         folder: of the run.
-        own: a folder of the adversary's, to which the pages are linked or copied: a document shall
-            not lead into the run, where the truth lies.
+        own: a folder of the adversary's, to which the pages are copied: a document shall not lead
+            into the run, where the truth lies.
 
     Raises:
         NoCandidates: if nothing was kept.
+        Damaged: if what was kept cannot be read.
     """
     content = folder.read_json(DOCUMENTS)
     if content is None:
@@ -123,10 +125,12 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
             "candidates=kept (it has no effect on the training)"
         )
     by_provider: dict[str, list[Document]] = defaultdict(list)
-    for document in kept_documents(content["documents"], folder.path / PAGES, own):
-        by_provider[document.provider].append(document)
-    documents = {provider: tuple(pages) for provider, pages in by_provider.items()}
-    return Kept(documents, frozenset(content["canaries"]), content["duplicates_dropped"])
+    with folder.making_sense_of(DOCUMENTS):
+        for document in kept_documents(content["documents"], folder, PAGES, own):
+            by_provider[document.provider].append(document)
+        documents = {provider: tuple(pages) for provider, pages in by_provider.items()}
+        dropped = operator.index(content["duplicates_dropped"])
+        return Kept(documents, frozenset(content["canaries"]), dropped)
 
 
 def _duplicates(bound: Bound) -> list[str]:

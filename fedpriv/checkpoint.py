@@ -3,24 +3,29 @@
 A checkpoint is written beside its place, flushed to disk and renamed, so a file of that name is
 whole. `metrics.jsonl` and `failures.jsonl` are appended before the checkpoint of their round; on
 resume, lines of rounds that no checkpoint covers are dropped and those rounds are run again.
+
+Whatever is written is noted in log.jsonl (`fedpriv.run_log`) from the first command on, and no
+link is followed on the way (`fedpriv.run_files`): a run folder may come from somebody else.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
+
+from fedpriv import run_files, run_lock, run_log
+from fedpriv.run_files import Damaged
+from fedpriv.run_settings import settings_from, settings_text
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
@@ -63,7 +68,12 @@ class RunFolder:
 
     @classmethod
     def create(cls, root: Path | str, name: str) -> RunFolder:
-        """Makes a new folder `root/name/<time>`; runs of the same second get a number each."""
+        """Makes a new folder `root/name/<time>`; runs of the same second get a number each.
+
+        Raises:
+            ValueError: if the name is not that of a folder, and would lead out of `root`.
+        """
+        check_name(name)
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         parent = Path(root) / name
         parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +88,8 @@ class RunFolder:
 
     @classmethod
     def at(cls, path: Path) -> RunFolder:
-        """Returns the folder at `path`, made if it is not there."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Returns the folder at `path`, made if it is not there; only its owner can read it."""
+        run_files.make_root(path)
         return cls(path)
 
     @classmethod
@@ -93,17 +103,46 @@ class RunFolder:
         if not (path / CONFIG).is_file():
             what = "no such folder" if not path.is_dir() else f"it has no {CONFIG}"
             raise NotARunFolder(f"{path} is not a run folder: {what}")
-        return cls.at(path)
+        return cls(path)
+
+    @contextmanager
+    def writing(self, command: str, settings: Mapping[str, Any], what: str = "") -> Iterator[None]:
+        """Keeps other writers out while the block lasts, and notes in the log who began what.
+
+        Args:
+            command: such as "resume".
+            settings: of the command, for the log.
+            what: names a part of the folder that is written by itself, such as the findings of one
+                attack, which may be written beside others; empty for the run.
+
+        Raises:
+            InUse: if another process writes the same.
+        """
+        with run_lock.writing(self.path, command, what):
+            run_log.begin(self.path, command, settings)
+            try:
+                yield
+            except BaseException as error:
+                with suppress(OSError):  # such as the full disk that ended the command
+                    run_log.end(self.path, command, error)
+                raise
+            run_log.end(self.path, command)
 
     def config(self) -> dict[str, Any]:
-        """Reads the resolved settings."""
-        loaded: dict[str, Any] = yaml.safe_load((self.path / CONFIG).read_text("utf-8"))
-        return loaded
+        """Reads the resolved settings.
+
+        Raises:
+            Damaged: if they are no YAML mapping.
+        """
+        text = (self._read(CONFIG) or b"").decode("utf-8", "replace")
+        try:
+            return settings_from(text)
+        except ValueError as error:
+            raise Damaged(f"{self.path / CONFIG}: {error}") from error
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes the resolved settings."""
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        self.write(CONFIG, text.encode())
+        self.write(CONFIG, settings_text(config).encode())
 
     def write_json(self, name: str, value: Any) -> None:
         """Writes a JSON file in one piece."""
@@ -111,43 +150,86 @@ class RunFolder:
             name, json.dumps(value, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         )
 
-    def read_json(self, name: str) -> Any:
-        """Reads a JSON file, None where there is none."""
-        path = self.path / name
-        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+    def read_json(self, name: str, kind: type = dict) -> Any:
+        """Reads a JSON file, None where there is none.
+
+        Args:
+            name: of the file.
+            kind: what it is to hold, `dict` or `list`.
+
+        Raises:
+            Damaged: if it holds anything else.
+        """
+        data = self._read(name)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Damaged(f"{self.path / name} is not JSON: {error}") from error
+        if not isinstance(value, kind):
+            expected = "object" if kind is dict else "list"
+            raise Damaged(f"{self.path / name} holds no JSON {expected}")
+        return value
+
+    def making_sense_of(self, name: str) -> AbstractContextManager[None]:
+        """Raises `Damaged` with the file's name if the block cannot use what was read from it."""
+        return run_files.making_sense_of(self.path / name)
+
+    def has(self, name: str) -> bool:
+        """Says whether there is such a file.
+
+        Raises:
+            Damaged: if there is a link or the like in its place.
+        """
+        try:
+            run_files.open_file(self.path, name).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, place: str, pattern: str) -> list[str]:
+        """Returns the names in a folder of the run folder, sorted; empty where it is not there."""
+        return run_files.names(self.path, place, pattern)
+
+    def _read(self, name: str) -> bytes | None:
+        return run_files.read(self.path, name)
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file so that it is there whole or not at all."""
-        path = self.path / name
-        path.parent.mkdir(exist_ok=True)
-        temporary = path.with_name(f".{path.name}.part")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        run_log.write(self.path, name, data)
+
+    def remove(self, place: str) -> None:
+        """Removes all files of a folder in the run folder."""
+        run_files.inside(self.path, f"{place}/file")
+        if (self.path / place).is_dir():
+            run_log.remove(self.path, list(run_files.walk(self.path, place)))
 
     def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends one JSON object per line, in ASCII: no text in it can break a line."""
-        with (self.path / name).open("a", encoding="ascii") as file:
-            file.writelines(json.dumps(_strict(record)) + "\n" for record in records)
+        lines = "".join(json.dumps(_strict(record)) + "\n" for record in records)
+        run_log.append(self.path, name, lines.encode("ascii"))
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        """Reads JSON lines; a last line that was cut off is left out."""
-        path = self.path / name
-        lines = path.read_text("ascii", errors="replace").splitlines() if path.is_file() else []
+        """Reads JSON lines; a last line that was cut off is left out.
+
+        Raises:
+            Damaged: if a line is no JSON object, or one of a run's files without its round.
+        """
+        lines = (self._read(name) or b"").decode("ascii", "replace").splitlines()
         records = []
         for number, line in enumerate(lines, 1):
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 if number < len(lines):
-                    raise ValueError(f"{path}, line {number}: not JSON") from None
+                    raise Damaged(f"{self.path / name}, line {number}: not JSON") from None
+                continue
+            if not isinstance(record, dict):
+                raise Damaged(f"{self.path / name}, line {number}: no JSON object")
+            if name in (METRICS, FAILURES) and not _is_round(record.get("round")):
+                raise Damaged(f"{self.path / name}, line {number}: no number of a round")
+            records.append(record)
         return records
 
     def forget_after(self, round: int) -> None:
@@ -160,39 +242,45 @@ class RunFolder:
         """Writes a checkpoint, then removes all but the newest `keep` (0 keeps every one)."""
         tensors = {f"{_MODEL}{k}": v for k, v in checkpoint.model.items()}
         tensors |= {f"{_STRATEGY}{k}": v for k, v in checkpoint.strategy.items()}
-        # One entry, because safetensors writes several in an order that changes by the run.
-        meta = {_META: json.dumps({"round": checkpoint.round, **checkpoint.meta})}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        self.write(_file(checkpoint.round), save(contiguous, meta))
-        for old in self._checkpoints()[keep:] if keep else []:
-            old.unlink()
+        notes = {"round": checkpoint.round, **checkpoint.meta}
+        self.save_tensors(_file(checkpoint.round), contiguous, notes)
+        if keep:
+            old = [_file(round) for round in self.rounds()[:-keep]]
+            run_log.remove(self.path, old)
 
     def latest(self) -> Checkpoint | None:
         """Returns the newest checkpoint that can be read, None if there is none."""
-        for path in self._checkpoints():
+        for round in reversed(self.rounds()):
             try:
-                return _read(path)
-            except (SafetensorError, KeyError, ValueError, TypeError):
+                return self.checkpoint(round)
+            except ValueError:
                 continue  # not whole: an older one will do
         return None
 
     def rounds(self) -> list[int]:
         """Returns the rounds of which there is a checkpoint, ascending."""
-        return sorted(int(path.stem.removeprefix("round-")) for path in self._checkpoints())
+        names = self.names(CHECKPOINTS, "round-*.safetensors")
+        numbers = (n.removeprefix("round-").removesuffix(".safetensors") for n in names)
+        return sorted(int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) == 6)
 
     def checkpoint(self, round: int) -> Checkpoint:
         """Reads the checkpoint of a round.
 
         Raises:
-            ValueError: if there is none, or it is not whole.
+            Damaged: if there is none, or it is not whole, or another round's.
         """
-        path = self.path / _file(round)
-        if not path.is_file():
-            raise ValueError(f"{self.path} has no checkpoint of round {round}")
-        try:
-            return _read(path)
-        except (SafetensorError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not whole: {error}") from error
+        tensors, meta = self.tensors(_file(round))
+        if meta.get("round") != round or not _is_round(meta["round"]):
+            raise Damaged(
+                f"{self.path / _file(round)} says that it is of round {meta.get('round')!r}"
+            )
+        model, strategy = (
+            {k.removeprefix(p): v for k, v in tensors.items() if k.startswith(p)}
+            for p in (_MODEL, _STRATEGY)
+        )
+        del meta["round"]
+        return Checkpoint(round, model, strategy, meta)
 
     def save_final(self, state: Mapping[str, Tensor]) -> None:
         """Writes the final model's whole state, tied weights once for each name."""
@@ -206,35 +294,64 @@ class RunFolder:
         """Reads a whole state, `FINAL` or `START`; None where it was not written.
 
         Raises:
-            ValueError: if the file is not whole.
+            Damaged: if the file is not whole.
         """
-        path = self.path / name
+        return self._tensors(name)[0] if self.has(name) else None
+
+    def tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Reads a safetensors file with the notes that stand in it as one JSON object.
+
+        Raises:
+            Damaged: if there is none, or it is not whole, or holds no notes.
+        """
+        tensors, metadata = self._tensors(name)
         try:
-            return load_file(path) if path.is_file() else None
-        except SafetensorError as error:
-            raise ValueError(f"{path} is not whole: {error}") from error
+            notes = json.loads(metadata[_META])
+        except (KeyError, ValueError, RecursionError) as error:
+            raise Damaged(f"{self.path / name} has no notes of fedpriv in it") from error
+        if not isinstance(notes, dict):
+            raise Damaged(f"{self.path / name}: its notes are {notes!r:.100}, not an object")
+        return tensors, notes
+
+    def save_tensors(
+        self, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
+    ) -> None:
+        """Writes tensors and notes as one safetensors file."""
+        # One entry, because safetensors writes several in an order that changes by the run.
+        self.write(name, save(dict(tensors), {_META: json.dumps(notes)}))
+
+    def _tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+        try:
+            # By its descriptor, because safetensors opens a path itself, and would follow a link.
+            with (
+                run_files.open_file(self.path, name) as opened,
+                safe_open(f"/dev/fd/{opened.fileno()}", framework="pt") as file,
+            ):
+                return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except FileNotFoundError as error:
+            raise Damaged(f"{self.path} has no {name}") from error
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            if isinstance(error, Damaged):
+                raise
+            raise Damaged(f"{self.path / name} is not whole: {error}") from error
 
     def _save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
         own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
         self.write(name, save(own))
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted((self.path / CHECKPOINTS).glob("round-*.safetensors"), reverse=True)
+
+def check_name(name: str) -> None:
+    """Raises `ValueError` if a run, or findings, cannot lie in a folder of that name."""
+    if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
+        raise ValueError(f"name={name!r}: expected the name of a folder")
 
 
 def _file(round: int) -> str:
     return f"{CHECKPOINTS}/round-{round:06d}.safetensors"
 
 
-def _read(path: Path) -> Checkpoint:
-    with safe_open(path, framework="pt") as file:
-        meta: dict[str, Any] = json.loads(file.metadata()[_META])
-        tensors: dict[str, torch.Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    model, strategy = (
-        {k.removeprefix(p): v for k, v in tensors.items() if k.startswith(p)}
-        for p in (_MODEL, _STRATEGY)
-    )
-    return Checkpoint(meta.pop("round"), model, strategy, meta)
+def _is_round(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 10**9
 
 
 def _strict(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The command line: `fedpriv run | resume | attack | report | list | budget | data | clean`.
+"""The command line of fedpriv.
+
+`fedpriv run | resume | attack | report | verify | list | budget | data | clean`.
 
 Standard output carries results, the run folder on its last line; everything else goes to
 standard error. Exit status: 0 done, 1 the run failed, 2 the experiment is wrong, 130 interrupted,
@@ -17,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpriv import attack_command, clean_command
+from fedpriv import attack_command, clean_command, verify
 from fedpriv.data import command as data_command
 from fedpriv.endings import UNHEARD, advice_with, ending_on_sigterm, status_of, unbroken_output
 from fedpriv.privacy import budget_command
@@ -48,17 +50,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _carry_out(arguments: Sequence[str] | None) -> int:
     # So that an experiment can name modules of the user's; appended, so it can shadow nothing.
     sys.path.append(os.getcwd())
-    options = _parser().parse_args(_multirun_first(arguments or sys.argv[1:]))
+    options = _parser().parse_args(_flags_first(arguments or sys.argv[1:]))
     try:
         status: int = options.command(options)
         return status
     except Exception as error:
-        explained = _explained(error)
+        explained = _explained(error) or _of_a_changed_folder(error, options)
         if explained is None:
             raise
         status, message = explained
         print(f"{message}{advice_with(error)}", file=sys.stderr)
         return status
+
+
+def _of_a_changed_folder(error: Exception, options: argparse.Namespace) -> tuple[int, str] | None:
+    """Exit status and message of an error on a run folder that was changed; None on another."""
+    from fedpriv.verify import check
+
+    root = getattr(options, "run_dir", None)
+    problems = check(root).problems() if root is not None and root.is_dir() else []
+    if not problems:
+        return None  # a mistake of ours, which its traceback tells
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return 1, (
+        f"{type(error).__name__}: {error}\n{root} is not as fedpriv wrote it, which may be why\n"
+        f"{lines}"
+    )
 
 
 def _explained(error: Exception) -> tuple[int, str] | None:
@@ -68,10 +85,15 @@ def _explained(error: Exception) -> tuple[int, str] | None:
     from fedpriv.federation import Unworkable
     from fedpriv.grids.base import RayDidNotStart, WorkersDied
     from fedpriv.pool import JobsFailed
+    from fedpriv.run_files import Damaged
+    from fedpriv.run_lock import InUse
     from fedpriv.tally import TooFewClients
+    from fedpriv.trust import Untrusted
 
-    if isinstance(error, Mistakes | NotARunFolder):
+    if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse):
         return 2, str(error)
+    if isinstance(error, Damaged):
+        return 1, str(error)
     if isinstance(error, Unworkable):
         return 2, str(Mistakes("the experiment", error.problems))
     if isinstance(
@@ -92,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     resume = commands.add_parser("resume", help="go on with a run that was interrupted")
     resume.add_argument("run_dir", type=Path)
     resume.add_argument("overrides", nargs="*", metavar="key=value", help="rounds, federation, ray")
+    resume.add_argument("--trust", action="store_true", help=attack_command.TRUST)
     resume.set_defaults(command=_resume)
     report = commands.add_parser("report", help="write report.html of a run folder again")
     report.add_argument("run_dir", type=Path)
@@ -99,17 +122,18 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list experiments and what can be swapped in them")
     listing.set_defaults(command=_list)
     attack_command.register(commands)
+    verify.register(commands)
     budget_command.register(commands)
     data_command.register(commands)
     clean_command.register(commands)
     return parser
 
 
-def _multirun_first(arguments: Sequence[str]) -> list[str]:
-    """Moves -m to the front: argparse allows no option between positional arguments."""
-    flags = [a for a in arguments if a in ("-m", "--multirun")]
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """Moves flags to the front: argparse allows no option between positional arguments."""
+    flags = [a for a in arguments if a in ("-m", "--multirun", "--trust")]
     rest = [a for a in arguments if a not in flags]
-    return [*rest[:1], *flags[:1], *rest[1:]]
+    return [*rest[:1], *dict.fromkeys(flags), *rest[1:]]
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -207,18 +231,20 @@ def _resume(options: argparse.Namespace) -> int:
     from fedpriv.checkpoint import RunFolder
     from fedpriv.experiment import Mistakes
     from fedpriv.progress import for_this_terminal
+    from fedpriv.trust import check_before_resume
 
     folder = RunFolder.existing(options.run_dir)
     wrong = [o for o in options.overrides if not o.startswith(RESUMABLE)]
     if wrong:
         allowed = ", ".join(RESUMABLE)
         raise Mistakes(str(options.run_dir), [f"{o}: a resumed run takes {allowed}" for o in wrong])
+    if not options.trust:
+        check_before_resume(folder, options.overrides)
     config = experiment.with_values(folder.config(), options.overrides, str(options.run_dir))
     if config.get("study"):
         metrics = studying.resume(folder, options.overrides, _tell)
         return _concluded(folder.path, metrics)
     parts = experiment.build(config, str(options.run_dir))
-    folder.write_config(config)
     federation = parts.assemble(config)
     progress = for_this_terminal()
     return _finish(
@@ -230,10 +256,22 @@ def _report(options: argparse.Namespace) -> int:
     from fedpriv.checkpoint import RunFolder
     from fedpriv.privacy.statement import account
     from fedpriv.report.build import write_report
+    from fedpriv.run_files import Damaged
+    from fedpriv.run_lock import InUse
 
     folder = RunFolder.existing(options.run_dir)
-    account(folder)
-    print(write_report(folder.path))
+    problems: list[str] = []
+    try:
+        with folder.writing("report", {}):
+            problems += verify.check(folder.path).problems()
+            account(folder)
+    except Damaged as error:
+        problems.append(str(error))
+    except InUse as error:
+        _tell(f"{error}. ε of its ledger is computed when it ends")
+    for problem in problems:
+        _tell(problem)
+    print(write_report(folder.path, problems))
     return 0
 
 

@@ -120,13 +120,13 @@ def _target(
         return _dataclass_of(hint)
     path = value[TARGET]
     try:
-        return _import(str(path))
+        return import_target(str(path))
     except ImportError as error:
         problems.append(f"{place}.{TARGET}: {error}")
         return None
 
 
-def _import(path: str) -> Callable[..., Any]:
+def import_target(path: str) -> Callable[..., Any]:
     """Returns the callable of a dotted path.
 
     Raises:

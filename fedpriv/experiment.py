@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from yaml import YAMLError
 
 from fedpriv import yaml_file
 from fedpriv.candidates import Candidates
+from fedpriv.checkpoint import check_name
 from fedpriv.client import Client
 from fedpriv.construct import construct, join, near
 from fedpriv.data.federated import Data
@@ -113,6 +114,7 @@ class Experiment:
     splits: int | None = None
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         if not 0 <= self.rounds <= MOST_ROUNDS:
             raise ValueError(f"rounds={self.rounds}: expected 0 to {MOST_ROUNDS}")
         if isinstance(self.model, nn.Module):
@@ -249,9 +251,22 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def with_values(config: Mapping[str, Any], overrides: Iterable[str], source: str) -> dict[str, Any]:
-    """Returns a resolved config with some values replaced."""
-    _, values = _split(list(overrides), source)
-    return _updated(OmegaConf.create(dict(config)), values, source)
+    """Returns a resolved config with some values replaced.
+
+    Nothing is resolved once more: the config may be a run folder's, and somebody else's.
+    """
+    changed = dict(config)
+    for key, value in _split(list(overrides), source)[1]:
+        changed = with_value(changed, key.split("."), value)
+    return changed
+
+
+def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Returns settings with one of them changed; nothing is shared that would be changed."""
+    first, *rest = path
+    section = config.get(first)
+    inner = section if isinstance(section, Mapping) else {}
+    return {**config, first: with_value(inner, rest, value) if rest else value}
 
 
 def _updated(config: DictConfig, values: list[tuple[str, Any]], source: str) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +57,7 @@ from fedpriv.tally import OtherAnswers, Tally, TooFewClients
 from fedpriv.tensorboard import events
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
 from fedpriv.training.pretraining import Pretraining
+from fedpriv.versions import versions
 
 
 class Unworkable(ValueError):
@@ -285,24 +285,34 @@ class Federation:
                 The run can be resumed, and goes on with the next round's cohort.
             ValueError: if `run_dir` holds another run already, or one of another seed or model, or
                 its ledger is not the one that the checkpoint was written with.
+            InUse: if another process writes in `run_dir`.
         """
         if rounds < 0:
             raise ValueError(f"rounds={rounds}: expected 0 or more")
         keep_large_blocks()
+        config = {**(self.config or {}), "name": self.name, "seed": self.seed, "rounds": rounds}
         own = grid is None
         grid = grid or self.grid()  # before the folder: if Ray does not start, none is left behind
         try:
-            folder = self._folder(run_dir, rounds, resume=resume)
-            with reproducible_torch(self.settings.threads, self.settings.device):
+            folder = self._folder(run_dir, resume=resume)
+            with (
+                _naming(folder),
+                folder.writing("resume" if resume else "run", config),
+                reproducible_torch(self.settings.threads, self.settings.device),
+            ):
+                if not resume:
+                    self._begin(folder, config)
                 return _Run(self, folder, grid, rounds, progress or Progress()).run()
-        except (KeyboardInterrupt, SystemExit, OSError) as error:
-            if isinstance(error, OSError) and error.errno and error.filename is None:
-                error.filename = str(folder.path)  # a full disk says of no file that it is full
-            error.add_note(f"go on with: fedpriv resume {folder.path}")
-            raise
         finally:
             if own:
                 grid.close()
+
+    def _folder(self, run_dir: Path | str | None, *, resume: bool) -> RunFolder:
+        if run_dir is None:
+            if resume:
+                raise ValueError("resume=True needs the run_dir of the run to resume")
+            return RunFolder.create(self.runs, self.name)
+        return RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
 
     def ledger(self) -> Ledger:
         """Returns the ledger of a run of which nothing has been given away yet."""
@@ -315,25 +325,28 @@ class Federation:
             data=self.data,
         )
 
-    def _folder(self, run_dir: Path | str | None, rounds: int, *, resume: bool) -> RunFolder:
-        if resume:
-            if run_dir is None:
-                raise ValueError("resume=True needs the run_dir of the run to resume")
-            return RunFolder.existing(run_dir)
-        if run_dir is None:
-            folder = RunFolder.create(self.runs, self.name)
-        else:
-            folder = RunFolder.at(Path(run_dir))
-            if (folder.path / METRICS).exists() or folder.latest():
-                raise ValueError(f"{run_dir} holds a run already: resume it, or name another")
-        own = {"name": self.name, "seed": self.seed, "rounds": rounds}
-        made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
-        folder.write_config({**(self.config or {}), **own, **made})
+    def _begin(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        if folder.has(METRICS) or folder.latest():
+            raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
-        if self.strategy.mechanism:  # from here on, a ledger that is not there has been lost
+        if self.strategy.mechanism:
             folder.write_json(LEDGER, self.ledger().to_json())
-        return folder
+        # Last: with it the folder is a run's, and a ledger that is not there has been lost.
+        made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
+        folder.write_config({**config, **made})
+
+
+@contextmanager
+def _naming(folder: RunFolder) -> Iterator[None]:
+    """Says with what ends a run how it can go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, OSError) as error:
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(folder.path)  # a full disk says of no file that it is full
+        error.add_note(f"go on with: fedpriv resume {folder.path}")
+        raise
 
 
 class _Run:
@@ -452,7 +465,8 @@ class _Run:
             self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
         self.folder.forget_after(checkpoint.round)
         now = {"rounds": self.rounds, "versions": versions()}
-        self.folder.write_config({**self.folder.config(), **now})
+        before = self.folder.config()
+        self.folder.write_config({**before, **(self.federation.config or {}), **now})
         return checkpoint.round
 
     def _meta(self) -> dict[str, Any]:
@@ -689,10 +703,3 @@ def build_app(recipe: Recipe) -> ClientApp:
     """Builds a worker's site and returns the app that serves it."""
     site = Site(recipe)
     return client_app(lambda: site, recipe.client.action)
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions that a result depends on."""
-    packages = ("fedpriv", "torch", "transformers", "peft", "flwr", "ray", "numpy")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), **found}

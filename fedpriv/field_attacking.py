@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.adversary import NotApplicable, Workbench
-from fedpriv.checkpoint import FINAL, METRICS, START, RunFolder
+from fedpriv.checkpoint import FINAL, METRICS, START, RunFolder, check_name
 from fedpriv.client import reproducible_torch, seeded_model
 from fedpriv.data.cache import private_folder
 from fedpriv.field_attack import (
@@ -32,7 +32,7 @@ from fedpriv.field_attack import (
 )
 from fedpriv.field_findings import write_reconstructions
 from fedpriv.field_scoring import curves, scored
-from fedpriv.findings import check_name, cleared
+from fedpriv.findings import cleared, settings_of
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.scrubbing import load_fields
 from fedpriv.seeds import entropy, generator
@@ -120,52 +120,55 @@ class FieldAttackRun:
 
         Raises:
             NotARunFolder: if it is none.
+            InUse: if an attack of this name is being made on it.
+            Damaged: if a file of the run cannot be used; it is named.
             NoFields: if it keeps no scrubbed fields.
             ValueError: if the run is not finished, has not kept the round's model, or is of
                 another model.
         """
         folder = RunFolder.existing(run_dir)
-        targets = list(self._targets(folder))
-        kept = load_fields(folder, private_folder("pages"))
-        scrubbed = self._chosen(kept.scrubbed)
-        scrubbed = dataclasses.replace(scrubbed, assumptions=tuple(self._in_words(scrubbed)))
-        models = _Models(build_model, scrubbed.labels, self.device)
-        refused: dict[str, str] = {}
-        attacked = list(self._attacked(folder, models, scrubbed, targets, refused, tell))
-        if not attacked:
-            return self._not_applicable(folder, "; ".join(dict.fromkeys(refused.values())))
-        truths = TruthStore(folder).fields()
-        scores = [self._scores(one.found, scrubbed, truths) for one in attacked]
-        last = attacked[-1]
-        metrics = {
-            "status": "done",
-            **scores[-1],
-            "target": last.target.name,
-            "not_applicable": refused,
-            "seconds": last.seconds,
-            "left_out": {**kept.left_out, **last.found.left_out},
-            "assumptions": list(scrubbed.assumptions),
-            "notes": list(last.found.notes),
-            "details": dict(last.found.details),
-            "settings": {name: repr(getattr(self, name)) for name in _settings()},
-            "series": [
-                _brief({"round": one.target.round, **score, **one.target.measured})
-                for one, score in zip(attacked, scores, strict=True)
-                if self.target == "series"
-            ],
-        }
-        write_reconstructions(
-            folder,
-            self.name,
-            metrics,
-            last.found,
-            scrubbed.fields,
-            truths,
-            curves(last.found, scrubbed.fields, truths),
-            last.texts,
-            originals=self.originals,
-        )
-        return metrics
+        with folder.writing("attack", settings_of(self), self.name):
+            targets = list(self._targets(folder))
+            kept = load_fields(folder, private_folder("pages"))
+            scrubbed = self._chosen(kept.scrubbed)
+            scrubbed = dataclasses.replace(scrubbed, assumptions=tuple(self._in_words(scrubbed)))
+            models = _Models(build_model, scrubbed.labels, self.device)
+            refused: dict[str, str] = {}
+            attacked = list(self._attacked(folder, models, scrubbed, targets, refused, tell))
+            if not attacked:
+                return self._not_applicable(folder, "; ".join(dict.fromkeys(refused.values())))
+            truths = TruthStore(folder).fields()
+            scores = [self._scores(one.found, scrubbed, truths) for one in attacked]
+            last = attacked[-1]
+            metrics = {
+                "status": "done",
+                **scores[-1],
+                "target": last.target.name,
+                "not_applicable": refused,
+                "seconds": last.seconds,
+                "left_out": {**kept.left_out, **last.found.left_out},
+                "assumptions": list(scrubbed.assumptions),
+                "notes": list(last.found.notes),
+                "details": dict(last.found.details),
+                "settings": {name: repr(getattr(self, name)) for name in _settings()},
+                "series": [
+                    _brief({"round": one.target.round, **score, **one.target.measured})
+                    for one, score in zip(attacked, scores, strict=True)
+                    if self.target == "series"
+                ],
+            }
+            write_reconstructions(
+                folder,
+                self.name,
+                metrics,
+                last.found,
+                scrubbed.fields,
+                truths,
+                curves(last.found, scrubbed.fields, truths),
+                last.texts,
+                originals=self.originals,
+            )
+            return metrics
 
     def _attacked(
         self,

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,15 +70,14 @@ def write_findings(
 def cleared(folder: RunFolder, name: str) -> str:
     """Returns the place of an attack's findings in the run folder, empty now."""
     place = f"{FINDINGS}/{name}"
-    shutil.rmtree(folder.path / place, ignore_errors=True)
-    (folder.path / place).mkdir(parents=True)
+    folder.remove(place)
     return place
 
 
-def check_name(name: str) -> None:
-    """Raises `ValueError` if an attack's findings cannot lie in a folder of that name."""
-    if name in ("", ".", "..") or Path(name).name != name:
-        raise ValueError(f"name={name!r}: expected the name of a folder")
+def settings_of(attack_run: Any) -> dict[str, Any]:
+    """Returns the settings of an attack, a dataclass, for the log of the run folder."""
+    names = [field.name for field in dataclasses.fields(attack_run)]
+    return {name: repr(getattr(attack_run, name)) for name in names}
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

@@ -4,49 +4,57 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import shutil
+import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv import run_files
+from fedpriv.checkpoint import RunFolder
+from fedpriv.data.document import DataError, Document, Entity, Question, Word, read_image
+from fedpriv.run_files import Damaged
 
 
-def keep_documents(pages: Path, documents: Iterable[Document]) -> list[dict[str, Any]]:
+def keep_documents(
+    folder: RunFolder, pages: str, documents: Iterable[Document]
+) -> list[dict[str, Any]]:
     """Writes the documents' pages, and returns the rest as JSON can hold it.
 
     Args:
-        pages: the folder for the pages, named by their pixels.
+        folder: of the run.
+        pages: the folder in it for the pages, named by their pixels.
         documents: in order.
     """
-    pages.mkdir(parents=True, exist_ok=True)
     kept: list[dict[str, Any]] = []
     for document in documents:
         name = page_digest(document)
-        document.image().save(pages / f"{name}.png", compress_level=1)
+        png = io.BytesIO()
+        document.image().save(png, "PNG", compress_level=1)
+        folder.write(f"{pages}/{name}.png", png.getvalue())
         kept.append({**_to_json(document), "page": name})
     return kept
 
 
 def kept_documents(
-    kept: Sequence[Mapping[str, Any]], pages: Path, own: Path
+    kept: Sequence[Mapping[str, Any]], folder: RunFolder, pages: str, own: Path
 ) -> tuple[Document, ...]:
     """Reads documents that `keep_documents` wrote.
 
     Args:
         kept: what it returned.
-        pages: the folder of the pages.
-        own: a folder of the adversary's, to which the pages are linked or copied: a document shall
-            not lead into the run, where the truth lies.
+        folder: of the run.
+        pages: the folder of the pages in it.
+        own: a folder of the adversary's, to which the pages are copied: a document shall not lead
+            into the run, where the truth lies.
+
+    Raises:
+        Damaged: if a page is not there, or another than its name says.
+        KeyError, TypeError, ValueError: if `kept` is not what `keep_documents` returned.
     """
-    names = [f"{values['page']}.png" for values in kept]
-    return tuple(
-        _from_json(values, _given(pages / name, own / name))
-        for name, values in zip(names, kept, strict=True)
-    )
+    return tuple(_from_json(v, _given(folder, pages, str(v["page"]), own)) for v in kept)
 
 
 def page_digest(document: Document) -> str:
@@ -54,14 +62,29 @@ def page_digest(document: Document) -> str:
     return hashlib.sha256(np.asarray(document.image()).tobytes()).hexdigest()
 
 
-def _given(page: Path, own: Path) -> Path:
-    """Returns the adversary's copy of a page."""
-    if not own.exists():
-        try:
-            os.link(page, own)
-        except OSError:  # another file system
-            shutil.copy2(page, own)
-    return own
+def _given(folder: RunFolder, pages: str, name: str, own: Path) -> Path:
+    """Returns the adversary's copy of a page.
+
+    It serves every run that keeps this page, and so must be what its name says.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", name):
+        raise ValueError(f"page {name!r:.100}: expected the hash of its pixels")
+    copy = own / f"{name}.png"
+    if copy.exists():
+        return copy
+    page = f"{pages}/{name}.png"
+    try:
+        with run_files.open_file(folder.path, page) as file:
+            pixels = np.asarray(read_image(Path(f"/dev/fd/{file.fileno()}")).convert("RGB"))
+            if hashlib.sha256(pixels.tobytes()).hexdigest() != name:
+                raise Damaged(f"{folder.path / page} is not the page that its name says")
+            file.seek(0)
+            run_files.write(own, copy.name, file.read())
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder.path} has no {page}") from error
+    except DataError as error:
+        raise Damaged(f"{folder.path / page}: {error.why}") from error
+    return copy
 
 
 def _to_json(document: Document) -> dict[str, Any]:

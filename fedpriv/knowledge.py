@@ -7,6 +7,7 @@ gets of it what `Assumed` grants, and the report prints that.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -90,12 +91,12 @@ def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | 
     """Reads what the assumptions grant of one message; none of one that holds no example.
 
     Raises:
-        ValueError: if the file cannot be read.
+        Damaged: if the file cannot be read.
     """
-    path = folder.path / f"{_file(key)}.safetensors"
-    if not path.is_file():
+    name = f"{_file(key)}.safetensors"
+    if not folder.has(name):
         return None
-    tensors, notes = read_tensors(path)
+    tensors, notes = read_tensors(folder, _file(key))
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     text = {
         name.removeprefix(f"{assumed.text}/"): array
@@ -103,12 +104,13 @@ def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | 
         if name.startswith(f"{assumed.text}/")
     }
     granted = assumed.template and "template" in arrays
-    return Known(
-        notes["size"],
-        arrays["template"] if granted else None,
-        arrays["private"].astype(np.bool_) if granted else None,
-        text or None,
-    )
+    with folder.making_sense_of(name):
+        return Known(
+            operator.index(notes["size"]),
+            arrays["template"] if granted else None,
+            arrays["private"].astype(np.bool_) if granted else None,
+            text or None,
+        )
 
 
 def _file(key: MessageKey) -> str:

@@ -20,11 +20,11 @@ from torch import Tensor
 from fedpriv import transcript
 from fedpriv.adversary import Capability, NotApplicable, Workbench, granted
 from fedpriv.candidates import Kept, load_candidates
-from fedpriv.checkpoint import FINAL, LEDGER, START, RunFolder
+from fedpriv.checkpoint import FINAL, LEDGER, START, RunFolder, check_name
 from fedpriv.client import reproducible_torch, seeded_model
 from fedpriv.data.cache import private_folder
 from fedpriv.data.document import Document
-from fedpriv.findings import check_name
+from fedpriv.findings import settings_of
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.privacy.audit import audit_metrics
 from fedpriv.provider_attack import Access, Judgement, ProviderAttack, Suspects, Trial
@@ -105,36 +105,42 @@ class ProviderAttackRun:
 
         Raises:
             NotARunFolder: if it is none.
+            InUse: if an attack of this name is being made on it.
+            Damaged: if a file of the run cannot be used; it is named.
             NoCandidates: if it keeps no documents to ask about.
             ValueError: if the run is not finished, or of another model, or tells nobody apart.
         """
         folder = RunFolder.existing(run_dir)
-        kept, parts = load_candidates(folder, private_folder("pages")), TruthStore(folder).parts()
-        pages, left_out = _suspected(kept, canaries=judges_canaries(self.attack))
-        require_both_kinds(pages, parts)
-        models = _Models(build_model, {name: _state(folder, name) for name in (START, FINAL)})
-        suspects = self._suspects(pages, kept, parts, models)
-        began = time.process_time()
-        try:
-            with reproducible_torch(self.threads, "cpu"):
-                judgement = self._judgement(folder, models, suspects, tell)
-        except NotApplicable as reason:
-            metrics: dict[str, Any] = {"status": "not_applicable", "reason": str(reason)}
-            write_judgement(folder, self.name, metrics, Judgement(), {})
+        with folder.writing("attack", settings_of(self), self.name):
+            kept, parts = (
+                load_candidates(folder, private_folder("pages")),
+                TruthStore(folder).parts(),
+            )
+            pages, left_out = _suspected(kept, canaries=judges_canaries(self.attack))
+            require_both_kinds(pages, parts)
+            models = _Models(build_model, {name: _state(folder, name) for name in (START, FINAL)})
+            suspects = self._suspects(pages, kept, parts, models)
+            began = time.process_time()
+            try:
+                with reproducible_torch(self.threads, "cpu"):
+                    judgement = self._judgement(folder, models, suspects, tell)
+            except NotApplicable as reason:
+                metrics: dict[str, Any] = {"status": "not_applicable", "reason": str(reason)}
+                write_judgement(folder, self.name, metrics, Judgement(), {})
+                return metrics
+            seconds = time.process_time() - began
+            metrics = {
+                "status": "done",
+                **self._scores(folder, judgement, parts),
+                "seconds": seconds,
+                "providers": len(pages),
+                "questions": sum(map(_questions, pages.values())),
+                "left_out": {**left_out, "duplicate pages": kept.duplicates_dropped},
+                "assumptions": list(suspects.assumptions),
+                "settings": {name: repr(getattr(self, name)) for name in _settings()},
+            }
+            write_judgement(folder, self.name, metrics, judgement, parts)
             return metrics
-        seconds = time.process_time() - began
-        metrics = {
-            "status": "done",
-            **self._scores(folder, judgement, parts),
-            "seconds": seconds,
-            "providers": len(pages),
-            "questions": sum(map(_questions, pages.values())),
-            "left_out": {**left_out, "duplicate pages": kept.duplicates_dropped},
-            "assumptions": list(suspects.assumptions),
-            "settings": {name: repr(getattr(self, name)) for name in _settings()},
-        }
-        write_judgement(folder, self.name, metrics, judgement, parts)
-        return metrics
 
     def _judgement(
         self,

@@ -104,7 +104,6 @@ class Fields:
         left_out: Counter[str] = Counter()
         found = list(self._found(bound, start.reader, left_out))
         folder.save_start(start.state_dict())
-        folder.path.joinpath(FIELDS).mkdir(exist_ok=True)
         windows = _scrubbed(found, bound, start.reader)
         notes = {
             "fields": [[one.document.id, one.entity.label, one.places] for one in found],
@@ -112,7 +111,7 @@ class Fields:
             "labels": bound.labels,
         }
         save_tensors(folder, WINDOWS, {n: as_tensor(a) for n, a in windows.items()}, notes)
-        folder.write_json(PUBLIC, keep_documents(folder.path / PAGES, bound.public))
+        folder.write_json(PUBLIC, keep_documents(folder, PAGES, bound.public))
         trained, public = (
             Counter(text for document in documents for text in _texts(document, self.keys))
             for documents in (bound.documents, bound.public)
@@ -182,28 +181,29 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
 
     Args:
         folder: of the run.
-        own: a folder of the adversary's, to which the public pages are linked or copied.
+        own: a folder of the adversary's, to which the public pages are copied.
 
     Raises:
         NoFields: if nothing was kept.
     """
-    path = folder.path / f"{WINDOWS}.safetensors"
-    if not path.is_file():
+    if not folder.has(f"{WINDOWS}.safetensors"):
         raise NoFields(
             f"{folder.path} keeps no scrubbed fields: run the federation with fields=kept and "
             "data.public=0.5, with model=layoutlm, bros or bert"
         )
-    tensors, notes = read_tensors(path)
+    tensors, notes = read_tensors(folder, WINDOWS)
     columns: dict[str, NDArray[Any]] = {name: t.numpy() for name, t in tensors.items()}
     pixels = columns.pop("pixels", None)
     shared = {"pixels": (pixels, "page")} if pixels is not None else None
-    fields = tuple(
-        ScrubbedField(number, document, key, tuple(places))
-        for number, (document, key, places) in enumerate(notes["fields"])
-    )
-    public = kept_documents(folder.read_json(PUBLIC), folder.path / PAGES, own)
-    scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
-    return KeptFields(scrubbed, notes["left_out"])
+    with folder.making_sense_of(PUBLIC):
+        public = kept_documents(folder.read_json(PUBLIC, list) or [], folder, PAGES, own)
+    with folder.making_sense_of(f"{WINDOWS}.safetensors"):
+        fields = tuple(
+            ScrubbedField(number, document, key, tuple(places))
+            for number, (document, key, places) in enumerate(notes["fields"])
+        )
+        scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
+        return KeptFields(scrubbed, dict(notes["left_out"]))
 
 
 def _rows_by_document(train: Examples, documents: int) -> list[NDArray[np.int64]]:

@@ -8,13 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedpriv import experiment
+from fedpriv import experiment, run_files
 from fedpriv.checkpoint import CONFIG, FINAL, RunFolder
 from fedpriv.experiment import Experiment, Mistakes
-from fedpriv.federation import Unworkable, versions
+from fedpriv.federation import Unworkable
 from fedpriv.pool import Pool
 from fedpriv.report.build import write_report
 from fedpriv.study import TRAININGS, Lab, Study, Variant
+from fedpriv.versions import versions
 
 PLAN = "plan.json"
 """The settings of every training, by its name."""
@@ -47,10 +48,11 @@ def start(
     plan = planned(study.variants(base), name, overrides)
     check(plan, name)
     folder = RunFolder.create(base.runs, base.name) if run_dir is None else RunFolder.at(run_dir)
-    made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
-    folder.write_config({**config, **made})
-    folder.write_json(PLAN, plan)
-    return folder, _carried_out(base, study, folder, plan, tell)
+    with folder.writing("run", config):
+        made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
+        folder.write_config({**config, **made})
+        folder.write_json(PLAN, plan)
+        return folder, _carried_out(base, study, folder, plan, tell)
 
 
 def resume(
@@ -65,6 +67,7 @@ def resume(
 
     Raises:
         Mistakes: if the folder holds no plan.
+        InUse: if another process goes on with it.
     """
     source = str(folder.path)
     if fixed := [o for o in overrides if not o.startswith("federation.workers=")]:
@@ -73,11 +76,12 @@ def resume(
         )
     config = experiment.with_values(folder.config(), overrides, source)
     base = experiment.build(config, source)
-    plan = folder.read_json(PLAN)
-    if plan is None:
-        raise Mistakes(source, [f"it has no {PLAN}: nothing was trained; start it anew"])
-    folder.write_config(config)
-    return _carried_out(base, _study(base, source), folder, plan, tell)
+    with folder.writing("resume", config):
+        plan = folder.read_json(PLAN)
+        if plan is None:
+            raise Mistakes(source, [f"it has no {PLAN}: nothing was trained; start it anew"])
+        folder.write_config(config)
+        return _carried_out(base, _study(base, source), folder, plan, tell)
 
 
 def planned(variants: Sequence[Variant], name: str, overrides: Sequence[str]) -> Plan:
@@ -101,7 +105,7 @@ def planned(variants: Sequence[Variant], name: str, overrides: Sequence[str]) ->
         federation = {**config["federation"], "workers": 0, "report": False}
         config = {**config, "study": None, "federation": federation}
         for path, value in variant.values.items():
-            config = _with(config, path.split("."), value)
+            config = experiment.with_value(config, path.split("."), value)
         plan[variant.name] = config
     return plan
 
@@ -145,10 +149,9 @@ def _carried_out(
     base: Experiment, study: Study, folder: RunFolder, plan: Plan, tell: Tell
 ) -> Mapping[str, Any]:
     pool = Pool(base.federation.workers, base.ray, tell)
-    place = folder.path / TRAININGS
-    jobs = {n: (c, str(place / n)) for n, c in plan.items() if not is_done(place / n)}
+    places = {name: run_files.make_folder(folder.path, f"{TRAININGS}/{name}") for name in plan}
+    jobs = {n: (c, str(places[n])) for n, c in plan.items() if not is_done(places[n])}
     tell(f"{folder.path}: {len(plan)} trainings, {len(jobs)} to do")
-    place.mkdir(exist_ok=True)
     try:
         pool.map(train, jobs)
         metrics = study.conclude(Lab(base, folder, pool, tell))
@@ -163,10 +166,3 @@ def _study(base: Experiment, source: str) -> Study:
     if base.study is None:
         raise Mistakes(source, ["study: is missing; `fedpriv run` runs experiments without one"])
     return base.study
-
-
-def _with(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Returns settings with one of them changed; nothing is shared that would be changed."""
-    first, *rest = path
-    changed = _with(config.get(first) or {}, rest, value) if rest else value
-    return {**config, first: changed}

@@ -9,11 +9,22 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from fedpriv import run_files
+
 
 @contextmanager
 def events(run_dir: Path, done: int) -> Iterator[Events]:
-    """Writes the events of rounds after `done`; those of a killed run after it are overwritten."""
-    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=done + 1)
+    """Writes the events of rounds after `done`; those of a killed run after it are overwritten.
+
+    Raises:
+        Damaged: if their folder is a link.
+    """
+    place = run_files.make_folder(run_dir, "tensorboard")
+    writer = SummaryWriter(str(place), purge_step=done + 1)
+    writer.flush()  # which makes the file
+    for path in place.iterdir():
+        if not path.is_symlink():
+            path.chmod(0o600)
     try:
         yield Events(writer)
     finally:

@@ -7,18 +7,17 @@ aggregate. A loaded transcript is in memory and knows no path: an attack can fol
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping
+import operator
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedpriv.checkpoint import RunFolder
+from fedpriv.run_files import Damaged
 
 TRANSCRIPT = "transcript"
 PUBLIC = f"{TRANSCRIPT}/transcript.json"
@@ -26,8 +25,6 @@ FROZEN = f"{TRANSCRIPT}/frozen"
 
 Kind = Literal["gradient", "delta", "masked"]
 """A gradient; the change of a model after local training; ring elements that are useless alone."""
-
-_META = "fedpriv"
 
 
 class NoTranscript(ValueError):
@@ -108,7 +105,6 @@ class Recorder:
 
     def public(self, settings: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> None:
         """Writes what is public of the run, and what of the model's state does not travel."""
-        (self.folder.path / TRANSCRIPT).mkdir(exist_ok=True)
         self.folder.write_json(PUBLIC, dict(settings))
         save_tensors(self.folder, FROZEN, frozen, {})
 
@@ -116,32 +112,26 @@ class Recorder:
         self, round: int, attempt: int, name: str, tensors: Mapping[str, Tensor], **notes: Any
     ) -> None:
         """Writes the tensors of one message, or of the server's own; `name` is the file's."""
-        place = f"{TRANSCRIPT}/{_round_name(round, attempt)}"
-        save_tensors(self.folder, f"{place}/{name}", tensors, notes)
+        save_tensors(self.folder, f"{_place(round, attempt)}/{name}", tensors, notes)
 
 
 def save_tensors(
     folder: RunFolder, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> None:
     """Writes tensors and notes as one safetensors file, their order kept in the notes."""
-    meta = {_META: json.dumps({**notes, "order": list(tensors)})}
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
-    folder.write(f"{name}.safetensors", save(plain, meta))
+    folder.save_tensors(f"{name}.safetensors", plain, {**notes, "order": list(tensors)})
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(folder: RunFolder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads what `save_tensors` wrote: the tensors in their order, and the notes.
 
     Raises:
-        ValueError: if the file is not whole, or not one of ours.
+        Damaged: if the file is not there, not whole, or not one of ours.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            notes: dict[str, Any] = json.loads((file.metadata() or {})[_META])
-            return {key: file.get_tensor(key) for key in notes.pop("order")}, notes
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
-        raise ValueError(f"{path}: cannot be read as tensors of a transcript: {error}") from error
+    tensors, notes = folder.tensors(f"{name}.safetensors")
+    with folder.making_sense_of(f"{name}.safetensors"):
+        return {key: tensors[key] for key in notes.pop("order")}, notes
 
 
 def load(
@@ -168,17 +158,19 @@ def load(
         raise NoTranscript(
             f"{folder.path} has no transcript: run the federation with observer=curious"
         )
-    latest = {
-        _numbers(p)[0]: p for p in sorted((folder.path / TRANSCRIPT).glob("round-*"), key=_numbers)
-    }
-    places = list(latest.values())
-    kept = [_read_round(place, clients) for place in places if _wanted(place, rounds)]
-    found = {seen.round for seen in kept}
-    if missing := sorted(set(rounds or ()) - found):
-        every = ", ".join(place.name.removeprefix("round-").lstrip("0") for place in places)
+    attempts = sorted(_numbers(folder, name) for name in folder.names(TRANSCRIPT, "round-*"))
+    latest = dict(attempts)
+    if missing := sorted(set(rounds or ()) - latest.keys()):
+        every = ", ".join(map(str, latest))
         raise NoTranscript(f"rounds {missing} were not observed; there is {every or 'none'}")
-    _require_clients([place for place in places if _wanted(place, rounds)], clients, folder)
-    frozen, _ = read_tensors(folder.path / f"{FROZEN}.safetensors")
+    wanted = {r: attempt for r, attempt in latest.items() if rounds is None or r in rounds}
+    kept = [_read_round(folder, round, attempt, clients) for round, attempt in wanted.items()]
+    seen = {client for r, a in wanted.items() for client in _clients(folder, _place(r, a))}
+    if missing := sorted(set(clients or ()) - seen):
+        raise NoTranscript(
+            f"{folder.path}: no message of clients {missing} was kept; there are {sorted(seen)}"
+        )
+    frozen, _ = read_tensors(folder, FROZEN)
     return Transcript(tuple(kept), settings, frozen)
 
 
@@ -207,60 +199,83 @@ def loaded(
     state = model.state_dict()
     if strange := sorted(set(frozen) - set(state)):
         raise ValueError(f"the transcript is of another model: this one has no {strange[0]}")
+    if bent := sorted(name for name in frozen if frozen[name].shape != state[name].shape):
+        raise ValueError(f"the transcript is of another model: {bent[0]} has another shape")
     with torch.no_grad():
         for name, tensor in {**frozen, **parameters}.items():
             state[name].copy_(tensor)
     return model.eval()
 
 
-def _require_clients(
-    places: Iterable[Path], clients: Collection[int] | None, folder: RunFolder
-) -> None:
-    seen = {_client(path) for place in places for path in place.glob("client-*.safetensors")}
-    if missing := sorted(set(clients or ()) - seen):
-        raise NoTranscript(
-            f"{folder.path}: no message of clients {missing} was kept; there are {sorted(seen)}"
-        )
+def _place(round: int, attempt: int) -> str:
+    return f"{TRANSCRIPT}/round-{round:06d}" + (f"-attempt-{attempt}" if attempt else "")
 
 
-def _wanted(place: Path, rounds: Collection[int] | None) -> bool:
-    return rounds is None or _numbers(place)[0] in rounds
+def _numbers(folder: RunFolder, name: str) -> tuple[int, int]:
+    """Returns round and attempt of a folder in the transcript."""
+    numbers = re.fullmatch(r"round-(\d{6,9})(?:-attempt-(\d{1,9}))?", name, re.ASCII)
+    if numbers is None:
+        raise Damaged(f"{folder.path / TRANSCRIPT / name} is no round's: expected round-000001")
+    return int(numbers[1]), int(numbers[2] or 0)
 
 
-def _round_name(round: int, attempt: int) -> str:
-    return f"round-{round:06d}" + (f"-attempt-{attempt}" if attempt else "")
+def _clients(folder: RunFolder, place: str) -> list[int]:
+    """Returns the clients whose messages were kept of a round."""
+    names = folder.names(place, "client-*.safetensors")
+    numbers = [name.removeprefix("client-").removesuffix(".safetensors") for name in names]
+    for number in numbers:
+        if not (number.isascii() and number.isdigit()):
+            raise Damaged(f"{folder.path / place}/client-{number}.safetensors is no client's")
+    return sorted(map(int, numbers))
 
 
-def _numbers(place: Path) -> tuple[int, int]:
-    round, _, attempt = place.name.removeprefix("round-").partition("-attempt-")
-    return int(round), int(attempt or 0)
-
-
-def _read_round(place: Path, clients: Collection[int] | None) -> Round:
-    round, attempt = _numbers(place)
-    parameters, notes = read_tensors(place / "parameters.safetensors")
-    aggregate = place / "aggregate.safetensors"
-    mean, about = read_tensors(aggregate) if aggregate.is_file() else (None, {})
-    files = sorted(place.glob("client-*.safetensors"))
+def _read_round(
+    folder: RunFolder, round: int, attempt: int, clients: Collection[int] | None
+) -> Round:
+    place = _place(round, attempt)
+    parameters, notes = read_tensors(folder, f"{place}/parameters")
+    there = folder.has(f"{place}/aggregate.safetensors")
+    mean, about = read_tensors(folder, f"{place}/aggregate") if there else (None, {})
     uploads = tuple(
-        _read_upload(path, parameters)
-        for path in files
-        if clients is None or _client(path) in clients
+        _read_upload(folder, f"{place}/client-{client:04d}", parameters)
+        for client in _clients(folder, place)
+        if clients is None or client in clients
     )
-    answered = tuple(about.get("answered", ()))
-    return Round(round, attempt, answered, parameters, uploads, mean, notes["kind"])
+    with folder.making_sense_of(f"{place}/parameters.safetensors"):
+        kind = _kind(notes["kind"])
+    with folder.making_sense_of(f"{place}/aggregate.safetensors"):
+        answered = tuple(map(operator.index, about.get("answered", ())))
+        _check_shapes(mean or {}, parameters)
+    return Round(round, attempt, answered, parameters, uploads, mean, kind)
 
 
-def _client(path: Path) -> int:
-    return int(path.stem.removeprefix("client-"))
+def _read_upload(folder: RunFolder, name: str, parameters: Mapping[str, Tensor]) -> Upload:
+    tensors, notes = read_tensors(folder, name)
+    with folder.making_sense_of(f"{name}.safetensors"):
+        kind = _kind(notes["kind"])
+        if kind == "masked":
+            (words,) = tensors.values()
+            tensors = _decoded(words, notes["step"], parameters)
+        _check_shapes(tensors, parameters)
+        return Upload(operator.index(notes["client"]), kind, tensors, dict(notes["metrics"]))
 
 
-def _read_upload(path: Path, parameters: Mapping[str, Tensor]) -> Upload:
-    tensors, notes = read_tensors(path)
-    if notes["kind"] == "masked":
-        (words,) = tensors.values()
-        tensors = _decoded(words, notes["step"], parameters)
-    return Upload(notes["client"], notes["kind"], tensors, notes["metrics"])
+def _kind(value: Any) -> Kind:
+    if value not in get_args(Kind):
+        raise ValueError(f"kind={value!r}: expected one of {', '.join(get_args(Kind))}")
+    kind: Kind = value
+    return kind
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Raises `ValueError` if tensors that go with parameters are not like them."""
+    for name, tensor in tensors.items():
+        like = parameters.get(name)
+        if like is not None and (tensor.shape != like.shape or tensor.dtype != like.dtype):
+            raise ValueError(
+                f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, and the parameter "
+                f"{tuple(like.shape)} of {like.dtype}"
+            )
 
 
 def _decoded(words: Tensor, step: float, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

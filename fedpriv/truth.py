@@ -87,13 +87,11 @@ class Part:
 
 def save_parts(folder: RunFolder, parts: Mapping[str, Part]) -> None:
     """Writes each provider's part in the training."""
-    (folder.path / TRUTH).mkdir(exist_ok=True)
     folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
 
 
 def save_fields(folder: RunFolder, fields: Sequence[TrueField]) -> None:
     """Writes what stood in each scrubbed field, in the order of their numbers."""
-    (folder.path / TRUTH).mkdir(exist_ok=True)
     folder.write_json(FIELDS, [asdict(field) for field in fields])
 
 
@@ -125,41 +123,44 @@ class TruthStore:
         """Returns the truth behind one message; none where the simulation kept none.
 
         Raises:
-            ValueError: if the file cannot be read.
+            Damaged: if the file cannot be read.
         """
-        path = self._folder.path / f"{_file(key)}.safetensors"
-        if not path.is_file():
+        name = f"{_file(key)}.safetensors"
+        if not self._folder.has(name):
             return None
-        tensors, notes = read_tensors(path)
+        tensors, notes = read_tensors(self._folder, _file(key))
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         columns = {n.removeprefix("columns/"): a for n, a in arrays.items() if n != "pixels"}
-        fields = tuple(
-            tuple(Field(f["key"], f["text"], _box(f["box"])) for f in page)
-            for page in notes["fields"]
-        )
-        return Truth(
-            tuple(notes["documents"]),
-            columns,
-            arrays.get("pixels"),
-            fields,
-            tuple(notes["questions"]),
-            tuple(notes["answers"]),
-        )
+        with self._folder.making_sense_of(name):
+            fields = tuple(
+                tuple(Field(f["key"], f["text"], _box(f["box"])) for f in page)
+                for page in notes["fields"]
+            )
+            return Truth(
+                tuple(notes["documents"]),
+                columns,
+                arrays.get("pixels"),
+                fields,
+                tuple(notes["questions"]),
+                tuple(notes["answers"]),
+            )
 
     def parts(self) -> dict[str, Part]:
         """Returns each provider's part in the training; empty where the simulation kept none."""
         found = self._folder.read_json(PROVIDERS) or {}
-        return {provider: _part(values) for provider, values in found.items()}
+        with self._folder.making_sense_of(PROVIDERS):
+            return {provider: _part(values) for provider, values in found.items()}
 
     def fields(self) -> dict[int, TrueField]:
         """Returns what stood in each scrubbed field, by number; empty where none were kept."""
-        found = self._folder.read_json(FIELDS) or []
-        return {
-            number: TrueField(
-                tuple(values["tokens"]), values["text"], values["occurrences"], values["public"]
-            )
-            for number, values in enumerate(found)
-        }
+        found = self._folder.read_json(FIELDS, list) or []
+        with self._folder.making_sense_of(FIELDS):
+            return {
+                number: TrueField(
+                    tuple(values["tokens"]), values["text"], values["occurrences"], values["public"]
+                )
+                for number, values in enumerate(found)
+            }
 
 
 def _part(values: Mapping[str, Any]) -> Part:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 
 from fedpriv.data.document import DataError
+from fedpriv.data.file_names import name_problem
 from fedpriv.data.reading import shown
-
-_LONGEST = 255
-"""Bytes in one part of a path: the limit of the usual file systems."""
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -21,7 +18,7 @@ def inside(folder: Path, name: str) -> Path:
         DataError: if the name is empty, absolute, climbs out by ".." or a link, or is none that
             a file system takes.
     """
-    why = _problem(name)
+    why = name_problem(name)
     if why:
         raise DataError(
             folder, f"the file name {shown(name)} {why}; expected a name in this folder"
@@ -34,23 +31,3 @@ def inside(folder: Path, name: str) -> Path:
     if home not in real.parents:
         raise DataError(path, "a link that leads out of the data's folder; nothing was read")
     return path
-
-
-def _problem(name: str) -> str | None:
-    if "\0" in name:
-        return "holds a NUL character"
-    try:
-        parts = [os.fsencode(part) for part in PurePosixPath(name).parts]
-    except UnicodeEncodeError:
-        return "is not text that a file name can hold"
-    if not parts:
-        return "is empty"
-    # Windows' reading too, so that a data set means the same everywhere.
-    kinds = (PurePosixPath(name), PureWindowsPath(name))
-    if any(path.is_absolute() or path.drive or path.root for path in kinds):
-        return "is absolute"
-    if any(".." in path.parts for path in kinds):
-        return 'climbs out by ".."'
-    if any(len(part) > _LONGEST for part in parts):
-        return f"has a part of more than {_LONGEST} bytes"
-    return None

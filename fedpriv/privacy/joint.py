@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpriv import run_files
 from fedpriv.checkpoint import LEDGER, NotARunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.ledger import Ledger
@@ -69,7 +70,7 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
 
 def _read(path: Path) -> _Run:
     try:
-        content = json.loads((path / LEDGER).read_text("utf-8"))
+        content = json.loads(run_files.read(path, LEDGER) or b"")
         doubts = {name: view["doubts"] for name, view in (content.get("views") or {}).items()}
         return _Run(path, Ledger.from_json(content), str(content.get("data") or ""), doubts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

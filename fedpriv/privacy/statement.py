@@ -79,10 +79,16 @@ def statement(ledger: Ledger) -> Json:
 
 
 def account(folder: RunFolder) -> None:
-    """Computes ε in a run folder's ledger.json, from its events; a killed run has none yet."""
+    """Computes ε in a run folder's ledger.json, from its events; a killed run has none yet.
+
+    Raises:
+        Damaged: if the file holds no ledger.
+    """
     content = folder.read_json(LEDGER)
     if content is not None:
-        folder.write_json(LEDGER, statement(Ledger.from_json(content)))
+        with folder.making_sense_of(LEDGER):
+            content = statement(Ledger.from_json(content))
+        folder.write_json(LEDGER, content)
 
 
 def _view(ledger: Ledger, view: str, delta: float) -> Json:

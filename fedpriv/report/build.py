@@ -6,7 +6,7 @@ prepares a section of the page, which says what is missing and shows the rest.
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from fedpriv import run_lock, run_log
 from fedpriv.report import figures
 from fedpriv.report.attacks import attacks_view
 from fedpriv.report.extraction import extraction_view, is_of_extraction, study_tiles
@@ -43,29 +44,31 @@ from fedpriv.report.wording import (
     unit_of,
 )
 
+REPORT = "report.html"
+
 COST_SHADES = (0, 2, 4, 3, 5)
 """Without the colour that marks failed clients and refused rounds."""
 
 MOST_FAILURES, MOST_TABLE_ROWS = 200, 300
 
 
-def write_report(run_dir: Path) -> Path:
+def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
     """Writes ``report.html`` into a run folder, in one step, and returns its path.
+
+    Args:
+        run_dir: the folder.
+        problems: what is known to be wrong with it, beside what cannot be read.
 
     Raises:
         ValueError: the folder holds no ``config.yaml``.
     """
     run = read_run(Path(run_dir))
-    path = run.folder / "report.html"
+    run = dataclasses.replace(run, problems=[*problems, *run.problems])
     # JSON may carry lone surrogates, which UTF-8 has no bytes for.
     page = render(run).encode("utf-8", "replace")
-    draft = path.with_name(f".report.{os.getpid()}.html")
-    try:
-        draft.write_bytes(page)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    with run_lock.writing(run.folder, "report", "report", wait=True):
+        run_log.write(run.folder, REPORT, page)
+    return run.folder / REPORT
 
 
 def render(run: Run) -> str:

@@ -15,13 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import yaml
 from PIL import Image
 
+from fedpriv import run_files
 from fedpriv.data.document import Box, DataError, read_image
+from fedpriv.run_files import Damaged
+from fedpriv.run_settings import settings_from, settings_text
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
+
+NOTHING = object()
+"""Where there is no JSON value, not even null."""
 
 MOST_PROBLEMS = 20
 LONGEST_SIDE = 1500
@@ -161,48 +166,63 @@ def read_run(folder: Path) -> Run:
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"{folder} is not a run folder: it holds no config.yaml")
     problems: list[str] = []
-    config, text = _read_config(folder / "config.yaml", problems)
-    rounds = _read_rounds(folder / "metrics.jsonl", problems)
+    config, text = _read_config(folder, problems)
+    rounds = _read_rounds(folder, "metrics.jsonl", problems)
     trainings = _read_trainings(folder, problems)
     return Run(
         folder=folder,
         config=config,
         config_text=text,
         rounds=rounds,
-        partition=_read_partition(folder / "partition.json", problems),
-        failures=_read_lines(folder / "failures.jsonl", problems),
-        prediction=_read_prediction(folder / "prediction.json", problems),
-        ledger=_read_json(folder / "ledger.json", problems),
-        found=_read_findings(folder / "findings", problems),
+        partition=_read_partition(folder, problems),
+        failures=_read_lines(folder, "failures.jsonl", problems),
+        prediction=_read_prediction(folder, problems),
+        ledger=_read_json(folder, "ledger.json", problems),
+        found=_read_findings(folder, problems),
         problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
         trainings=trainings,
     )
 
 
-def _read_rounds(path: Path, problems: list[str]) -> dict[int, Row]:
+def _read_text(folder: Path, name: str, problems: list[str]) -> str | None:
+    """Returns a file as text; None where it is not there, or a link or the like."""
+    try:
+        data = run_files.read(folder, name)
+    except Damaged as error:
+        problems.append(f"{name} was not read: {error}")
+        return None
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def _names(folder: Path, place: str, problems: list[str], pattern: str = "*") -> list[str]:
+    try:
+        return run_files.names(folder, place, pattern)
+    except Damaged as error:
+        problems.append(f"{place} was not read: {error}")
+        return []
+
+
+def _read_rounds(folder: Path, name: str, problems: list[str]) -> dict[int, Row]:
     rounds = {}
-    for row in _read_lines(path, problems):
+    for row in _read_lines(folder, name, problems):
         if is_round(row.get("round")):
             rounds[row["round"]] = row
         else:
-            problems.append(f"{path.name}: a line without a round number was skipped")
+            problems.append(f"{name}: a line without a round number was skipped")
     return dict(sorted(rounds.items()))
 
 
 def _read_trainings(folder: Path, problems: list[str]) -> list[Training]:
     """Returns a study's trainings, planned ones first, in the order of the plan."""
-    plan = _read_json(folder / "plan.json", problems) or {}
-    place = folder / "trainings"
-    begun = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
-    return [
-        Training(
-            name,
-            _read_rounds(place / name / "metrics.jsonl", problems),
-            _planned(plan.get(name)),
-            (place / name / "report.html").is_file(),
-        )
-        for name in dict.fromkeys([*plan, *begun])
-    ]
+    plan = _read_json(folder, "plan.json", problems) or {}
+    begun = _names(folder, "trainings", problems)
+    trainings = []
+    for name in dict.fromkeys([*plan, *begun]):
+        place = f"trainings/{name}"
+        rounds = _read_rounds(folder, f"{place}/metrics.jsonl", problems)
+        has_report = bool(_names(folder, place, problems, "report.html"))
+        trainings.append(Training(name, rounds, _planned(plan.get(name)), has_report))
+    return trainings
 
 
 def _planned(settings: object) -> int | None:
@@ -215,30 +235,28 @@ def is_round(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-def _read_config(path: Path, problems: list[str]) -> tuple[Mapping[str, Any], str]:
-    text = path.read_text("utf-8", "replace")
+def _read_config(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], str]:
+    text = _read_text(folder, "config.yaml", problems)
+    if text is None:
+        return {}, ""
     try:
-        config = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problems.append(f"config.yaml is not valid YAML, and is shown as it is: {_brief(error)}")
-        return {}, text
-    if not isinstance(config, dict):
-        problems.append("config.yaml holds no mapping, and is shown as it is")
+        config = settings_from(text)
+    except ValueError as error:
+        problems.append(f"config.yaml is shown as it is: {_brief(error)}")
         return {}, text
     shown = {key: value for key, value in config.items() if key != "versions"}
-    return config, yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, indent=2, width=100)
+    return config, settings_text(shown, indent=2, width=100)
 
 
 def _brief(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _read_lines(path: Path, problems: list[str]) -> list[Row]:
+def _read_lines(folder: Path, name: str, problems: list[str]) -> list[Row]:
     """Returns the objects of a JSON-lines file; a killed run's broken last line is left out."""
-    if not path.is_file():
-        return []
+    text = _read_text(folder, name, problems) or ""
     # Not splitlines: it would also cut at characters that are part of a text, such as U+2028.
-    lines = [line for line in path.read_text("utf-8", "replace").split("\n") if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
     rows: list[Row] = []
     for at, line in enumerate(lines, 1):
         try:
@@ -248,38 +266,37 @@ def _read_lines(path: Path, problems: list[str]) -> list[Row]:
         if isinstance(row, dict):
             rows.append(row)
         elif at < len(lines):
-            problems.append(f"{path.name}: line {at} is no JSON object, and was skipped")
+            problems.append(f"{name}: line {at} is no JSON object, and was skipped")
     return rows
 
 
-def _read_list(path: Path, problems: list[str]) -> list[Row]:
+def _read_list(folder: Path, name: str, problems: list[str]) -> list[Row]:
     """Returns the objects of a JSON array; empty where there is none."""
-    if not path.is_file():
-        return []
-    try:
-        content = json.loads(path.read_text("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        problems.append(f"{path.name} is not valid JSON: {_brief(error)}")
-        return []
+    content = _parsed(folder, name, problems)
     return [row for row in content if isinstance(row, dict)] if isinstance(content, list) else []
 
 
-def _read_json(path: Path, problems: list[str]) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        problems.append(f"{path.name} is not valid JSON: {_brief(error)}")
-        return None
+def _read_json(folder: Path, name: str, problems: list[str]) -> dict[str, Any] | None:
+    content = _parsed(folder, name, problems)
     if isinstance(content, dict):
         return content
-    problems.append(f"{path.name} holds no JSON object")
+    if content is not NOTHING:
+        problems.append(f"{name} holds no JSON object")
     return None
 
 
-def _read_partition(path: Path, problems: list[str]) -> Partition | None:
-    content = _read_json(path, problems)
+def _parsed(folder: Path, name: str, problems: list[str]) -> Any:
+    """Returns what a JSON file holds, `NOTHING` where it is not there or cannot be read."""
+    text = _read_text(folder, name, problems)
+    try:
+        return NOTHING if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{name} is not valid JSON: {_brief(error)}")
+        return NOTHING
+
+
+def _read_partition(folder: Path, problems: list[str]) -> Partition | None:
+    content = _read_json(folder, "partition.json", problems)
     if content is None:
         return None
     try:
@@ -298,8 +315,8 @@ def _counts(providers: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return {str(provider): len(documents) for provider, documents in providers.items()}
 
 
-def _read_prediction(path: Path, problems: list[str]) -> Prediction | None:
-    content = _read_json(path, problems)
+def _read_prediction(folder: Path, problems: list[str]) -> Prediction | None:
+    content = _read_json(folder, "prediction.json", problems)
     if content is None:
         return None
     try:
@@ -310,7 +327,7 @@ def _read_prediction(path: Path, problems: list[str]) -> Prediction | None:
             f"prediction.json holds no list of words with boxes and tags or answers: {error!r:.200}"
         )
         return None
-    image, size = _read_picture(path.with_suffix(".png"), problems)
+    image, size = _read_picture(folder, "prediction.png", problems)
     return Prediction(str(content.get("document", "")), words, answers, image, size)
 
 
@@ -340,45 +357,48 @@ def _read_answers(answers: Sequence[Mapping[str, Any]] | None) -> tuple[Answered
 
 def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
     found: list[Found] = []
-    for place in sorted(folder.iterdir()) if folder.is_dir() else []:
-        metrics = _read_json(place / "metrics.json", problems)
+    for name in _names(folder, "findings", problems):
+        place = f"findings/{name}"
+        metrics = _read_json(folder, f"{place}/metrics.json", problems)
         if metrics is None:
             continue
-        curves = _read_json(place / "curve.json", problems) or {}
-        texts = _read_json(place / "text.json", problems) or {}
-        verdicts = _read_list(place / "verdicts.json", problems)
-        over_p = _read_json(place / "curves.json", problems) or {}
-        scores = _read_json(place / "scores.json", problems) or {}
-        pages = _read_pages(place, problems)
-        found.append(Found(place.name, metrics, curves, texts, pages, verdicts, over_p, scores))
+        curves = _read_json(folder, f"{place}/curve.json", problems) or {}
+        texts = _read_json(folder, f"{place}/text.json", problems) or {}
+        verdicts = _read_list(folder, f"{place}/verdicts.json", problems)
+        over_p = _read_json(folder, f"{place}/curves.json", problems) or {}
+        scores = _read_json(folder, f"{place}/scores.json", problems) or {}
+        pages = _read_pages(folder, place, problems)
+        found.append(Found(name, metrics, curves, texts, pages, verdicts, over_p, scores))
     return found
 
 
-def _read_pages(folder: Path, problems: list[str]) -> dict[str, dict[str, str]]:
+def _read_pages(folder: Path, place: str, problems: list[str]) -> dict[str, dict[str, str]]:
     """Returns the pictures `<page>-<panel>.png` as data URIs, by page and panel."""
     pages: dict[str, dict[str, str]] = {}
-    for path in sorted(folder.glob("*.png")):
-        page, _, panel = path.stem.rpartition("-")
-        uri, _ = _read_picture(path, problems, exact=True)
+    for name in _names(folder, place, problems, "*.png"):
+        page, _, panel = name.removesuffix(".png").rpartition("-")
+        uri, _ = _read_picture(folder, f"{place}/{name}", problems, exact=True)
         if uri:
             pages.setdefault(page, {})[panel] = uri
     return pages
 
 
 def _read_picture(
-    path: Path, problems: list[str], *, exact: bool = False
+    folder: Path, name: str, problems: list[str], *, exact: bool = False
 ) -> tuple[str, tuple[int, int]]:
     """Returns the picture as a data URI, and its width and height in pixels of the file.
 
     Unless `exact`, it is shrunk and compressed with loss.
     """
-    if not path.is_file():
-        return "", (0, 0)
     try:
-        image = read_image(path)
-        return _data_uri(image, exact), image.size
-    except DataError as error:
-        problems.append(f"{path.name} cannot be shown: {error.why}")
+        with run_files.open_file(folder, name) as file:
+            image = read_image(Path(f"/dev/fd/{file.fileno()}"))
+            return _data_uri(image, exact), image.size
+    except FileNotFoundError:
+        return "", (0, 0)
+    except (DataError, Damaged) as error:
+        why = error.why if isinstance(error, DataError) else str(error)
+        problems.append(f"{name} cannot be shown: {why}")
         return "", (0, 0)
 
 

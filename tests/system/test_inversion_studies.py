@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clients.batch_gradient import BatchGradient
+from fedpriv.checkpoint import RunFolder
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
 from fedpriv.transcript import read_tensors
 from strategies.fedsgd import FedSGD
@@ -129,8 +130,9 @@ def test_random_words_replace_every_masked_message(privacy, tmp_path):
     )
     blind = privacy.with_random_words(run_dir, np.random.default_rng(0))
     for client in (0, 1):
-        place = Path("transcript") / "round-000001" / f"client-{client:04d}.safetensors"
-        (before, notes), (after, kept) = (read_tensors(f / place) for f in (run_dir, blind))
+        place = f"transcript/round-000001/client-{client:04d}"
+        folders = RunFolder(run_dir), RunFolder(blind)
+        (before, notes), (after, kept) = (read_tensors(folder, place) for folder in folders)
         assert notes == kept
         for name, words in before.items():
             assert words.shape == after[name].shape

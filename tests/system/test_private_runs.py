@@ -89,7 +89,7 @@ def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
     process = start("run", PRIVATE, f"rounds={ROUNDS}", *slow, f"runs={tmp_path}/k", cwd=tmp_path)
     folder = _killed_after(3, process, tmp_path / "k")
     (folder / "checkpoints" / "round-000003.safetensors").unlink(missing_ok=True)
-    status, _, err = run("resume", str(folder), cwd=tmp_path)
+    status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)
     assert status == 0, err
 
     names = ("final.safetensors", f"round-{ROUNDS:06d}.safetensors")

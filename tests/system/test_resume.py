@@ -26,7 +26,7 @@ def test_killed_after_four_rounds_and_resumed_with_two_workers(straight, tmp_pat
     folder = _killed(process, tmp_path, lambda folder: len(_metrics(folder)) >= 4)
     assert 4 <= len(_metrics(folder)) < ROUNDS
 
-    status, out, err = run("resume", str(folder), cwd=tmp_path)
+    status, out, err = run("resume", str(folder), "--trust", cwd=tmp_path)
 
     assert status == 0, err
     assert (tmp_path / run_dir(out)).samefile(folder)
@@ -40,7 +40,7 @@ def test_killed_again_and_again_at_random_moments(straight, tmp_path):
     kills = 0
     folder = _killed(process, tmp_path, lambda folder: (folder / "config.yaml").exists())
     while kills < 5:
-        process = start("resume", str(folder), cwd=tmp_path)
+        process = start("resume", str(folder), "--trust", cwd=tmp_path)
         _until_it_writes(process, folder)
         time.sleep(random.uniform(0, 0.15))
         kills += process.poll() is None
@@ -48,7 +48,7 @@ def test_killed_again_and_again_at_random_moments(straight, tmp_path):
         process.wait()
         if len(_metrics(folder)) == ROUNDS:
             break
-    status, _, err = run("resume", str(folder), cwd=tmp_path)
+    status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)
     assert status == 0, err
     _same(folder, straight)
 
@@ -63,7 +63,7 @@ def test_half_written_files_are_ignored(straight, tmp_path):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"round": 6, "lo')
 
-    status, _, err = run("resume", str(folder), f"rounds={ROUNDS}", cwd=tmp_path)
+    status, _, err = run("resume", str(folder), f"rounds={ROUNDS}", "--trust", cwd=tmp_path)
 
     assert status == 0, err
     _same(folder, straight)

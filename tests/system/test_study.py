@@ -93,7 +93,7 @@ def test_killed_half_way_and_resumed(straight, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in folder.glob("trainings/*/checkpoints/final*")}
     assert 1 <= len(before) < 3
 
-    status, out, err = run("resume", str(folder), cwd=tmp_path)
+    status, out, err = run("resume", str(folder), "--trust", cwd=tmp_path)
 
     assert status == 0, err
     assert (tmp_path / run_dir(out)).samefile(folder)

@@ -41,7 +41,9 @@ def lines(path):
 
 
 def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All that a run computed; who tried what is noted beside it."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {p: p.read_bytes() for p in paths if p.name not in ("log.jsonl", ".lock")}
 
 
 def timeless(records):

@@ -1,0 +1,30 @@
+"""Which names, out of data or of a run folder, are those of files in a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePosixPath, PureWindowsPath
+
+_LONGEST = 255
+"""Bytes in one part of a path: the limit of the usual file systems."""
+
+
+def name_problem(name: str) -> str | None:
+    """Returns why a name cannot be that of a file in a folder; None where it can."""
+    if "\0" in name:
+        return "holds a NUL character"
+    try:
+        parts = [os.fsencode(part) for part in PurePosixPath(name).parts]
+    except UnicodeEncodeError:
+        return "is not text that a file name can hold"
+    if not parts:
+        return "is empty"
+    # Windows' reading too, so that a data set means the same everywhere.
+    kinds = (PurePosixPath(name), PureWindowsPath(name))
+    if any(path.is_absolute() or path.drive or path.root for path in kinds):
+        return "is absolute"
+    if any(".." in path.parts for path in kinds):
+        return 'climbs out by ".."'
+    if any(len(part) > _LONGEST for part in parts):
+        return f"has a part of more than {_LONGEST} bytes"
+    return None
