@@ -51,7 +51,7 @@ def test_an_interrupted_run_says_how_to_go_on(number, status, capsys, tmp_path):
     (folder / "config.yaml").write_text(
         (folder / "config.yaml").read_text().replace(f"number: {int(number)}", "number: 0")
     )
-    assert main(["resume", str(folder)]) == 0
+    assert main(["resume", str(folder), "--trust"]) == 0
     assert len(RunFolder.existing(folder).records("metrics.jsonl")) == 3
 
 
