@@ -534,7 +534,6 @@ class _Run:
                 metrics = self._train(now, model, tally)
                 self.refused = 0
             except OtherAnswers:
-                self.ledger.also_answered(now, tally.survivors)
                 attempt += 1
                 continue
             except TooFewClients as error:
@@ -562,15 +561,27 @@ class _Run:
         keys = {KEY: self.federation.recipe.key, MODEL: model} if model else {}
         config = ConfigRecord({**told, **keys})
 
+        before = self.ledger.before(now)
+        known = before.heard if before else set()
+
         def book(*, finished: bool, released: bool) -> None:
-            cohort, heard = tuple(sorted(tally.cohort)), tuple(sorted(tally.survivors))
-            made = replace(now, cohort=cohort, survivors=heard if finished else cohort)
-            release = self.strategy.booked(replace(made, released=released, finished=finished))
-            # An attempt that had come to its end before sends nothing new; but what it lacked for
-            # a release then may be there now.
-            if release is not None and (released or tally.before is None):
+            heard = set(tally.survivors if finished else tally.cohort)
+            made = replace(
+                now,
+                cohort=tuple(sorted(tally.cohort)),
+                survivors=tuple(sorted(heard)),
+                perhaps=tuple(sorted(known - heard)),
+                released=released or (before is not None and before.released),
+                finished=finished,
+            )
+            release = self.strategy.booked(made)
+            if release is None:
+                return
+            if tally.before is None or (finished and tally.before == heard):
                 self.ledger.book(release)
-                self.folder.write_json(LEDGER, self.ledger.to_json())
+            else:  # it had come to its end before, and stays what it was then
+                self.ledger.also_heard(now, known | heard)
+            self.folder.write_json(LEDGER, self.ledger.to_json())
 
         try:
             asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)

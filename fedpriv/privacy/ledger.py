@@ -18,8 +18,10 @@ and none of it makes ε larger, or another than was planned.
 
 What can be more than planned is a round that is made again after an interruption. From the same
 model, data and settings it sends the same bits and is booked once. Otherwise it is a new attempt,
-with noise of its own (`fedpriv.privacy.message_key`), and booked beside the old one, without any
-amplification by the drawing of clients: whoever interrupted it may have known the cohort.
+with noise of its own (`fedpriv.privacy.message_key`), and booked beside the plan, without any
+amplification by the drawing of clients: whoever interrupted a round may have done so because of who
+was drawn, and had nothing to see for it. Only an attempt of the same cohort takes the place of one
+that was cut off.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Attempt:
         sent: digest of what determines the clients' messages, the global model among it.
         finished: every client that was asked has answered, failed or been given up. If not, the run
             ended in the midst of it, and the attempt may be made again.
+        perhaps: numbers of further clients whose messages may have arrived when the attempt was
+            made another time, in a run that ended before they were used.
     """
 
     round: int
@@ -67,6 +71,12 @@ class Attempt:
     released: bool
     sent: str = ""
     finished: bool = True
+    perhaps: tuple[int, ...] = ()
+
+    @property
+    def heard(self) -> set[int]:
+        """Numbers of all clients whose messages may have arrived."""
+        return {*self.survivors, *self.perhaps}
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -129,7 +139,7 @@ class Release:
         """Reads what `to_json` wrote."""
         own = dict(values)
         attempt = {name: own.pop(name) for name in Attempt.__dataclass_fields__}
-        attempt |= {name: tuple(attempt[name]) for name in ("cohort", "survivors")}
+        attempt |= {name: tuple(attempt[name]) for name in ("cohort", "survivors", "perhaps")}
         return cls(Attempt(**attempt), **own)
 
 
@@ -247,13 +257,21 @@ class Ledger:
                 return
         self.releases.append(release)
 
-    def also_answered(self, attempt: Attempt, clients: Iterable[int]) -> None:
-        """Notes that further clients answered an attempt when it was made again."""
+    def before(self, attempt: Attempt) -> Attempt | None:
+        """Returns what is known of an attempt from when it was made before, if it was."""
+        same = (r.attempt for r in self.releases if r.attempt.key == attempt.key)
+        return next(same, None)
+
+    def also_heard(self, attempt: Attempt, clients: Iterable[int]) -> None:
+        """Notes of whom anything may have arrived in all the times that an attempt was made.
+
+        Whose messages are in the sum, and hence who must answer when it is made again, stays as it
+        was: a second sum under the same noise would give away what one of them has more.
+        """
         for release in self.releases:
             if release.attempt.key == attempt.key:
-                heard = tuple(sorted({*release.attempt.survivors, *clients}))
-                known = dataclasses.replace(release.attempt, survivors=heard)
-                # The sum that was released is the first one: its noise stays what it was.
+                more = tuple(sorted({*clients} - {*release.attempt.survivors}))
+                known = dataclasses.replace(release.attempt, perhaps=more)
                 self.book(dataclasses.replace(release, attempt=known))
                 return
 
@@ -333,7 +351,8 @@ class Ledger:
         events: Counter[ClientThenRecord] = Counter()
         for release in self.releases:
             plain = view == "server_plain" or release.own_noise
-            if client in release.attempt.survivors and (plain or release.attempt.released):
+            among = release.attempt.heard if plain else release.attempt.survivors
+            if client in among and (plain or release.attempt.released):
                 noise = release.share if plain else release.noise_multiplier
                 events[ClientThenRecord(1.0, release.record_rate, noise)] += release.steps
         return list(events.items())
@@ -362,8 +381,15 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
             if again.attempt.cohort:
                 yield ClientThenRecord(1.0, again.record_rate, again.share)
         return
-    # Where no sum was released, the draw is booked all the same: it was one of the planned ones.
-    for number, release in enumerate([r for r in made if r.shown] or made[:1]):
+    # Which of several sums are refused depends on who was drawn, so each that was to be made is
+    # booked. Only what was cut off has shown nothing to who sees sums; but a cohort of one is not
+    # masked, and the server has seen its message.
+    alone = view == "server_masked"
+    ended = [r for r in made if r.attempt.finished or (alone and len(r.attempt.cohort) == 1)]
+    # The first of the cohort that was planned. The draw is booked also where nothing came of it:
+    # another cohort may have been drawn because of who was in this one.
+    drawn = next((r for r in ended if r.attempt.cohort == first.attempt.cohort), first)
+    for release in [drawn, *(r for r in ended if r is not drawn)]:
         if view == "paper":
             rate = release.client_rate * release.record_rate
             yield ClientThenRecord(1.0, rate, release.planned)
@@ -373,7 +399,7 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
             left = max(1, len(release.attempt.survivors) - colluders)
             noise = release.share * math.sqrt(left) if colluders else release.noise_multiplier
             yield ClientThenRecord(1.0, release.record_rate, noise)
-        elif number:
+        elif release is not drawn:
             left = max(1, release.shares - colluders)
             noise = release.share * math.sqrt(left) if colluders else release.planned
             yield ClientThenRecord(1.0, release.record_rate, noise)
@@ -400,7 +426,7 @@ def _worst_client(releases: list[Release]) -> History:
     by_client: dict[int, Counter[ClientThenRecord]] = {}
     for release in releases:
         event = ClientThenRecord(1.0, release.record_rate, release.share)
-        for client in release.attempt.survivors:
+        for client in release.attempt.heard:
             by_client.setdefault(client, Counter())[event] += release.steps
     worst = max(by_client.values(), key=lambda counts: counts.total(), default=Counter())
     return list(worst.items())

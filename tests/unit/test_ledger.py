@@ -139,7 +139,8 @@ def test_a_round_that_did_not_count_is_booked_like_any_other(mechanism):
 def test_a_round_that_is_made_again_with_other_messages_is_not_hidden_by_the_draw():
     """Whoever interrupts a run may do so for who was drawn: the second time, nothing is amplified.
 
-    A sum that was not released, as the first one here, was seen by nobody but the plain server.
+    Where the second time has the first one's cohort, it takes its place before who sees sums only:
+    a sum that was not released, as the first one here, was seen by nobody but the plain server.
     """
     strategy = FLProviderDP(FIXED)
     cut_off = replace(attempt([1, 2], released=False), sent="a", finished=False)
@@ -152,6 +153,21 @@ def test_a_round_that_is_made_again_with_other_messages_is_not_hidden_by_the_dra
     made = histories(booked(strategy, released, again))
     assert made["global"] == {once: 1, Event(1.0, 0.5, SIGMA): 1}
     assert made["paper"] == {Event(1.0, 0.1, SIGMA): 2}
+    other = replace(again, cohort=(4, 5), survivors=(4, 5))
+    for one in (cut_off, replace(cut_off, finished=True), released):
+        made = histories(booked(strategy, one, other))
+        assert made["global"] == {once: 1, Event(1.0, 0.5, SIGMA): 1}
+
+
+def test_a_cohort_of_one_is_not_masked_and_its_message_is_booked_whatever_became_of_it():
+    strategy = FLProviderDP(PROVIDERS)
+    cut_off = replace(attempt([1], released=False), sent="a", finished=False)
+    again = replace(attempt([2, 3], number=1), sent="b")
+    last = replace(attempt([4], number=2, released=False), sent="c", finished=False)
+    made = histories(booked(strategy, cut_off, again, last))
+    once, known = Event(0.2, 0.5, SIGMA), Event(1.0, 0.5, SIGMA)
+    assert made["global"] == {once: 1, known: 1}
+    assert made["server_masked"] == {once: 1, known: 2}
 
 
 # Repeated rounds
@@ -191,13 +207,16 @@ def test_other_messages_take_another_attempt_and_the_same_ones_the_same():
     assert made.attempt_from(2, "a", exact=False) == 0
 
 
-def test_who_answers_only_the_second_time_is_known_to_have_answered():
+def test_who_answers_only_the_second_time_has_been_heard_and_is_in_no_sum():
+    """If it counted as an answer of the first time, a third time could release a second sum."""
     strategy = FedAvgDP(EXAMPLES, steps=3)
     first = attempt([0, 1, 2], [0, 1])
-    made = booked(strategy, first)
-    made.also_answered(first, [1, 2])
-    assert made.answered(1, 0, "") == {0, 1, 2}
+    made = booked(strategy, first, attempt([2], round=2))
+    made.also_heard(first, [0, 1, 2])
+    assert made.answered(1, 0, "") == {0, 1}
+    assert made.before(first).heard == {0, 1, 2}
     assert made.participation() == {0: 1, 1: 1, 2: 1}
+    assert histories(made)["server_plain"] == {Event(1.0, 0.25, 2.0): 6}  # client 2, two rounds
 
 
 @pytest.mark.parametrize(
