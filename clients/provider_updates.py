@@ -3,6 +3,9 @@
 For each provider P drawn from the client's own, train T_gd AdamW steps from w_{t-1} on P's
 documents and clip the change to norm C; send u_k = (1/M) (Σ_P Δ̂_P + N(0, σ²C²I/|K|)).
 
+The listing draws a fixed number |M| of providers; here each is drawn by a coin of its own, in both
+variants, which is what the accountants assume.
+
 Under a mechanism whose unit is the client, all its documents count as one provider's.
 
 Every provider starts from the same model, buffers included, and from random numbers of its own, so

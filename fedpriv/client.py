@@ -77,8 +77,12 @@ class Visit:
     notes: list[str] = field(default_factory=list)
 
     def torch_seed(self, purpose: str) -> int:
-        """Returns a seed for torch's own generators, new in each round and attempt."""
-        now = self.instruction.purpose(purpose, "")
+        """Returns a seed for torch's own generators, new in each round and attempt.
+
+        Of 64 bits torch uses 32: who could try them all would know the dropout of a private run,
+        which is a part of what its clipped gradients are computed with.
+        """
+        now = self.instruction.purpose(purpose, self.key)
         return torch_seed(self.seed, now, self.instruction.round, self.client)
 
     def generator(self, purpose: str) -> np.random.Generator:

@@ -79,6 +79,8 @@ class FeAmDP(PrivateStrategy):
         return [
             "each client's number of examples n_k, sent as its weight",
             "the size of each drawn batch B_k, which can be read off the noise's scale",
+            "weights and divisors that differ by client, with which less noise is left in the sum "
+            "than is booked",
         ]
 
     def state(self) -> dict[str, NDArray[Any]]:

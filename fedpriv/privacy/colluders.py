@@ -24,7 +24,8 @@ def by_colluders(
     """Returns ε with 0, 1, … colluders, up to all but the client whose unit is protected.
 
     The first row is `server_masked`, the last `server_plain`. One colluder is also what a curious
-    client sees by itself in the global models, having its own share to subtract.
+    client sees by itself in the global models, having its own share to subtract. From
+    `masking.threshold` of the cohort on they could also rebuild the others' masks: the last row.
 
     Args:
         event: one round under the whole noise.

@@ -16,6 +16,7 @@ from fedpriv import run_files
 from fedpriv.checkpoint import LEDGER, NotARunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.ledger import Ledger
+from fedpriv.privacy.statement import doubts
 from fedpriv.privacy.views import VIEWS
 
 APART = {
@@ -71,8 +72,10 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
 def _read(path: Path) -> _Run:
     try:
         content = json.loads(run_files.read(path, LEDGER) or b"")
-        doubts = {name: view["doubts"] for name, view in (content.get("views") or {}).items()}
-        return _Run(path, Ledger.from_json(content), str(content.get("data") or ""), doubts)
+        ledger = Ledger.from_json(content)
+        # From the attempts: a run that was killed has written no views.
+        found = {view: doubts(ledger, view) for view in VIEWS}
+        return _Run(path, ledger, str(content.get("data") or ""), found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotARunFolder(f"{path}: no {LEDGER} that can be read ({error})") from error
 
@@ -82,13 +85,13 @@ def _composed(data: str, unit: str, delta: float, runs: list[_Run]) -> dict[str,
     for view in VIEWS:
         histories = [run.ledger.history(view) for run in runs]
         found = accounting.estimates([entry for each in histories for entry in each], delta)
-        doubts = [f"{run.path.name}: {doubt}" for run in runs for doubt in run.doubts.get(view, ())]
+        known = [f"{run.path.name}: {doubt}" for run in runs for doubt in run.doubts.get(view, ())]
         views[view] = {
             **{name: estimate.epsilon for name, estimate in found.items()},
             "reasons": {name: e.reason for name, e in found.items() if e.reason},
             "alone": [accounting.estimates(each, delta)["pld"].epsilon for each in histories],
-            "guarantee": not doubts,
-            "doubts": doubts,
+            "guarantee": not known,
+            "doubts": known,
         }
     paths = [str(run.path) for run in runs]
     return {"runs": paths, "data": data, "unit": unit, "delta": delta, "views": views}

@@ -247,7 +247,11 @@ class Ledger:
             )
             for unit in both
         }
-        return dataclasses.replace(now, uncovered=uncovered, groups=largest, releases=self.releases)
+        # Resumed on other data, it is a run on both, and adds up with no other by itself.
+        data = now.data if now.data == self.data else f"{self.data} and {now.data}"
+        return dataclasses.replace(
+            now, uncovered=uncovered, groups=largest, releases=self.releases, data=data
+        )
 
     def book(self, release: Release) -> None:
         """Adds an attempt, or what has become of one that was added when it began."""
@@ -338,9 +342,12 @@ class Ledger:
         )
         return [*events.items(), *_worst_client([r for r in seen if r.own_noise])]
 
-    def participation(self) -> Counter[int]:
-        """Returns how many rounds each client took part in whose sum was released."""
-        shown = [r.attempt for r in self.releases if r.attempt.released]
+    def participation(self, view: str = "global") -> Counter[int]:
+        """Returns how often each client was seen: in sums, or by `server_plain` in messages."""
+        made = [release.attempt for release in self.releases]
+        if view == "server_plain":
+            return Counter(client for attempt in made for client in attempt.heard)
+        shown = [attempt for attempt in made if attempt.released]
         return Counter(client for attempt in shown for client in attempt.survivors)
 
     def history_of(self, client: int, view: str) -> History:

@@ -44,6 +44,7 @@ class Mechanism:
         asked_epsilon: ε that the noise was found for, 0 where it was named.
         asked_view: whom that ε was to hold against.
         asked_clients: of the federation that it was found for; 0 where their number is no matter.
+        asked_colluders: clients that it was to hold against together with the masked server.
         entropy: "seed", where all randomness is drawn from the run's seed, and the same run has the
             same bits; or "os", where noise and the drawing of records also depend on a secret of
             the operating system's that is kept nowhere.
@@ -60,6 +61,7 @@ class Mechanism:
     asked_epsilon: float = 0.0
     asked_view: str = ""
     asked_clients: int = 0
+    asked_colluders: int = 0
     entropy: Literal["seed", "os"] = "seed"
 
     def __post_init__(self) -> None:
@@ -376,4 +378,5 @@ def _noise(
         "asked_epsilon": budget.epsilon,
         "asked_view": budget.view,
         "asked_clients": clients or 0,
+        "asked_colluders": budget.colluders,
     }

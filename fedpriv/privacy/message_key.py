@@ -5,13 +5,14 @@ give away what was to be hidden, without any noise at all. So the key of every r
 private run contains this digest: two runs that differ in a message have independent noise, whatever
 their seeds, and the same run has the same bits again.
 
-It is made of what changes a message: the algorithm, named by an action and a version of ours (so
-that moving code moves no bits), the settings of both halves, the mechanism in them, masking, the
-model with every weight that it starts from, the clients' examples, threads, device, and the
-versions of the libraries that compute. What changes no message (rounds, workers, what is kept,
-where) is not in it; a client half of your own marks such a setting with
-`field(metadata={"message": False})`. The global model of a round travels with the instruction, and
-is added there.
+It is made of all settings that change a message: the algorithm, named by an action and a version of
+ours (so that moving code moves no bits), the settings of both halves, the mechanism in them,
+masking, the model with every weight that it starts from, the clients' examples, threads, device,
+and the versions of the libraries that compute. It does not read code: whoever edits what an
+algorithm or a model computes raises its `version`, or draws noise from the operating system. What
+changes no message (rounds, workers, what is kept, where) is not in it; a client half of your own
+marks such a setting with `field(metadata={"message": False})`. The global model of a round travels
+with the instruction, and is added there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fedpriv.data.examples import Examples
 LIBRARIES = ("torch", "transformers", "peft", "numpy")
 BLOCK = 256
 """Rows that are hashed at a time."""
-SAYS_NOTHING = {"delta", "asked_epsilon", "asked_view", "asked_clients"}
+SAYS_NOTHING = {"delta", "asked_epsilon", "asked_view", "asked_clients", "asked_colluders"}
 """Settings of a mechanism that change no message."""
 
 
@@ -136,13 +137,21 @@ def _structure(model: nn.Module) -> list[Any]:
     found: list[Any] = []
     for name, module in model.named_modules():
         kept: dict[str, Any] = {
-            k: v for k, v in vars(module).items() if isinstance(v, plain) and k[0] != "_"
+            k: v
+            for k, v in vars(module).items()
+            if k[0] != "_" and (isinstance(v, plain) or _flat(v, plain))
         }
         to_dict = getattr(getattr(module, "config", None), "to_dict", dict)
         kept["config"] = {k: v for k, v in to_dict().items() if k[0] != "_"}
         trained = [n for n, p in module.named_parameters(recurse=False) if p.requires_grad]
-        found.append([name, type(module).__name__, kept, trained])
+        version = getattr(module, "version", 1)
+        found.append([name, type(module).__name__, version, kept, trained])
     return found
+
+
+def _flat(value: Any, plain: tuple[type, ...]) -> bool:
+    """Whether a value is a list or tuple of plain ones."""
+    return isinstance(value, list | tuple) and all(isinstance(item, plain) for item in value)
 
 
 def _processor(device: str) -> str:

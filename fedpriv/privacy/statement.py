@@ -36,6 +36,8 @@ NOT_COVERED = (
     "what pretrained weights and public documents were made from, beyond what is found to be the "
     "same",
     "the rounding of noise in floating-point numbers",
+    "with masks, a client that has more than 4 E + 16 units in a round, E being expected of one",
+    "with dropout, who could try out the 32 bits that torch draws it from",
     "who does not follow the protocol",
 )
 """What no ε speaks of, in any run; unlike `Ledger.uncovered`, it is no reason to doubt one."""
@@ -95,30 +97,30 @@ def _view(ledger: Ledger, view: str, delta: float) -> Json:
     """Returns ε of one view by every accountant, and whether it may be relied on."""
     estimates = accounting.estimates(ledger.history(view), delta)
     applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
-    doubts = _doubts(ledger, view)
+    known = doubts(ledger, view)
     if estimates["pld"].epsilon == math.inf:
-        doubts.append("without noise there is no bound")
+        known.append("without noise there is no bound")
     return {
         **{name: number(estimate.epsilon) for name, estimate in estimates.items()},
         "reasons": {name: e.reason for name, e in estimates.items() if e.reason},
-        "guarantee": not doubts,
-        "doubts": doubts,
+        "guarantee": not known,
+        "doubts": known,
         "applies": applies,
         "note": SENTENCES[view],
     }
 
 
-def _doubts(ledger: Ledger, view: str) -> list[str]:
+def doubts(ledger: Ledger, view: str) -> list[str]:
     """Returns why ε of this view is not a guarantee; empty where it is one."""
-    doubts = [f"not covered: {leak}" for leak in ledger.uncovered]
+    found = [f"not covered: {leak}" for leak in ledger.uncovered]
     shared = [r for r in ledger.releases if not r.own_noise]
     if view == "paper" and any(release.client_rate < 1 for release in shared):
         alone = ledger.mechanism is not None and ledger.mechanism.unit == "client"
-        doubts.append(ONLY_UNNOTICED if alone else NOT_A_GUARANTEE)
+        found.append(ONLY_UNNOTICED if alone else NOT_A_GUARANTEE)
     short = [r.attempt.round for r in shared if r.shown and r.short]
     if short and view != "server_plain":
-        doubts.append(f"noise was missing in rounds {short[:10]}: not all clients answered")
-    return doubts
+        found.append(f"noise was missing in rounds {short[:10]}: not all clients answered")
+    return found
 
 
 def _group(ledger: Ledger, unit: str, delta: float) -> Json:
@@ -179,7 +181,9 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
         return []
     steps = min(others, POINTS - 1)
     rows = []
-    for colluding in sorted({math.ceil(others * k / steps) for k in range(steps + 1)} | {1}):
+    asked = ledger.mechanism.asked_colluders if ledger.mechanism else 0
+    told = {math.ceil(others * k / steps) for k in range(steps + 1)} | {1, min(asked, others)}
+    for colluding in sorted(told):
         history = ledger.history("server_masked", colluders=colluding)
         try:
             epsilon = number(accounting.epsilon(history, delta, "pld"))
@@ -190,19 +194,21 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
 
 
 def _given_participation(ledger: Ledger, delta: float) -> Json | None:
-    """Returns ε for the units of the client that took part most often, by PLD.
+    """Returns ε for the units of the client that each onlooker has seen most often, by PLD.
 
     The views average over the drawing of clients, as a guarantee given beforehand does. This is
     what is left once it is known who was drawn.
     """
-    rounds = ledger.participation()
-    if not rounds:
+    found: dict[str, tuple[int, int, float | str | None]] = {}
+    for view in ("server_plain", "server_masked", "global"):
+        if rounds := ledger.participation(view):
+            client, often = max(rounds.items(), key=lambda item: item[1])
+            estimate = accounting.estimates(ledger.history_of(client, view), delta)["pld"]
+            found[view] = client, often, number(estimate.epsilon)
+    if not found:
         return None
-    client, often = max(rounds.items(), key=lambda item: item[1])
-    epsilons = {}
-    for view in ("global", "server_masked", "server_plain"):
-        estimate = accounting.estimates(ledger.history_of(client, view), delta)["pld"]
-        epsilons[view] = number(estimate.epsilon)
+    epsilons = {view: epsilon for view, (*_, epsilon) in found.items()}
+    client, often, _ = found.get("global", found["server_plain"])
     return {"client": client, "rounds": often, "epsilon": epsilons}
 
 
@@ -218,7 +224,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
         f"from the global models {_shown(views['global'])}"
     ]
     if mechanism["asked_epsilon"]:
-        lines.append(_kept(mechanism, views, server))
+        lines.append(_kept(content, server))
     if content["uncovered"]:
         lines.append(f"  no guarantee, for no ε covers: {'; '.join(content['uncovered'])}")
     if helped := content["colluders"][1:]:
@@ -245,14 +251,20 @@ def _server(content: Mapping[str, Any]) -> str:
     return "server_masked" if content["masked"] else "server_plain"
 
 
-def _kept(mechanism: Json, views: Json, server: str) -> str:
+def _kept(content: Mapping[str, Any], server: str) -> str:
     """Returns whether the run held the ε that it was asked to hold."""
+    mechanism = content["mechanism"]
     asked, view = mechanism["asked_epsilon"], mechanism["asked_view"]
-    spent = views[view]["pld"]
+    spent, helped = content["views"][view]["pld"], mechanism["asked_colluders"]
+    whom = f"{view} with {helped} colluders" if helped else view
+    if helped:
+        rows = {row["colluders"]: row["epsilon"] for row in content["colluders"]}
+        most = max(rows, default=0)
+        spent = rows.get(min(helped, most), spent)
     if isinstance(spent, float) and spent <= asked:
-        line = f"  asked: {asked:g} for {view}; held"
+        line = f"  asked: {asked:g} for {whom}; held"
     else:
-        line = f"  asked: {asked:g} for {view}; EXCEEDED: {_shown(views[view])}"
+        line = f"  asked: {asked:g} for {whom}; EXCEEDED: {_rounded_up(spent)}"
     other = view in ("server_masked", "server_plain") and view != server
     return f"{line}. This run's server is {server}, not {view}" if other else line
 

@@ -3,7 +3,7 @@
 | view | who looks, and at what |
 |---|---|
 | `paper` | nobody: the rate that 002 and 004 account, as if each record were drawn on its own |
-| `global` | who gets the global models and may know which clients took part |
+| `global` | who gets the global models, may know which clients took part, and is none of them |
 | `server_masked` | the server: knows who took part, sees the masked updates, hence only their sum |
 | `server_plain` | the server without masking: sees each update with that client's share of noise |
 
@@ -14,8 +14,11 @@ and Sarathy 2020).
 The noise of a round is split into t = ⌈threshold · |K|⌉ shares, one for each client that must
 answer. Without masking the server sees one message, and one share in it. A masked server with c
 colluding clients subtracts their shares from the sum: t - c are left, and never less than the
-one that the protected unit's own client added. Under Poisson sampling |K| varies, and with it t:
-such a release is a `OneOf` over the sizes of the cohort, which tell nothing of the data.
+one that the protected unit's own client added. A client that sees the global models knows its own
+share: it is one colluder. (Who collude in such numbers that they could unmask the others,
+`masking.threshold` of the cohort, see every message: that is `server_plain`.) Under Poisson
+sampling |K| varies, and with it t: such a release is a `OneOf` over the sizes of the cohort, which
+tell nothing of the data.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ Sampling = Literal["poisson", "fixed"]
 
 SENTENCES = {
     "paper": "as the papers account: each record drawn on its own, with client rate x record rate",
-    "global": "whoever sees the global models and may know which clients took part",
+    "global": "whoever sees the global models and may know which clients took part, but is none of "
+    "them: a client knows its own noise, as one colluder",
     "server_masked": "the server, which knows who took part and sees only the masked sum",
     "server_plain": "the server without masking: it sees each update with 1/cohort of the noise",
 }
@@ -50,6 +54,9 @@ NO_COHORT = (
 )
 RARE = 1e-40
 """Sizes of a cohort that are less probable are left out: less than any float could tell of δ."""
+EXACT, GRID = 64, 24
+"""Above so many sizes of a cohort, the variance that is left of the noise is rounded down, to so
+many values an octave: by less than 3 %."""
 
 
 @dataclass(frozen=True)
@@ -188,9 +195,6 @@ def cohorts_of(
 ) -> list[Cohort]:
     """Returns the sizes that a cohort may have, but for the empty one.
 
-    Above 64 shares, numbers of them are rounded up by a thirty-second at most, and counted
-    together: more shares are less noise in each.
-
     Raises:
         ValueError: an input is out of its range, or `client_rate` · `clients` is not whole under
             fixed-size sampling.
@@ -222,8 +226,6 @@ def cohorts_of(
     for size, chance in zip(sizes.tolist(), chances.tolist(), strict=True):
         if chance > RARE:
             t = shares(threshold, size)
-            step = 1 << max(0, t.bit_length() - 6)
-            t = -(-t // step) * step
             probability[t] = probability.get(t, 0.0) + chance
             drawn[t] = drawn.get(t, 0.0) + chance * size / clients
     return [(min(1.0, p), drawn[t] / p, t) for t, p in probability.items()]
@@ -235,6 +237,10 @@ def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], collud
     σ·√((t - c) / t) is left of σ, with c at most t - 1: the protected unit's own client tells
     nobody. With c = t - 1 for every size, it is what one message shows by itself.
 
+    Of a large federation, what is left is rounded down to a grid and counted together. Rounding
+    the number of shares instead would not do: more of them are less noise in one, and more noise
+    in all but c.
+
     Args:
         event: of the whole noise.
         cohorts: what `cohorts_of` returned.
@@ -245,9 +251,19 @@ def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], collud
         raise ValueError(problem)
     if colluders == 0:
         return event
-    parts = []
+    chances: dict[float, float] = {}
+    drawn: dict[float, float] = {}  # together with the protected client being in the cohort
     for probability, rate, t in cohorts:
-        left = event.noise_multiplier / math.sqrt(t / (t - min(colluders, t - 1)))
-        part = ClientThenRecord(rate, event.record_rate, left, event.group_size)
-        parts.append((probability, part))
+        left = (t - min(colluders, t - 1)) / t
+        if len(cohorts) > EXACT:
+            left = 2.0 ** (math.floor(GRID * math.log2(left)) / GRID)
+        chances[left] = chances.get(left, 0.0) + probability
+        drawn[left] = drawn.get(left, 0.0) + probability * rate
+    parts = []
+    for left, chance in chances.items():
+        noise = event.noise_multiplier / math.sqrt(1 / left)
+        part = ClientThenRecord(
+            min(1.0, drawn[left] / chance), event.record_rate, noise, event.group_size
+        )
+        parts.append((min(1.0, chance), part))
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else OneOf(tuple(parts))

@@ -15,9 +15,15 @@ So the masked sum is a function of x_u + (z_u + W), and z_u + W is noise that do
 x_u: a Gaussian plus a sum of rounded Gaussians. Each of these is the Gaussian plus a uniform number
 below one step, seen on the grid; by Poisson's summation formula a convolution of n of them in d
 coordinates is that of the continuous ones but for n·d·1.01·exp(−(π s/step)²) in total variation.
-From s = 4 steps on that is below 10⁻⁵⁰ for any model. What is left is N(0, n s²) and further,
+From s = 4 steps on that is below 10⁻⁵⁰ for any model. (Reals stand for float32 here, as they do
+for the noise itself.) What is left is N(0, n s²) and further,
 independent noise: at least as private as the unmasked sum. In the published settings s is 10⁴ steps
 and more; a ring that would be coarser than 4 steps is refused before the run.
+
+That holds while no coordinate is clamped to the bound of the ring. Clamping is post-processing of
+one message, but of the sum it takes the others' noise away. So the bound is so large that a sum of
+up to 4 E + 16 units, E being expected of a client, reaches it with probability 2⁻⁴⁰ in a round, and
+a smaller `masking.bound` is refused where the noise is shared.
 
 A cohort of one client is not masked: its sum is its vector.
 """
@@ -178,7 +184,7 @@ class Masked(Strategy):
         return self.inner.booked(dataclasses.replace(attempt, cohort=drawn))
 
     def coarse(self, clients: int, size: int) -> list[str]:
-        """Says so if a client's share of the noise is not well above the ring's steps.
+        """Says so if the ring would cost privacy: by cutting noise off, or by coarse steps.
 
         Args:
             clients: of the federation.
@@ -186,6 +192,12 @@ class Masked(Strategy):
         """
         if self.mechanism is None or not self.mechanism.noise_std or not _clips(self.inner):
             return []
+        least = _bound(self.mechanism, clients, size)
+        if self.masking.bound is not None and self.masking.bound < least:
+            return [
+                f"masking.bound={self.masking.bound:g} cuts off what noisy updates reach, and with "
+                f"it noise that others rely on: take {least:.3g} or more, or null, which is that"
+            ]
         step = self.ring(clients, size).step
         share = self.mechanism.noise_std / math.sqrt(clients) / self.mechanism.normaliser
         if share >= LEAST_STEPS * step:
@@ -193,7 +205,7 @@ class Masked(Strategy):
         return [
             f"masking: a client's share of the noise, {share:.3g}, is {share / step:.2g} steps of "
             f"a ring of 32 bits, and must be {LEAST_STEPS} or more for its rounding to cost no "
-            "privacy: take fewer clients, more noise, or a smaller masking.bound"
+            "privacy: take fewer clients or more noise, and masking.bound=null"
         ]
 
     def ring(self, clients: int, size: int) -> Ring:

@@ -96,9 +96,9 @@ class Ring:
     def encode(self, values: NDArray[Any]) -> NDArray[np.uint32]:
         """Returns the vector as ring elements: round(value / step) mod 2³², ties to even.
 
-        Coordinates beyond ±`bound` are clamped. Clamping looks at one client's noisy vector and at
-        public constants only, so it is post-processing: it can cost accuracy, never privacy; a
-        bound from `coordinate_bound` makes it improbable.
+        Coordinates beyond ±`bound` are clamped. Where every message carries all the noise that
+        protects it, that is post-processing. Where the noise is shared, clamping one message takes
+        noise from the sum: a bound from `coordinate_bound` makes it improbable.
 
         Args:
             values: shape (size,), float32 or float64.

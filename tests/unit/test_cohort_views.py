@@ -7,6 +7,7 @@ and over whether the protected client was in them, of Balle and Wang's closed fo
 import itertools
 import math
 
+import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
@@ -160,16 +161,35 @@ def test_a_cohort_of_everybody_is_the_same_for_both_samplings():
     )
 
 
-def test_sizes_of_large_federations_are_rounded_the_safe_way():
+@pytest.mark.parametrize("colluders", [1, 7, 90, 200, 999])
+def test_what_is_left_of_the_noise_in_large_federations_is_rounded_the_safe_way(colluders):
     rate, clients = 0.1, 1000
-    cohorts = cohorts_of("poisson", rate, clients)
-    assert len(cohorts) < 150
-    assert sum(chance for chance, *_ in cohorts) == pytest.approx(1, abs=1e-12)
-    assert sum(chance * drawn for chance, drawn, _ in cohorts) == pytest.approx(rate, abs=1e-12)
-    by_size = {size: binom.pmf(size, clients, rate) for size in range(1, clients + 1)}
-    for least in range(1, 200):  # no size has got a larger share of the noise than its own
-        of_more = sum(chance for chance, _, t in cohorts if t >= least)
-        assert of_more >= sum(p for size, p in by_size.items() if size >= least) - 1e-12
+    event = server_masked_event("poisson", rate, 1.0, 1.0, clients, colluders=colluders)
+    assert len(event.parts) < 200
+    chances = [chance for chance, _ in event.parts]
+    assert sum(chances) == pytest.approx(1, abs=1e-12)
+    assert sum(p * part.client_rate for p, part in event.parts) == pytest.approx(rate, abs=1e-12)
+    left = {size: (size - min(colluders, size - 1)) / size for size in range(1, clients + 1)}
+    exact = {size: binom.pmf(size, clients, rate) for size in left}
+    for bound in np.linspace(0.001, 1, 100):  # never less often below a bound than it is
+        told = sum(chance for chance, part in event.parts if part.noise_multiplier**2 <= bound)
+        assert told >= sum(p for size, p in exact.items() if left[size] <= bound) - 1e-9
+        finer = sum(p for size, p in exact.items() if left[size] <= bound * 1.03)
+        assert told <= finer + 1e-9
+
+
+@pytest.mark.parametrize("clients", [64, 65, 129, 257, 1025])
+def test_one_message_of_many_is_never_hidden_by_more_than_its_share(clients):
+    """With every client in every round, Poisson cohorts are fixed: 129 had 32 shares once."""
+    truth = epsilon([(ClientThenRecord(1.0, 1.0, 20 / math.sqrt(clients)), 5)], 1e-5)
+    plain = epsilon([(server_plain_event("poisson", 1.0, 1.0, 20.0, clients), 5)], 1e-5)
+    assert truth <= plain <= 1.03 * truth
+    all_others = server_masked_event("poisson", 1.0, 1.0, 20.0, clients, colluders=clients - 1)
+    assert epsilon([(all_others, 5)], 1e-5) == plain
+
+
+def test_the_views_of_large_federations_are_near_those_of_fixed_cohorts():
+    rate, clients = 0.1, 1000
     fixed = epsilon([(server_plain_event("fixed", rate, 1.0, 20.0, clients), 10)], 1e-5, "rdp")
     poisson = epsilon([(server_plain_event("poisson", rate, 1.0, 20.0, clients), 10)], 1e-5, "rdp")
     assert fixed < poisson < 1.1 * fixed
