@@ -211,18 +211,20 @@ def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
 
 def _signal(federation: Federation, rounds: int) -> list[str]:
     """Returns signal against noise of a private run in words, before its first round."""
-    from fedpriv.client import seeded_model
     from fedpriv.privacy.signal import signal_lines
     from fedpriv.privacy.strategy import PrivateStrategy
 
     strategy = getattr(federation.strategy, "inner", federation.strategy)
     if not isinstance(strategy, PrivateStrategy) or not rounds:
         return []
-    model = seeded_model(federation.bound.build_model, federation.seed)
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     steps = getattr(strategy, "steps", None) if strategy.own_noise else None
     return signal_lines(
-        strategy.mechanism, parameters, federation.clients, rounds, strategy.threshold, steps
+        strategy.mechanism,
+        federation.parameters,
+        federation.clients,
+        rounds,
+        strategy.threshold,
+        steps,
     )
 
 

@@ -210,13 +210,15 @@ class Federation:
                 device=self.settings.device,
             )
             self.bound = _tuned(replace(start, build_model=build), finetuning, seed)
-        key, self.data = "", ""
+        key, self.data, self.parameters = "", "", 0
         if strategy.mechanism:
             first = seeded_model(self.bound.build_model, seed)
+            self.parameters = Exchange(first).read()["float"].size
+            coarse: list[str] = []
             if isinstance(strategy, Masked):
-                size = Exchange(first).read()["float"].size
-                if coarse := strategy.coarse(self.clients, size):
-                    raise Unworkable(coarse)
+                coarse = strategy.coarse(self.clients, self.parameters)
+            if coarse:
+                raise Unworkable(coarse)
             encoded = data_digest(self.bound.train, self.bound.rows)
             key = message_key(
                 (inner, client, masking),
