@@ -163,8 +163,8 @@ def server_plain_event(
         ValueError: an input is out of its range, or `client_rate` · `clients` is not whole where
             it has to be.
     """
-    event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
-    return with_shares_known(event, cohorts_of(sampling, client_rate, clients, threshold), clients)
+    planned = (client_rate, record_rate, noise_multiplier, clients, threshold, group_size)
+    return server_masked_event(sampling, *planned, colluders=clients)
 
 
 def server_masked_event(
