@@ -563,14 +563,15 @@ class _Run:
         keys = {KEY: self.federation.recipe.key, MODEL: model} if model else {}
         config = ConfigRecord({**told, **keys})
 
+        cohort = self.strategy.cohort(now.round, config, self.federation.clients)
         before = self.ledger.before(now)
         known = before.heard if before else set()
 
         def book(*, finished: bool, released: bool) -> None:
-            heard = set(tally.survivors if finished else tally.cohort)
+            heard = set(tally.survivors if finished else cohort)
             made = replace(
                 now,
-                cohort=tuple(sorted(tally.cohort)),
+                cohort=tuple(sorted(cohort)),
                 survivors=tuple(sorted(heard)),
                 perhaps=tuple(sorted(known - heard)),
                 released=released or (before is not None and before.released),
@@ -586,9 +587,9 @@ class _Run:
             self.folder.write_json(LEDGER, self.ledger.to_json())
 
         try:
+            book(finished=False, released=False)
             asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
             messages = list(tally.sending(asked))
-            book(finished=False, released=False)
             # Once all have answered the strategy looks at the sum, and whatever ends the run then
             # is too late to keep it from being known.
             shown: Iterable[Message] = tally.receiving(

@@ -48,6 +48,16 @@ class Strategy(FlowerStrategy):
         """Returns what keeps this strategy from running on so many clients."""
         return []
 
+    def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
+        """Returns the clients that `configure_train` draws, for the ledger of a private strategy.
+
+        Args:
+            server_round: from 1.
+            config: as `configure_train` is given it.
+            clients: how many there are.
+        """
+        return []
+
     def booked(self, attempt: Attempt) -> Release | None:
         """Returns what one attempt released, for the ledger; None where nothing is private."""
         return None

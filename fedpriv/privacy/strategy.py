@@ -87,15 +87,19 @@ class PrivateStrategy(Strategy):
         """Returns into how many shares the noise of a round is split: t, at least 1."""
         return shares(self.threshold, cohort)
 
+    def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
+        """Returns K; a round that is made again, as whatever attempt, has the same."""
+        seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
+        rng = generator(seed, f"client sampling, run {key}", server_round)
+        return self.mechanism.sampling().draw(clients, rng)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draws K and sends each of its clients the model, the mechanism and the shares."""
         seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
-        # Without the attempt: a round that is made again has the cohort that was drawn for it.
-        rng = generator(seed, f"client sampling, run {key}", server_round)
         clients = len(list(grid.get_node_ids()))
-        cohort = self.mechanism.sampling().draw(clients, rng)
+        cohort = self.cohort(server_round, config, clients)
         self._global, self._cohort = arrays, len(cohort)
         instruction = Instruction(
             round=server_round,

@@ -30,7 +30,6 @@ A cohort of one client is not masked: its sum is its vector.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -174,14 +173,13 @@ class Masked(Strategy):
         )
         return self.inner.aggregate_train(server_round, [reply])
 
+    def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
+        """Returns the clients that the inner strategy draws."""
+        return self.inner.cohort(server_round, config, clients)
+
     def booked(self, attempt: Attempt) -> Release | None:
         """Returns the inner strategy's release: masking changes who sees it, not what it is."""
-        if self._round is None:
-            return self.inner.booked(attempt)
-        # Who was drawn, also where some fell away before they were asked for an update: the
-        # noise was split for all of them.
-        drawn = tuple(sorted(self._round.nodes))
-        return self.inner.booked(dataclasses.replace(attempt, cohort=drawn))
+        return self.inner.booked(attempt)
 
     def coarse(self, clients: int, size: int) -> list[str]:
         """Says so if the ring would cost privacy: by cutting noise off, or by coarse steps.

@@ -282,6 +282,20 @@ def test_resumed_on_other_data_or_settings_it_is_a_new_attempt_booked_and_said(c
     assert sum(times for _, times in ledger.history("global")) == 3
 
 
+@pytest.mark.parametrize("stage", ["advertise", "share", "train", "reveal"])
+def test_a_masked_round_is_booked_before_its_first_key_travels(stage):
+    """Whoever interrupts it there has seen who was drawn, and may wish for others."""
+    masked = {"masking": Masking(0.6)}
+    parts = made(**masked)
+    grid = Watched(parts, {(2, 0, 1): stage}, error=KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        parts.run(3, run_dir="here", grid=grid)
+    assert [(e["round"], e["cohort"]) for e in events()] == [(1, [0, 1, 2]), (2, [0, 1, 2])]
+    other = made(**masked, **DIFFERENT["learning rate"])
+    other.run(3, run_dir="here", resume=True)
+    assert [(e["round"], e["attempt"]) for e in events()] == [(1, 0), (2, 0), (2, 1), (3, 0)]
+
+
 def test_entropy_of_the_operating_system_is_never_drawn_again():
     secret = {"strategy": FLProviderDP(mechanism(entropy="os"))}
     _, one = messages(made(**secret))
