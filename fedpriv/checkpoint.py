@@ -119,6 +119,12 @@ class RunFolder:
             InUse: if another process writes the same.
         """
         with run_lock.writing(self.path, command, what):
+            if command == "resume" and run_log.has_log(self.path):
+                # What is taken over here is written anew, and would look as if it had been ours.
+                from fedpriv.verify import check
+
+                if found := check(self.path).problems():
+                    settings = {**settings, run_log.TAKEN_OVER: found}
             run_log.begin(self.path, command, settings)
             try:
                 yield

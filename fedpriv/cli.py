@@ -313,6 +313,8 @@ def _summarise(result: Result) -> None:
             f"({failure['reason']})"
         )
     ledger = RunFolder.existing(result.run_dir).read_json(LEDGER)
+    if refused and ledger and ledger["mechanism"]:
+        print("with strategy.threshold below 1 a round counts without some of its clients")
     for line in summary(ledger) if ledger else ():
         print(line)
     report = result.run_dir / "report.html"

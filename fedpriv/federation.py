@@ -449,7 +449,13 @@ class _Run:
             before = self.folder.read_json(LEDGER)
         except ValueError as error:
             raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
-        return Ledger.from_json(before, str(place)).continued(now, str(self.folder.path))
+        known = Ledger.from_json(before, str(place))
+        if known.data != now.data:
+            self.progress.note(
+                f"{self.folder.path}: the data are not those that it was run on before; from here "
+                "on it is a run on both"
+            )
+        return known.continued(now, str(self.folder.path))
 
     def _restore(self) -> int:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start.

@@ -36,6 +36,10 @@ LOG = "log.jsonl"
 _START = "0" * 64
 
 
+TAKEN_OVER = "taken over"
+"""Among a command's settings in the log: what was not as fedpriv wrote it, and was gone on with."""
+
+
 @dataclass(frozen=True)
 class State:
     """The content of a file, as its hash.

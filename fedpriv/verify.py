@@ -14,7 +14,7 @@ from typing import Any
 from fedpriv import run_files, run_lock
 from fedpriv.run_files import Damaged
 from fedpriv.run_lock import LOCK
-from fedpriv.run_log import LOG, State, read_log
+from fedpriv.run_log import LOG, TAKEN_OVER, State, read_log
 
 CONFIG = "config.yaml"
 TRAININGS = "trainings"
@@ -108,7 +108,11 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
         return result
     result.log += log.problems
     result.head = log.head
-    result.history += [f"{one['at']}  {one['command']} by {one.get('by')}" for one in log.commands]
+    for one in log.commands:
+        settings = one.get("settings")
+        taken = settings.get(TAKEN_OVER) if isinstance(settings, dict) else None
+        over = f", which took over {'; '.join(map(str, taken))}" if isinstance(taken, list) else ""
+        result.history.append(f"{one['at']}  {one['command']} by {one.get('by')}{over}")
     for name in sorted(filter(wanted, log.states)):
         _compare(root, name, log.states[name], result)
     known = {name for name, states in log.states.items() if states != [None]}

@@ -283,6 +283,12 @@ def _target_problems(question: Answer) -> list[str | None]:
                 found.append("clients: view=server_plain needs how many clients share the noise")
             if view == "server_masked" and question["colluders"]:
                 found.append("clients: colluders are some of how many clients?")
+    others, colluders = question["clients"] or question["cohort"], question["colluders"]
+    if isinstance(colluders, int) and isinstance(others, int) and 0 < others <= colluders:
+        found.append(
+            f"colluders={colluders}: expected {others - 1} at most, all but the client of the "
+            "protected unit"
+        )
     return found
 
 

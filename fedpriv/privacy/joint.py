@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv import run_files
+from fedpriv import run_files, run_log, verify
 from fedpriv.checkpoint import LEDGER, NotARunFolder
 from fedpriv.privacy import accounting
 from fedpriv.privacy.ledger import Ledger
@@ -34,10 +34,10 @@ class _Run:
     """By view: why ε of this run is no guarantee."""
 
     @property
-    def key(self) -> tuple[str, str, float]:
-        """Runs that agree in this are composed."""
+    def kind(self) -> tuple[str, float]:
+        """Runs that agree in this, and share data, are composed."""
         mechanism = self.ledger.mechanism
-        return (self.data, *((mechanism.unit, mechanism.delta) if mechanism else ("", 0.0)))
+        return (mechanism.unit, mechanism.delta) if mechanism else ("", 0.0)
 
 
 def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
     Raises:
         NotARunFolder: (a ValueError) a folder holds no ledger that can be read.
     """
-    groups: dict[tuple[str, str, float], list[_Run]] = {}
+    groups: dict[tuple[str, float], list[tuple[set[str], list[_Run]]]] = {}
     apart = []
     for path in dict.fromkeys(run.resolve() for run in runs):
         run = _read(path)
@@ -64,8 +64,18 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
         if missing:
             apart.append({"run": str(path), "reason": APART[missing]})
         else:
-            groups.setdefault(run.key, []).append(run)
-    together = [_composed(*key, group) for key, group in groups.items()]
+            # A run that was resumed on other data is one on both, and joins those on either.
+            data, members = set(run.data.split(" and ")), [run]
+            known = groups.setdefault(run.kind, [])
+            for group in [group for group in known if group[0] & data]:
+                known.remove(group)
+                data, members = group[0] | data, [*group[1], *members]
+            known.append((data, members))
+    together = [
+        _composed(" and ".join(sorted(data)), *kind, members)
+        for kind, known in groups.items()
+        for data, members in known
+    ]
     return {"together": together, "apart": apart}
 
 
@@ -75,6 +85,10 @@ def _read(path: Path) -> _Run:
         ledger = Ledger.from_json(content)
         # From the attempts: a run that was killed has written no views.
         found = {view: doubts(ledger, view) for view in VIEWS}
+        changed = verify.check(path, LEDGER.__eq__).problems() if run_log.has_log(path) else []
+        if changed:
+            told = f"its ledger is not as fedpriv wrote it: {changed[0]}"
+            found = {view: [*known, told] for view, known in found.items()}
         return _Run(path, ledger, str(content.get("data") or ""), found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotARunFolder(f"{path}: no {LEDGER} that can be read ({error})") from error

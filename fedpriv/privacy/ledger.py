@@ -234,9 +234,14 @@ class Ledger:
         """
         for what in ("mechanism", "masked"):
             if getattr(self, what) != getattr(now, what):
+                before, after = (
+                    asdict(known) if isinstance(known, Mechanism) else {what: known}
+                    for known in (getattr(self, what), getattr(now, what))
+                )
+                names = [k for k in {**before, **after} if before.get(k) != after.get(k)]
+                other = ", ".join(f"{k}={before.get(k)!r}, now {after.get(k)!r}" for k in names)
                 raise ValueError(
-                    f"{place} was run with {what}={getattr(self, what)}, and cannot go on with "
-                    f"{getattr(now, what)}: one ledger, one mechanism"
+                    f"{place} was run with {other}, and cannot go on so: one ledger, one mechanism"
                 )
         uncovered = tuple(dict.fromkeys((*self.uncovered, *now.uncovered)))
         none, both = Group(0), {**self.groups, **now.groups}

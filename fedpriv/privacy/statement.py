@@ -228,11 +228,10 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     if content["uncovered"]:
         lines.append(f"  no guarantee, for no ε covers: {'; '.join(content['uncovered'])}")
     if helped := content["colluders"][1:]:
-        first, last = helped[0], helped[-1]
-        told = [f"{row['colluders']}: {_rounded_up(row['epsilon'])}" for row in (first, last)]
+        told = [f"with {r['colluders']} {_rounded_up(r['epsilon'])}" for r in helped]
+        few = told if len(told) < 4 else [*told[:2], f"… {told[-1]}"]
         lines.append(
-            "  from the sums, with so many clients that tell others their noise: "
-            + ", ".join(dict.fromkeys(told))
+            "  from the sums, if clients collude, each telling its noise: " + ", ".join(few)
         )
     seed = ", the seed" if mechanism["entropy"] == "seed" else ""
     lines.append(f"  outside of every ε: {IN_SHORT}{seed}")

@@ -406,6 +406,12 @@ def run_folder(path, mechanism=MECHANISM, rounds=3, data="d1"):
     return str(path)
 
 
+def test_more_colluders_than_other_clients_are_a_mistake(capsys):
+    run = [*FLAGS[2:], "--noise-multiplier", "1", "--clients", "10", "--colluders", "10"]
+    assert command(*run, "--masked") == 2
+    assert "colluders=10: expected 9 at most" in capsys.readouterr().err
+
+
 def test_runs_on_the_same_data_are_composed(tmp_path, capsys):
     louder = dataclasses.replace(MECHANISM, noise_multiplier=4.0)
     runs = [
@@ -433,6 +439,13 @@ def test_runs_on_the_same_data_are_composed(tmp_path, capsys):
     (apart,) = answer["apart"]
     assert apart["run"] == runs[3]
     assert "does not say on which data" in apart["reason"]
+
+    both_data = run_folder(tmp_path / "both", data="d1 and d3")
+    third = run_folder(tmp_path / "third", data="d3")
+    assert command(both_data, runs[2], third, runs[0], "--json") == 0
+    joined, alone = json.loads(capsys.readouterr().out)["together"][::-1]
+    assert (joined["data"], len(joined["runs"])) == ("d1 and d3", 3)
+    assert alone["runs"] == runs[2:3]
 
     assert command(*runs) == 0
     out = capsys.readouterr().out

@@ -196,6 +196,17 @@ def test_a_write_that_came_to_its_end_cannot_be_taken_back(tmp_path):
     assert check(folder.path).problems() == ["changed: ledger.json (2 bytes, not 14)"]
 
 
+def test_what_a_resume_took_over_stays_in_the_log(copy, capsys):
+    """It is written anew, and would look as if it had been fedpriv's own from the start."""
+    path = copy / "config.yaml"
+    path.write_text(path.read_text().replace("rounds: 2", "rounds: 3"))
+    with RunFolder(copy).writing("resume", {}):
+        RunFolder(copy).write_config(RunFolder(copy).config())
+    assert main(["verify", str(copy)]) == 0
+    assert "resume by" in (out := capsys.readouterr().out)
+    assert ", which took over changed: config.yaml (" in out
+
+
 # One writer
 
 
