@@ -82,7 +82,7 @@ def memorising(tmp_path_factory):
 
 
 def scores_of(run_dir):
-    (verdict,) = RunFolder(run_dir).read_json("findings/test/verdicts.json")
+    (verdict,) = RunFolder(run_dir).read_json("findings/test/verdicts.json", list)
     return dict(zip(verdict["providers"], verdict["scores"], strict=True)), verdict
 
 

@@ -143,7 +143,7 @@ def test_what_is_not_there_is_named(tmp_path):
         seen_by(result, clients=[3])
     file = next((result.run_dir / "transcript").glob("round-*/client-*"))
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(ValueError, match=f"{file.name}: cannot be read"):
+    with pytest.raises(ValueError, match=f"{file.name} is not whole"):
         seen_by(result)
 
 

@@ -37,6 +37,15 @@ def run(*more):
     return main(["run", TOY, "rounds=3", "federation.report=false", *more])
 
 
+@pytest.fixture
+def heeded():
+    """Ctrl-C is heeded, also where the tests were started in the background, to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
