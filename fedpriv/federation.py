@@ -670,8 +670,8 @@ def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
 def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
-    What it can tell by itself; and what comes up when the model reads two examples and learns from
-    them: a size or a device that does not work is found here, not in every client of round 1.
+    What it can tell by itself; and what comes up when the model reads an example and learns from
+    it: a size or a device that does not work is found here, not in every client of round 1.
     """
     try:
         with reproducible_torch(settings.threads, settings.device):
@@ -680,15 +680,17 @@ def _training_problems(client: Client, bound: Bound, seed: int, settings: Settin
             found = [f"client: {p}" for p in look(model, bound.train)] if look else []
             if found or not hasattr(model, "loss") or not len(bound.train):
                 return found
-            # Two where there are: BatchNorm makes nothing of one.
-            batch = bound.train.batch(np.arange(min(2, len(bound.train))), settings.device)
+            # One, so that it takes no more memory than training does; BatchNorm wants two.
+            normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+            count = min(1 + normed, len(bound.train))
+            batch = bound.train.batch(np.arange(count), settings.device)
             with isolated_randomness(torch_seed(seed, "trial")):
                 loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
                 loss.backward()  # type: ignore[no-untyped-call]
         if not bool(loss.isfinite()):
-            return [f"model: its loss on the first two examples is {loss.item()}"]
+            return [f"model: its loss on its first examples is {loss.item()}"]
     except Exception as error:
-        return [f"model: cannot learn from the first two examples: {_in_a_line(error)}"]
+        return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]
     return []
 
 

@@ -97,8 +97,8 @@ def narrow():
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (Endless, "model: its loss on the first two examples is inf"),
-        (Narrow, "model: cannot learn from the first two examples: RuntimeError: mat1 and mat2"),
+        (Endless, "model: its loss on its first examples is inf"),
+        (Narrow, "model: cannot learn from its first examples: RuntimeError: mat1 and mat2"),
         (narrow, "model: cannot learn .*: RuntimeError: a width of 7$"),
     ],
 )
