@@ -43,9 +43,9 @@ def test_each_colluder_takes_its_share_of_the_noise():
         alone = [(ClientThenRecord(0.5, 2 / 7, left), 350)]
         assert rows[colluders] == pytest.approx(accounting.epsilon(alone, 1 / 389), abs=1e-9)
     assert rows[7] == told["views"]["server_plain"]["pld"]
-    assert "each telling its noise: with 1 12.23, with 2 13.90, … with 7 80.43" in "\n".join(
-        summary(told)
-    )
+    (line,) = [line for line in summary(told) if "each telling its noise" in line]
+    assert "with 1 12.23, with 2 13." in line
+    assert line.endswith("with 7 80.43")
 
 
 def test_fewer_shares_are_fewer_colluders():
