@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import sys
 import time
@@ -670,8 +671,7 @@ def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
 def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
-    What it can tell by itself; and what comes up when the model reads an example and learns from
-    it: a size or a device that does not work is found here, not in every client of round 1.
+    What it can tell by itself; and what comes up when the model reads an example: a size or a device that does not work is found here, not in every client of round 1.
     """
     try:
         with reproducible_torch(settings.threads, settings.device):
@@ -684,11 +684,13 @@ def _training_problems(client: Client, bound: Bound, seed: int, settings: Settin
             normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
             count = min(1 + normed, len(bound.train))
             batch = bound.train.batch(np.arange(count), settings.device)
-            with isolated_randomness(torch_seed(seed, "trial")):
+            # Without gradients: they would take the memory of a training beside the run's.
+            with isolated_randomness(torch_seed(seed, "trial")), torch.no_grad():
                 loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
-                loss.backward()  # type: ignore[no-untyped-call]
         if not bool(loss.isfinite()):
             return [f"model: its loss on its first examples is {loss.item()}"]
+        del model, look, loss, batch
+        gc.collect()
     except Exception as error:
         return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]
     return []
