@@ -671,7 +671,8 @@ def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
 def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
-    What it can tell by itself; and what comes up when the model reads an example: a size or a device that does not work is found here, not in every client of round 1.
+    What it can tell by itself; and what comes up when the model reads an example: a size or a
+    device that does not work is found here, not in every client of round 1.
     """
     try:
         with reproducible_torch(settings.threads, settings.device):
