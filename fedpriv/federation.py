@@ -690,8 +690,10 @@ def _training_problems(client: Client, bound: Bound, seed: int, settings: Settin
                 loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
         if not bool(loss.isfinite()):
             return [f"model: its loss on its first examples is {loss.item()}"]
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
         del model, look, loss, batch
-        gc.collect()
+        if size > 2**28:  # it takes 0.2 s, which a small model would pay in every run
+            gc.collect()
     except Exception as error:
         return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]
     return []

@@ -7,12 +7,13 @@ prepares a section of the page, which says what is missing and shows the rest.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from fedpriv import run_lock, run_log
 from fedpriv.report import figures
@@ -73,11 +74,7 @@ def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
 
 def render(run: Run) -> str:
     """Returns the page of a run as HTML."""
-    template = resources.files("fedpriv.report").joinpath("page.html.j2").read_text("utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(template).render(
+    return _page().render(
         head=headline(run),
         study=is_study(run),
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
@@ -96,6 +93,15 @@ def render(run: Run) -> str:
         settings=settings_view(run),
         problems=run.problems,
     )
+
+
+@functools.cache
+def _page() -> Template:
+    template = resources.files("fedpriv.report").joinpath("page.html.j2").read_text("utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(template)
 
 
 def _has_a_section(metrics: Row) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 from processes import TOY, finish, run, run_dir, start
 
@@ -108,6 +109,7 @@ def test_the_report_can_be_written_again(tmp_path):
     assert (tmp_path / run_dir(out)).is_file()
 
 
+@pytest.mark.slow
 def test_modules_beside_the_user_are_found_but_shadow_nothing(tmp_path):
     (tmp_path / "json.py").write_text("raise ImportError('shadowed')\n")
     (tmp_path / "my_models.py").write_text("from toy import Net\n\n\nclass Mine(Net):\n    pass\n")

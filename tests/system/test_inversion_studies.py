@@ -55,6 +55,7 @@ def ran(study, monkeypatch, tmp_path, *arguments):
     return folder, json.loads((folder / "metrics.json").read_text())
 
 
+@pytest.mark.slow
 def test_where_the_closed_form_ends(limits, monkeypatch, tmp_path, capsys):
     folder, measured = ran(limits, monkeypatch, tmp_path)
     rows = {(row["part"], row["setting"]): row for row in measured["rows"]}
@@ -84,6 +85,7 @@ def scores(measured, part, setting, attack, column):
     ]
 
 
+@pytest.mark.slow
 def test_masking_hides_single_updates_and_a_sum_mixes_them(privacy, monkeypatch, tmp_path, capsys):
     folder, measured = ran(
         privacy, monkeypatch, tmp_path, "masking", "aggregate", "--evaluations=2"

@@ -126,6 +126,7 @@ def test_nothing_outlives_a_killed_driver(session, tmp_path):
     assert not any(is_alive(pid) for pid in daemons)
 
 
+@pytest.mark.slow
 def test_a_session_that_ends_leaves_nothing():
     script = (
         "import os; from fedpriv import own_ray\n"

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("one_ray")
 
 PRIVATE = str(TESTS / "system" / "private.yaml")
 ROUNDS = 6
-WORKERS = [pytest.param(1, marks=pytest.mark.slow), 2]
 
 
 def federation(runs, faults=None, masking=None, threshold=0.6, **settings):
@@ -47,8 +46,14 @@ def ledger(result):
     return json.loads((result.run_dir / "ledger.json").read_text())
 
 
-@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    ("masking", "workers"),
+    [
+        pytest.param(None, 2, marks=pytest.mark.slow, id="plain-2"),
+        pytest.param(Masking(), 1, marks=pytest.mark.slow, id="masked-1"),
+        pytest.param(Masking(), 2, id="masked-2"),
+    ],
+)
 def test_any_number_of_workers_gives_the_bits_of_one_process(workers, masking, tmp_path):
     faults = {"2/0/1": "raise", "2/0/6": "raise"}
     inline = federation(tmp_path, faults, masking).run(4)
@@ -57,6 +62,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(workers, masking, t
     assert ledger(ray) == ledger(inline)
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_its_worker_down_never_lowers_the_noise(tmp_path):
     faults = {f"2/0/{client}": "exit" for client in (1, 4)}
     result = federation(tmp_path, faults, Masking(), workers=2).run(3)
@@ -85,8 +91,8 @@ def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
     assert status == 0, err
     straight = tmp_path / run_dir(out)
 
-    slow = ["client.pause=0.2", "federation.workers=2"]
-    process = start("run", PRIVATE, f"rounds={ROUNDS}", *slow, f"runs={tmp_path}/k", cwd=tmp_path)
+    slow = ["client.pause=0.1", f"runs={tmp_path}/k"]
+    process = start("run", PRIVATE, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
     folder = _killed_after(3, process, tmp_path / "k")
     (folder / "checkpoints" / "round-000003.safetensors").unlink(missing_ok=True)
     status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)

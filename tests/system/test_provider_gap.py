@@ -61,6 +61,7 @@ def test_vt5_learns_and_knows_its_providers_better_than_others(tmp_path):
     assert low <= 0 <= high
 
 
+@pytest.mark.slow
 def test_zero_shot_is_the_shipped_model_without_a_round(tmp_path):
     few = ["data.source.providers=12", "data.source.documents_per_provider=6"]
     federation, result = run("pfl_docvqa_zero_shot", tmp_path, *few, "data.partition.clients=3")

@@ -20,6 +20,7 @@ def straight(tmp_path_factory):
     return cwd / run_dir(out)
 
 
+@pytest.mark.slow
 def test_killed_after_four_rounds_and_resumed_with_two_workers(straight, tmp_path):
     slow = ["client.pause=0.15", "federation.workers=2"]
     process = start("run", TOY, f"rounds={ROUNDS}", *slow, cwd=tmp_path)

@@ -39,6 +39,7 @@ def run(folder, workers):
     return federation.run(2)
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_one_process(tmp_path):
     here, there = run(tmp_path, workers=0), run(tmp_path, workers=2)
     assert here.failures == there.failures == []

@@ -50,6 +50,7 @@ def test_each_training_is_a_run_of_its_own(straight):
     assert (straight / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing_but_time(straight, tmp_path):
     lines = []
     dying = ["client._target_=toy_study.Dying", f"client.marker={tmp_path / 'marker'}"]

@@ -63,7 +63,7 @@ def test_every_command_names_what_exists(monkeypatch):
     commands = re.findall(r"fedpriv run (?!-m)(\w+\b)(?!\.yaml)((?: [\w.]+=\S+)*)", README)
     assert len(commands) > 4
     wrong = {"strategy.weigted=true", "federation.wrokers=2", "client.optimizer.lr=-1"}
-    for name, overrides in commands:
+    for name, overrides in sorted(set(commands)):
         good = [o for o in overrides.split() if o not in wrong]
         experiment.build(experiment.load(name, good))
 
@@ -73,7 +73,7 @@ def test_every_attack_names_what_exists():
     assert len(commands) > 3
     judging = ("pmia", "provider_lira", "server_membership", "memorisation", "audit", "exposure")
     judging += ("cdmi",)
-    for overrides in commands:
+    for overrides in sorted(set(commands)):
         blind = [] if overrides.split()[0].removeprefix("attack=") in judging else ["ocr=null"]
         if "my_attacks" not in overrides:
             attack_command.parse([*overrides.split(), *blind])
