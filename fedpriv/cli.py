@@ -85,12 +85,13 @@ def _explained(error: Exception) -> tuple[int, str] | None:
     from fedpriv.federation import Unworkable
     from fedpriv.grids.base import RayDidNotStart, WorkersDied
     from fedpriv.pool import JobsFailed
+    from fedpriv.privacy.ledger import LedgerMissing
     from fedpriv.run_files import Damaged
     from fedpriv.run_lock import InUse
     from fedpriv.tally import TooFewClients
     from fedpriv.trust import Untrusted
 
-    if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse):
+    if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse | LedgerMissing):
         return 2, str(error)
     if isinstance(error, Damaged):
         return 1, str(error)

@@ -397,7 +397,8 @@ class _Run:
                 board.round(record)
                 if self._gives_up():
                     raise TooFewClients(
-                        f"{self.refused} rounds in a row did not count. Round {round}: "
+                        f"{self.refused} {'round' if self.refused == 1 else 'rounds'} in a row "
+                        f"did not count. Round {round}: "
                         f"{self.reason}. See {FAILURES} in {self.folder.path}; resumed, the run "
                         "goes on with the next round and its cohort"
                     )
@@ -535,10 +536,10 @@ class _Run:
                     f"answers, is not the same now: attempt {attempt + 1} draws new noise, and "
                     "both are booked"
                 )
-            tally = Tally(
-                self.settings.min_clients, nodes, self.ledger.answered(round, attempt, sent)
-            )
             now = Attempt(round, attempt, len(nodes), (), (), released=False, sent=sent)
+            before = self.ledger.before(now)
+            must_answer = set(before.survivors) if before and before.finished else None
+            tally = Tally(self.settings.min_clients, nodes, must_answer)
             try:
                 metrics = self._train(now, model, tally)
                 self.refused = 0

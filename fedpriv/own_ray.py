@@ -19,6 +19,7 @@ import os
 import secrets
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,11 +96,11 @@ def start_ray(workers: int, resources: dict[str, float], address: str | None) ->
         try:
             _start(cpus)
         except Exception:  # Ray raises bare ones
-            _abandon()
+            _leave(clear)
             try:
                 _start(cpus)
             except Exception as error:
-                _abandon()
+                _leave(clear)
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise RayDidNotStart(
                     f"Ray did not start, twice: {reason.rstrip('.')}. If this machine is busy, or "
@@ -116,14 +117,7 @@ def start_ray(workers: int, resources: dict[str, float], address: str | None) ->
 
 def stop_ray() -> None:
     """Leaves Ray, and if it was started here, ends it and removes its files."""
-    global _session
-    import ray
-
-    ray.shutdown()
-    session, _session = _session, None
-    if session is not None:
-        remove(session.folder)
-        _forget(session)
+    _leave(remove)
 
 
 def _check_resources(workers: int, resources: dict[str, float]) -> None:
@@ -212,23 +206,19 @@ def _start(cpus: int) -> None:
         raise RuntimeError(f"Ray {ray.__version__} asks for no token.")
 
 
-def _abandon() -> None:
-    """Ends what a start that failed has left behind."""
+def _leave(empty: Callable[[Path], object]) -> None:
+    """Leaves Ray; ends the session that was started here, and empties its folder."""
     global _session
     import ray
 
     ray.shutdown()
     session, _session = _session, None
     if session is not None:
-        clear(session.folder)
-        _forget(session)
-
-
-def _forget(session: Session) -> None:
-    session.watchdog.kill()
-    session.watchdog.wait()
-    os.close(session.lock)
-    _set_environment(session.environment)
+        empty(session.folder)
+        session.watchdog.kill()
+        session.watchdog.wait()
+        os.close(session.lock)
+        _set_environment(session.environment)
 
 
 def _set_environment(variables: dict[str, str | None]) -> None:

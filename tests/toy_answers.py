@@ -15,6 +15,7 @@ from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation import Federation
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
+from fedpriv.settings import Settings
 from fedpriv.training.loops import Optimizer
 from strategies.fedavg import FedAvg
 
@@ -132,4 +133,5 @@ def federation(
         candidates=candidates,
         observer=observer,
         runs=runs,
+        settings=Settings(report=False),
     )

@@ -117,7 +117,7 @@ def federation(
         client=client,
         seed=seed,
         masking=masking,
-        settings=Settings(**settings),
+        settings=Settings(**{"report": False, **settings}),
     )
     if one_noise:
         made.recipe = replace(made.recipe, key="")

@@ -252,7 +252,7 @@ class Ledger:
             )
             for unit in both
         }
-        # Resumed on other data, it is a run on both, and adds up with no other by itself.
+        # Resumed on other data, it is a run on both: it adds up with every run on either.
         data = now.data if now.data == self.data else f"{self.data} and {now.data}"
         return dataclasses.replace(
             now, uncovered=uncovered, groups=largest, releases=self.releases, data=data
@@ -302,13 +302,6 @@ class Ledger:
         while attempt in used:
             attempt += 1
         return attempt
-
-    def answered(self, round: int, attempt: int, sent: str) -> set[int] | None:
-        """Returns who answered that attempt before; None if it did not come to an end."""
-        for made in (release.attempt for release in self.releases):
-            if made.key == (round, attempt, sent) and made.finished:
-                return set(made.survivors)
-        return None
 
     def digest(self, count: int | None = None) -> str:
         """Returns a digest of what stays the same of the first `count` attempts, of all by default.

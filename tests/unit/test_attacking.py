@@ -30,6 +30,7 @@ from fedpriv.knowledge import Assumed, load_known
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
 from fedpriv.observer import Observer
 from fedpriv.secagg.masking import Masking
+from fedpriv.settings import Settings
 from fedpriv.training.loops import Optimizer
 from fedpriv.truth import TruthStore
 from strategies.fedavg import FedAvg
@@ -48,6 +49,7 @@ def run(folder, clients=2, masking=None, observer=None, **client):
         observer=observer or Observer(),
         masking=masking,
         runs=folder,
+        settings=Settings(report=False),
     )
     return federation.run(1).run_dir
 
@@ -293,6 +295,7 @@ def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
         client=BatchGradient(),
         observer=Observer(),
         runs=tmp_path,
+        settings=Settings(report=False),
     )
     again = federation.run(1).run_dir
     # As after an interruption: of the first attempt, one client's message had come in.
@@ -314,6 +317,7 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
         client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
         observer=Observer(),
         runs=tmp_path,
+        settings=Settings(report=False),
     )
     delta = federation.run(1).run_dir
     view = transcript.load(RunFolder.existing(delta))

@@ -177,12 +177,13 @@ def test_an_attempt_is_booked_when_it_begins_and_again_when_it_has_come_to_its_e
     strategy = FLProviderDP(PROVIDERS, threshold=0.5)
     begun = replace(attempt([1, 2, 3, 4], released=False), finished=False)
     made = booked(strategy, begun)
-    assert made.answered(1, 0, "") is None
+    assert not made.before(begun).finished
     before = made.digest()
     made.book(strategy.booked(attempt([1, 2, 3, 4], [1, 2, 3])))
     (release,) = made.releases
     assert release.attempt.survivors == (1, 2, 3)
-    assert made.answered(1, 0, "") == {1, 2, 3}
+    assert made.before(begun).finished
+    assert made.before(begun).survivors == (1, 2, 3)
     assert made.digest() == before  # what a checkpoint notes is known when the attempt begins
     again = Ledger.from_json(json.loads(json.dumps(made.to_json())))
     again.book(strategy.booked(attempt([1, 2, 3, 4], [1, 2, 3])))
@@ -213,7 +214,7 @@ def test_who_answers_only_the_second_time_has_been_heard_and_is_in_no_sum():
     first = attempt([0, 1, 2], [0, 1])
     made = booked(strategy, first, attempt([2], round=2))
     made.also_heard(first, [0, 1, 2])
-    assert made.answered(1, 0, "") == {0, 1}
+    assert made.before(first).survivors == (0, 1)
     assert made.before(first).heard == {0, 1, 2}
     assert made.participation() == {0: 1, 1: 1, 2: 1}
     assert histories(made)["server_plain"] == {Event(1.0, 0.25, 2.0): 6}  # client 2, two rounds

@@ -26,6 +26,7 @@ from fedpriv.models.pix2struct import pix2struct
 from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.observer import Observer
+from fedpriv.settings import Settings
 from fedpriv.truth import TruthStore
 from strategies.fedsgd import FedSGD
 
@@ -76,6 +77,7 @@ def observe(build, folder):
             client=BatchGradient(),
             observer=Observer(),
             runs=folder,
+            settings=Settings(report=False),
         )
         .run(1)
         .run_dir

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -15,19 +14,6 @@ from fedpriv.checkpoint import FAILURES, METRICS, Checkpoint, RunFolder
 from fedpriv.cli import _explained, main
 from fedpriv.run_lock import InUse
 from fedpriv.verify import check
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The folder of a finished run; tests that write take a copy."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    federation({"1/0": "raise"}, clients=2).run(2, run_dir=folder)
-    return folder
-
-
-@pytest.fixture
-def copy(run, tmp_path):
-    return shutil.copytree(run, tmp_path / "run")
 
 
 def lines_of(root):

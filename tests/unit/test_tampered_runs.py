@@ -3,28 +3,14 @@
 import json
 import os
 import random
-import shutil
 
 import pytest
 from safetensors.torch import load, save
-from toy import federation
 
 from fedpriv.cli import main
 
 TRIALS = 24
 ELSEWHERE = "what the user keeps elsewhere"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    federation({"1/0": "raise"}, clients=2).run(2, run_dir=folder)
-    return folder
-
-
-@pytest.fixture
-def copy(run, tmp_path):
-    return shutil.copytree(run, tmp_path / "run")
 
 
 def cut(path, rng):
