@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedpriv import experiment, run_files
+from fedpriv import experiment, run_files, run_lock
 from fedpriv.checkpoint import CONFIG, FINAL, RunFolder
 from fedpriv.experiment import Experiment, Mistakes
 from fedpriv.federation import Unworkable
@@ -22,6 +23,9 @@ PLAN = "plan.json"
 
 SHARED = ("seed=", "federation.device=", "federation.threads=")
 """Overrides of a study that its trainings of other experiments take over."""
+
+MOST_WAIT = 90.0
+"""Seconds that a training waits for another process to stop writing its folder."""
 
 Plan = Mapping[str, dict[str, Any]]
 Tell = Callable[[str], None]
@@ -136,6 +140,10 @@ def train(job: tuple[dict[str, Any], str]) -> None:
     config, path = job
     parts = experiment.build(config, path)
     folder = RunFolder.at(Path(path))
+    # A worker of a driver that was killed may still be writing here; it is gone within a minute.
+    deadline = time.monotonic() + MOST_WAIT
+    while run_lock.holder(folder.path) and time.monotonic() < deadline:
+        time.sleep(0.1)
     begun = (folder.path / CONFIG).is_file()
     parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)
 

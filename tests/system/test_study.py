@@ -3,15 +3,18 @@
 import json
 import os
 import signal
+import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from processes import TESTS, finish, run, run_dir, start
 
-from fedpriv import studying
-from fedpriv.checkpoint import RunFolder
+from fedpriv import run_lock, studying
+from fedpriv.checkpoint import FINAL, RunFolder
 from fedpriv.experiment import Mistakes
 from fedpriv.pool import JobsFailed
+from fedpriv.run_lock import InUse
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -102,6 +105,20 @@ def test_killed_half_way_and_resumed(straight, tmp_path):
     for path, written in before.items():
         assert path.stat().st_mtime_ns == written
     same(folder, straight)
+
+
+def test_a_training_waits_for_a_worker_that_a_killed_driver_left_behind(straight, tmp_path):
+    """It writes until the watchdog ends it, and a resume that begins at once is not refused."""
+    config = RunFolder.existing(straight / "trainings" / "seed-1").config()
+    folder = tmp_path / "seed-1"
+    folder.mkdir()
+    left = ExitStack()
+    left.enter_context(run_lock.writing(folder, "run"))
+    threading.Timer(0.5, left.close).start()
+    with pytest.raises(InUse):
+        RunFolder.at(folder).writing("run", {}).__enter__()
+    studying.train((config, str(folder)))
+    assert (folder / FINAL).read_bytes() == finals(straight)["seed-1"].read_bytes()
 
 
 def test_mistakes_of_all_trainings_are_found_before_the_first_starts(tmp_path):
