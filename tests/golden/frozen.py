@@ -1,0 +1,216 @@
+"""Small runs and attacks through the command line whose results a redesign may not change.
+
+`python tests/golden/frozen.py` computes them anew and writes `frozen.json`. Do that only where a
+result is meant to change, in a commit that says why.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file
+
+GOLDEN = Path(__file__).with_suffix(".json")
+UNTIMED = ("second", "time", "cost")
+
+TAGGED = (
+    "quickstart",
+    "rounds=2",
+    "data.source.providers=6",
+    "data.source.documents_per_provider=3",
+    "data.partition.clients=3",
+    "privacy.examples=12",
+    "privacy.providers=2",
+    "federation.workers=0",
+    "federation.report=false",
+)
+ALONE = ("centralised", "centralised_dp", "centralised_dp_sgd", "centralised_provider_dp")
+TOGETHER = ("dp_fedavg", "feam_dp", "fedavg", "fedavg_dp", "fedsgd", "fl_provider_dp")
+PAGES = (
+    "gi_dqa",
+    "data.source.providers=2",
+    "data.source.documents_per_provider=2",
+    "data.source.page_size=[64,64]",
+    "data.partition.clients=2",
+    "data.test.unseen=0",
+    "federation.report=false",
+)
+ALL_HERE = ("rounds=2", "federation.workers=0", "federation.report=false")
+BOUND = "masking.bound=1.0"
+MASKED = {
+    "fedavg": (BOUND, "strategy.weighted=false", "strategy.buffers=false"),
+    "fedavg_dp": (BOUND,),
+    "fedsgd": (BOUND,),
+}
+STUDY = str(Path(__file__).parents[1] / "system" / "extraction.yaml")
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+RUNS: dict[str, tuple[str, ...]] = {
+    **{s: (*TAGGED, f"strategy={s}") for s in ALONE},
+    **{s: (*TAGGED, f"strategy={s}") for s in TOGETHER},
+    **{
+        f"{s}, masked": (*TAGGED, f"strategy={s}", "masking=on", *MASKED.get(s, ()))
+        for s in TOGETHER
+    },
+    "pages of layoutlmv3": (*PAGES, "model.image_size=64"),
+    "pages of layoutlmv3, masked": (
+        *PAGES,
+        "model.image_size=64",
+        "masking=on",
+        "masking.bound=100",
+    ),
+    "pages of donut": (*PAGES, "model=donut", "model.size=tiny", "~model.task"),
+    "owners": (
+        "pmia",
+        "data.source.providers=12",
+        "data.source.documents_per_provider=4",
+        "data.partition.clients=2",
+        "model.max_length=96",
+        *ALL_HERE,
+    ),
+    "canaries": ("pmia_audit", "data.canaries.providers=16", "model.max_length=96", *ALL_HERE),
+    "persons": (
+        "exposure",
+        "rounds=2",
+        "data.canaries.each=2",
+        "privacy.examples=60",
+        "federation.report=false",
+    ),
+    "fields": (
+        "cdmi",
+        "rounds=2",
+        "training.epochs=2",
+        "data.source.providers=12",
+        "federation.report=false",
+    ),
+    "extraction": (STUDY,),
+}
+
+SOUGHT = ("gi_dqa", "gi_dqa_tuned", "dlg", "idlg", "tag", "april", "inverting_gradients")
+FEW = ("attack.method.evaluations=3", "ocr=null")
+ATTACKS: dict[str, tuple[str, ...]] = {
+    **{f"pages of layoutlmv3: {name}": (f"attack={name}", *FEW) for name in SOUGHT},
+    "pages of layoutlmv3: random": ("attack=random", "ocr=null"),
+    "pages of layoutlmv3: template_only": ("attack=template_only", "ocr=null"),
+    "pages of layoutlmv3: closed_form": ("attack=closed_form", "ocr=null"),
+    "pages of layoutlmv3: text": ("attack=text", "ocr=null"),
+    "pages of layoutlmv3, masked: closed_form": (
+        "attack=closed_form",
+        "attack.target=masked",
+        "ocr=null",
+    ),
+    "pages of donut: gi_dqa": ("attack=gi_dqa", *FEW),
+    "pages of donut: text": ("attack=text", "ocr=null"),
+    "canaries: audit": ("attack=audit",),
+    "owners: pmia": ("attack=pmia",),
+    "owners: server_membership": ("attack=server_membership",),
+    "owners: memorisation": ("attack=memorisation", "attack.most_absent=2"),
+    "owners: provider_lira": ("attack=provider_lira", "attack.references=4", "attack.steps=3"),
+    "persons: exposure": ("attack=exposure", "attack.references=50"),
+    "fields: cdmi": (
+        "attack=cdmi",
+        "attack.attempts=2",
+        "attack.generator.epochs=2",
+        "attack.candidates=16",
+    ),
+}
+
+
+def command(*arguments: str) -> str:
+    """Runs a command in this process and returns the last line that it prints."""
+    from fedpriv.cli import main
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:
+        status = main(list(arguments))
+    if status:
+        raise RuntimeError(f"fedpriv {' '.join(arguments)}: {status}\n{err.getvalue()}")
+    return out.getvalue().splitlines()[-1]
+
+
+def run(name: str, folder: Path) -> Path:
+    """Runs one of RUNS and returns its folder."""
+    return Path(command("run", *RUNS[name], f"runs={folder}"))
+
+
+def weights(run_dir: Path) -> dict[str, float | str]:
+    """Returns a digest of the final weights, and their norm for machines that round otherwise."""
+    tensors = load_file(run_dir / "checkpoints" / "final.safetensors")
+    hashed = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        hashed.update(
+            name.encode() + tensors[name].contiguous().view(torch.uint8).numpy().tobytes()
+        )
+    squares = sum(float(t.double().square().sum()) for t in tensors.values())
+    return {"digest": hashed.hexdigest(), "norm": math.sqrt(squares)}
+
+
+def numbers(values: object, name: str = "") -> dict[str, float]:
+    """Returns the finite numbers in a JSON object by their path; not how long anything took."""
+    if isinstance(values, dict):
+        found = {}
+        for key, value in values.items():
+            if not any(word in key for word in UNTIMED):
+                found |= numbers(value, f"{name}/{key}")
+        return found
+    if isinstance(values, list):
+        return {
+            k: v for i, one in enumerate(values) for k, v in numbers(one, f"{name}/{i}").items()
+        }
+    return {name: values} if isinstance(values, int | float) and math.isfinite(values) else {}
+
+
+def attack(name: str, run_dir: Path) -> dict[str, float]:
+    """Runs one of ATTACKS on a run folder and returns the numbers that it found."""
+    command("attack", str(run_dir), *ATTACKS[name])
+    return findings(run_dir, ATTACKS[name][0].partition("=")[2])
+
+
+def findings(run_dir: Path, attack: str) -> dict[str, float]:
+    """Returns the numbers that an attack left in a run folder."""
+    return numbers(json.loads((run_dir / "findings" / attack / "metrics.json").read_text()))
+
+
+def machine() -> dict[str, str]:
+    """Returns what decides how numbers are rounded."""
+    processor = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+    vendor = next(
+        (x.partition(":")[2].strip() for x in processor.splitlines() if "vendor" in x), ""
+    )
+    return {
+        "processor": f"{platform.machine()} {vendor} {torch.backends.cpu.get_cpu_capability()}",
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def everything(folder: Path) -> dict[str, object]:
+    """Returns all that is frozen."""
+    made = {name: run(name, folder) for name in RUNS}
+    found = {name: attack(name, made[name.partition(":")[0]]) for name in ATTACKS}
+    found["extraction"] = findings(made.pop("extraction"), "extraction")
+    return {
+        "machine": machine(),
+        "weights": {name: weights(run_dir) for name, run_dir in made.items()},
+        "attacks": found,
+    }
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1])]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["FEDPRIV_CACHE"] = f"{place}/cache"
+        GOLDEN.write_text(json.dumps(everything(Path(place)), indent=1, sort_keys=True) + "\n")
