@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.victim import Message, Target, Victim, each, messages, notes_on, target_of
-from fedpriv.adversary import (
+from fedpriv.attacks.victim import Message, Target, Victim, each, messages, notes_on, target_of
+from fedpriv.threat.attack import (
     Capability,
     Findings,
     Knowledge,
@@ -32,7 +32,7 @@ from fedpriv.adversary import (
     Recovered,
     Workbench,
 )
-from fedpriv.transcript import Transcript
+from fedpriv.threat.transcript import Transcript
 
 LESS_FIT = 3.0
 """A page that explains the gradient so many times worse than another has a template that is not the

@@ -1,9 +1,9 @@
 """How exposed planted secrets are in a trained model (Carlini et al. 2019, §4).
 
 A canary is a provider with a secret that was drawn from a known space, such as an account number
-of six digits (`fedpriv.data.identities`). The model is asked for it, and its loss on the secret is
-compared with its losses on others of that space, on the same page and question. Of a canary that
-was not trained on, the secret is one of them like any other.
+of six digits (`fedpriv.data.generated.identities`). The model is asked for it, and its loss on the
+secret is compared with its losses on others of that space, on the same page and question. Of a
+canary that was not trained on, the secret is one of them like any other.
 
 In Carlini et al. all canaries were trained on, and the others are the baseline. Here a coin decided
 for each, so that those left out are a second one: they show what the page itself gives away.
@@ -19,12 +19,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.adversary import Capability, NotApplicable, Workbench
-from fedpriv.answer_removal import CannotRemove, without_answer
 from fedpriv.data.document import Document, Question
-from fedpriv.data.identities import others_alike
-from fedpriv.metrics.exposure import exposure
-from fedpriv.provider_attack import (
+from fedpriv.data.generated.identities import others_alike
+from fedpriv.data.redaction import CannotRemove, without_answer
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
     Access,
@@ -33,7 +32,8 @@ from fedpriv.provider_attack import (
     Suspects,
     Verdict,
 )
-from fedpriv.query import BlackBox, GreyBox
+from fedpriv.threat.queries import BlackBox, GreyBox
+from fedpriv.threat.scoring.exposure import exposure
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Exposure:
 
     The verdict is a by-product: the more exposed half of the canaries is said to be members. How
     many are guessed is then fixed beforehand, as the bound on ε from one run needs it, but for
-    ties; `attacks.one_run_audit.Audit` with these scores guesses fewer, which shows more.
+    ties; `fedpriv.attacks.one_run_audit.Audit` with these scores guesses fewer, which shows more.
 
     Args:
         references: how many others each secret is compared with; exposure is log2(references + 1)
@@ -126,7 +126,7 @@ class Exposure:
         if not digits:
             raise NotApplicable(
                 f"{question.answers[0]!r} has no digits that could be others: what is secret must "
-                "be a number, as of fedpriv.data.identities.Identities"
+                "be a number, as of fedpriv.data.generated.identities.Identities"
             )
         return min(self.references, int(10**digits) - 1)
 

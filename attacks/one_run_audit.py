@@ -3,7 +3,7 @@
 Steinke, Nasr and Jagielski 2023, Algorithm 1. Some providers, the canaries, were each put into the
 training set or left out by a coin. An attack scores them; the highest scores are guessed to be in,
 the lowest out, and from the others one abstains. What the guesses show of ε is computed by
-`fedpriv.privacy.audit`, which may look at the coins; nothing here may.
+`fedpriv.threat.scoring.audit`, which may look at the coins; nothing here may.
 
 The bound holds for any score, only that it is lower for a worse one. How many guesses are made is a
 setting: choosing it after a look at the result would spoil the confidence, as would keeping the
@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.server_membership import upper_group
-from fedpriv.adversary import Capability, NotApplicable, Workbench
-from fedpriv.provider_attack import (
+from fedpriv.attacks.server_membership import upper_group
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import (
     MEMBER,
     NO_GUESS,
     NON_MEMBER,
@@ -30,7 +30,7 @@ from fedpriv.provider_attack import (
     Suspects,
     Verdict,
 )
-from fedpriv.query import BlackBox, GreyBox
+from fedpriv.threat.queries import BlackBox, GreyBox
 
 
 @dataclass(frozen=True)

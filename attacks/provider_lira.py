@@ -22,8 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.adversary import Capability, NotApplicable, Workbench
-from fedpriv.client import isolated_randomness
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import (
@@ -32,7 +30,9 @@ from fedpriv.models.question_answering import (
     QUESTION,
     QuestionAnswerer,
 )
-from fedpriv.provider_attack import (
+from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
     Access,
@@ -40,7 +40,7 @@ from fedpriv.provider_attack import (
     Suspects,
     Verdict,
 )
-from fedpriv.query import GreyBox
+from fedpriv.threat.queries import GreyBox
 from fedpriv.training.loops import Optimizer, train_steps
 
 Row = NDArray[np.float64]

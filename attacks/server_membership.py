@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor, nn
 
-from attacks.inversion.gradients import gradient_of
-from fedpriv.adversary import Capability, NotApplicable, Workbench
+from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.provider_attack import (
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
     Access,
@@ -40,7 +40,7 @@ from fedpriv.provider_attack import (
     Suspects,
     Verdict,
 )
-from fedpriv.transcript import Round, Transcript, Upload, loaded
+from fedpriv.threat.transcript import Round, Transcript, Upload, loaded
 
 Named = Mapping[str, Tensor]
 """Tensors by the name of a parameter."""

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedpriv.adversary import (
+from fedpriv.data.examples import Batch
+from fedpriv.threat.attack import (
     Capability,
     Findings,
     Knowledge,
@@ -20,8 +21,7 @@ from fedpriv.adversary import (
     NotApplicable,
     Recovered,
 )
-from fedpriv.data.examples import Batch
-from fedpriv.transcript import Kind, Round, Transcript, loaded
+from fedpriv.threat.transcript import Kind, Round, Transcript, loaded
 
 Target = Literal["update", "aggregate", "masked"]
 

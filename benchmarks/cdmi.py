@@ -29,21 +29,21 @@ import numpy as np
 import torch
 from models import Row, compared, report, seconds_on
 
-from attacks.cdmi.attack import CDMI
-from attacks.cdmi.decoding import Decoder
-from attacks.cdmi.decoding import Path as Attempted
-from attacks.cdmi.generator import Training
-from attacks.cdmi.windows import Windows, looked_at
-from fedpriv.adversary import Workbench
-from fedpriv.client import seeded_model
+from fedpriv.attacks.cdmi.attack import CDMI
+from fedpriv.attacks.cdmi.decoding import Decoder
+from fedpriv.attacks.cdmi.decoding import Path as Attempted
+from fedpriv.attacks.cdmi.generator import Training
+from fedpriv.attacks.cdmi.windows import Windows, looked_at
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.synthetic import Invoices
-from fedpriv.field_attack import Scrubbed, ScrubbedField, WhiteBox
-from fedpriv.memory import keep_large_blocks
-from fedpriv.models.bros import bros
-from fedpriv.models.layoutlm import layoutlm
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.models.encoders.bros import bros
+from fedpriv.models.encoders.layoutlm import layoutlm
+from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.attack import Workbench
+from fedpriv.threat.fields_game import Scrubbed, ScrubbedField, WhiteBox
 from fedpriv.training.loops import Optimizer, train_epoch
 
 LEAST_SPEED = 0.85
@@ -192,7 +192,8 @@ def scrubbed_fields(
 ) -> Scrubbed:
     """Returns fields by turns of their keys, masked, as the model reads them; pages stay whole.
 
-    That the page is not whitened changes no time. `fedpriv.scrubbing` does it for real attacks.
+    That the page is not whitened changes no time. `fedpriv.threat.keep.scrubbed` does it for real
+    attacks.
     """
     found: list[tuple[Document, str, tuple[int, ...]]] = []
     count: Counter[str] = Counter()

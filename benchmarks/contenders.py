@@ -127,12 +127,12 @@ def ray(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Modu
 
 
 def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, workers: int):
-    from clients.local_training import LocalTraining
-    from fedpriv.data.federated import Bound
-    from fedpriv.federation import Federation, Settings
-    from fedpriv.progress import Progress
-    from fedpriv.sampling import FixedSize
-    from strategies.fedavg import FedAvg
+    from fedpriv.clients.local_training import LocalTraining
+    from fedpriv.federation.dataset import Bound
+    from fedpriv.federation.loop import Federation, Settings
+    from fedpriv.privacy.sampling import FixedSize
+    from fedpriv.runtime.progress import Progress
+    from fedpriv.strategies.fedavg import FedAvg
 
     class Prepared:
         def bind(self, build_model, seed):

@@ -26,11 +26,12 @@ import numpy as np
 import torch
 from models import Pair, Row, report
 
-from fedpriv import experiment, studying
-from fedpriv.client import reproducible_torch
+from fedpriv.config import experiment
 from fedpriv.data.examples import Examples
-from fedpriv.data.synthetic import Invoices
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
+from fedpriv.runtime.torch_state import reproducible_torch
+from fedpriv.threat import studying
 from fedpriv.training.loops import Optimizer, train_epoch
 
 SHARE_OF_CORES = 0.9
@@ -67,7 +68,7 @@ def splits(options: argparse.Namespace) -> Iterator[Row]:
 
 def by_study(plan: studying.Plan, folder: Path, base: experiment.Experiment) -> None:
     """Trains as a study does, the start of Ray and of its workers included."""
-    from fedpriv.pool import Pool
+    from fedpriv.runtime.jobs import Pool
 
     jobs = {name: (settings, str(folder / name)) for name, settings in plan.items()}
     Pool(WORKERS, base.ray, lambda line: None).map(studying.train, jobs)

@@ -2,8 +2,8 @@
 
     python benchmarks/inversion.py --json inversion.json          # a few minutes
 
-step: an iteration of `attacks.inversion.invert` against the double backward that one writes by
-hand: `create_graph=True`, the sum of squared distances, its derivative by the page, Adam.
+step: an iteration of `fedpriv.attacks.inversion.invert` against the double backward that one writes
+by hand: `create_graph=True`, the sum of squared distances, its derivative by the page, Adam.
 together: victims in one vectorised run against the same one by one. There is something to gain
 where operations are small; with hundreds of tokens and features, a thread is busy with one victim.
 peer: Inverting Gradients of one page by `invert` against `breaching` by the method's authors, from
@@ -32,19 +32,19 @@ import torch
 from models import Row, compared, cpu_seconds, report
 from torch import Tensor, nn
 
-from attacks.inversion import Inversion, Objective, invert
-from attacks.inversion.gradients import gradient_of
-from attacks.inversion.presets import gi_dqa_tuned, inverting_gradients
-from attacks.inversion.prior import SpatialVariation
-from attacks.inversion.start import start
-from attacks.victim import Victim
+from fedpriv.attacks.inversion import Inversion, Objective, invert
+from fedpriv.attacks.inversion.gradients import gradient_of
+from fedpriv.attacks.inversion.presets import gi_dqa_tuned, inverting_gradients
+from fedpriv.attacks.inversion.prior import SpatialVariation
+from fedpriv.attacks.inversion.start import start
+from fedpriv.attacks.victim import Victim
 from fedpriv.data.examples import Batch
-from fedpriv.data.slips import Slips
-from fedpriv.data.synthetic import Invoices
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.generated.slips import Slips
 from fedpriv.metrics.images import psnr
 from fedpriv.models.donut import donut_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
-from fedpriv.models.reader import normalised
+from fedpriv.models.readers.reader import normalised
 
 MODELS: dict[str, Callable[[], Any]] = {
     "LayoutLMv3 64 px": lambda: layoutlmv3_answers_tiny(

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.sampling import FixedSize
-from fedpriv.seeds import generator, torch_seed
+from fedpriv.privacy.sampling import FixedSize
+from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.training.loops import Optimizer
 
 SEED = 0
@@ -114,9 +114,9 @@ def _mlp_data():
 
 
 def _layoutlmv3_data():
-    from fedpriv.data.federated import DocumentData
+    from fedpriv.data.generated.invoices import Invoices
     from fedpriv.data.partition import ByProvider, HoldOut
-    from fedpriv.data.synthetic import Invoices
+    from fedpriv.federation.dataset import DocumentData
 
     source = Invoices(providers=16, documents_per_provider=4)
     data = DocumentData(source, ByProvider(clients=8), HoldOut("document", 0.0))
@@ -127,7 +127,7 @@ def _layoutlmv3_data():
 
 
 def _layoutlmv3_model(labels=None):
-    from fedpriv.data.synthetic import LABELS
+    from fedpriv.data.generated.invoices import LABELS
     from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 
     return layoutlmv3_tiny(labels or LABELS)

@@ -30,17 +30,17 @@ import numpy as np
 import torch
 from models import Row, compared, cpu_seconds, report
 
-from attacks.membership import features
-from attacks.membership.pmia import judged
-from attacks.memorisation.clues import CannotClear, Cleared, cleared
-from fedpriv.adversary import Workbench
+from fedpriv.attacks.membership import features
+from fedpriv.attacks.membership.pmia import judged
+from fedpriv.attacks.memorisation.clues import CannotClear, Cleared, cleared
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.examples import Examples
-from fedpriv.data.synthetic import Invoices
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.question_answering import EVALUATION_BATCH
 from fedpriv.models.vt5 import VT5, vt5
-from fedpriv.provider_attack import Access, Suspects, Trial
-from fedpriv.query import GreyBox, Oracle, Reply, ask
+from fedpriv.threat.attack import Workbench
+from fedpriv.threat.membership_game import Access, Suspects, Trial
+from fedpriv.threat.queries import GreyBox, Oracle, Reply, ask
 
 LEAST_SPEED = 0.9
 """Questions a second, as a share of the bare loop's."""

@@ -37,18 +37,18 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedpriv.data.cache import encode_cached
 from fedpriv.data.document import Document, DocumentSet
-from fedpriv.data.federated import DocumentData
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.synthetic import Invoices
-from fedpriv.memory import keep_large_blocks
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.models.donut import donut
+from fedpriv.models.encoding_cache import encode_cached
 from fedpriv.models.layoutlmv3 import layoutlmv3
-from fedpriv.models.reader import normalised
+from fedpriv.models.readers.reader import normalised
 from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import VT5, vt5
+from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.training.loops import Optimizer, train_epoch
 
 MODELS: dict[str, Callable[..., Any]] = {

@@ -23,11 +23,11 @@ import torch
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification
 
 from fedpriv.data.examples import Examples
-from fedpriv.memory import keep_large_blocks
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
-from fedpriv.models.reader import IGNORED, Reader
-from fedpriv.models.subwords import Subwords
+from fedpriv.models.readers.reader import IGNORED, Reader
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.tagging import tags_of
+from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.training.per_example import PerExample, VmapError
 
 LABELS = ("company", "date", "address", "total")

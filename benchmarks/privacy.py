@@ -24,16 +24,17 @@ from statistics import median
 import numpy as np
 import torch
 
-from clients.provider_updates import ProviderUpdates
-from fedpriv.client import Recipe, Site, reproducible_torch, seeded_model
+from fedpriv.clients.provider_updates import ProviderUpdates
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.data.synthetic import Invoices
-from fedpriv.memory import keep_large_blocks
-from fedpriv.messages import Instruction
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.federation.client import Recipe, Site
+from fedpriv.federation.messages import Instruction
+from fedpriv.federation.private_strategy import SHARES
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
-from fedpriv.parameters import Exchange
 from fedpriv.privacy.mechanism import provider_gaussian
-from fedpriv.privacy.strategy import SHARES
+from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
+from fedpriv.runtime.vectors import Exchange
 from fedpriv.training.loops import Optimizer
 
 HERE = Path(__file__).parent

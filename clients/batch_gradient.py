@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.client import Contribution, Visit
 from fedpriv.data.examples import Examples
-from fedpriv.messages import Instruction
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
 
 

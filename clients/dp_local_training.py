@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 from torch import nn
 
-from fedpriv.client import Contribution, Visit
 from fedpriv.data.examples import Examples
-from fedpriv.messages import NUM_EXAMPLES
-from fedpriv.parameters import Vector
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.messages import NUM_EXAMPLES
+from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian
-from fedpriv.privacy.strategy import BATCH, STEPS, VARIANT
+from fedpriv.runtime.vectors import Vector
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.per_example import PerExample
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedpriv.client import Contribution, Visit
 from fedpriv.data.examples import Examples
-from fedpriv.messages import NUM_EXAMPLES, Instruction
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
+from fedpriv.federation.private_strategy import SHARES, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
-from fedpriv.privacy.strategy import SHARES, VARIANT
 from fedpriv.training.per_example import PerExample
 
 

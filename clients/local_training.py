@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedpriv.client import Contribution, Visit
-from fedpriv.messages import NUM_EXAMPLES
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.training.loops import Optimizer, train_epoch
 
 LOSS = "train-loss"

@@ -23,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedpriv.client import Contribution, Visit, isolated_randomness
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.messages import Instruction
-from fedpriv.parameters import Vector
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.messages import Instruction
+from fedpriv.federation.private_strategy import SHARES
 from fedpriv.privacy.clipping import clip
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
-from fedpriv.privacy.strategy import SHARES
+from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.runtime.vectors import Vector
 from fedpriv.training.loops import Optimizer, train_steps
 
 

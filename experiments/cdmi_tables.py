@@ -30,7 +30,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedpriv.cli import main as fedpriv
+from fedpriv.cli.main import main as fedpriv
 
 Row = dict[str, Any]
 

@@ -14,10 +14,10 @@ A slip of the model's own size is read by a model with random weights, and its g
 - `width`: the network has fewer dimensions than the page has patches (small models only).
 
 Each is then solved twice: `plain`, for the whole page, with nothing known; and with the `template`,
-and the noise's deviation where there is noise. Beside it, what `attacks.text` reads. PSNR is in
-decibels, "exact" says that every pixel of the page is right as uint8, "read" is the share of the
-private fields that Tesseract reads right (none without the program), and "-" where the attack does
-not apply. The figures show means over the seeds, with the least and the most.
+and the noise's deviation where there is noise. Beside it, what `fedpriv.attacks.text` reads. PSNR
+is in decibels, "exact" says that every pixel of the page is right as uint8, "read" is the share of
+the private fields that Tesseract reads right (none without the program), and "-" where the attack
+does not apply. The figures show means over the seeds, with the least and the most.
 
 Writes metrics.json, noise.png and limits.png into <out>/closed_form_limits/<time>.
 """
@@ -39,27 +39,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.closed_form import layoutlmv3_of, patches, solve
-from attacks.inversion.gradients import gradient_of
-from attacks.text.recover import recover_text
-from attacks.victim import Victim, as_gradient, victim_of
-from fedpriv.adversary import Known, NotApplicable, Recovered
-from fedpriv.checkpoint import RunFolder
-from fedpriv.client import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.attacks.closed_form import layoutlmv3_of, patches, solve
+from fedpriv.attacks.inversion.gradients import gradient_of
+from fedpriv.attacks.text.recover import recover_text
+from fedpriv.attacks.victim import Victim, as_gradient, victim_of
 from fedpriv.data.examples import Batch
-from fedpriv.data.federated import DocumentData
+from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.slips import Slips
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.metrics.ocr import OCR, Tesseract
 from fedpriv.models.layoutlmv3_answers import (
     layoutlmv3_answers_base,
     layoutlmv3_answers_small,
     layoutlmv3_answers_tiny,
 )
-from fedpriv.private_pages import PrivatePages
-from fedpriv.scoring import score
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.threat.attack import Known, NotApplicable, Recovered
+from fedpriv.threat.keep.batches import PrivatePages
+from fedpriv.threat.scoring.pages import score
+from fedpriv.threat.truth import Truth
 from fedpriv.training.loops import Optimizer
-from fedpriv.truth import Truth
 
 DEVIATIONS = tuple(10.0**k for k in range(-9, -1))
 BATCHES = (1, 2, 3, 4)

@@ -38,24 +38,24 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from clients.dp_local_training import DPLocalTraining
-from clients.example_gradients import ExampleGradients
-from fedpriv.client import seeded_model
+from fedpriv.clients.dp_local_training import DPLocalTraining
+from fedpriv.clients.example_gradients import ExampleGradients
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
-from fedpriv.data.federated import DocumentData
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
-from fedpriv.privacy import accounting
-from fedpriv.privacy.event import ClientThenRecord, History
+from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import ClientThenRecord, History
 from fedpriv.privacy.mechanism import example_gaussian
 from fedpriv.privacy.views import VIEWS, view_events
-from fedpriv.settings import Settings
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg_dp import FedAvgDP
 from fedpriv.training.loops import Optimizer, train_epoch
-from strategies.feam_dp import FeAmDP
-from strategies.fedavg_dp import FedAvgDP
 
 CLIENTS = (2, 4, 8, 16)
 METHODS = ("feam_dp", "fedavg_dp")
@@ -131,7 +131,7 @@ def _run(
         event = seen[options.view].event
         return [(event, rounds)] if event else []
 
-    noise = accounting.noise_multiplier(history, options.epsilon, 1 / size)
+    noise = accountants.noise_multiplier(history, options.epsilon, 1 / size)
     mechanism = example_gaussian(
         clip_norm=CLIP_NORM, examples=size, noise_multiplier=noise, delta=1 / size, **rates
     )

@@ -50,33 +50,34 @@ import torch
 from closed_form_limits import aligned, band, cell, tesseract
 from scipy.stats import ks_2samp
 
-from attacks.closed_form import ClosedForm
-from attacks.inversion.attack import GradientInversion
-from attacks.inversion.presets import gi_dqa_tuned, random
-from attacks.text.attack import TextRecovery
-from clients.batch_gradient import BatchGradient
-from clients.example_gradients import ExampleGradients
-from clients.provider_updates import ProviderUpdates
-from fedpriv.adversary import Attack
-from fedpriv.attacking import AttackRun
-from fedpriv.checkpoint import RunFolder
-from fedpriv.client import Client
-from fedpriv.data.federated import DocumentData
+from fedpriv.attacks.closed_form import ClosedForm
+from fedpriv.attacks.inversion.attack import GradientInversion
+from fedpriv.attacks.inversion.presets import gi_dqa_tuned, random
+from fedpriv.attacks.text.attack import TextRecovery
+from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.data.slips import Slips
-from fedpriv.federation import Federation
-from fedpriv.knowledge import Assumed, Text
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.strategy import Strategy
 from fedpriv.metrics.ocr import OCR
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
-from fedpriv.observer import Observer
 from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussian
-from fedpriv.secagg.masking import Masking
-from fedpriv.strategy import Strategy
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.tensors import read_tensors, save_tensors
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedsgd import FedSGD
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.threat.attack import Attack
+from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.knowledge import Assumed, Text
+from fedpriv.threat.transcript import load
 from fedpriv.training.loops import Optimizer
-from fedpriv.transcript import load, read_tensors, save_tensors
-from strategies.feam_dp import FeAmDP
-from strategies.fedsgd import FedSGD
-from strategies.fl_provider_dp import FLProviderDP
 
 CLIENTS = 8
 COHORTS = (1, 2, 4, 8)

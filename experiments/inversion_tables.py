@@ -27,36 +27,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.closed_form import ClosedForm
-from attacks.inversion import presets
-from attacks.inversion.attack import GradientInversion
-from attacks.inversion.method import Inversion
-from attacks.inversion.prior import (
+from fedpriv.attacks.closed_form import ClosedForm
+from fedpriv.attacks.inversion import presets
+from fedpriv.attacks.inversion.attack import GradientInversion
+from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.inversion.prior import (
     ChannelVariation,
     GaussianSmooth,
     LaplacianText,
     Prior,
     SpatialVariation,
 )
-from attacks.inversion.publisher import SafeTemplate
-from attacks.inversion.schedule import Constant, Late
-from clients.batch_gradient import BatchGradient
-from fedpriv.adversary import Attack
-from fedpriv.attacking import AttackRun
-from fedpriv.checkpoint import RunFolder
+from fedpriv.attacks.inversion.publisher import SafeTemplate
+from fedpriv.attacks.inversion.schedule import Constant, Late
+from fedpriv.clients.batch_gradient import BatchGradient
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import DocumentSet, DocumentSource
-from fedpriv.data.federated import DocumentData
+from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.slips import Slips
-from fedpriv.data.sroie import Sroie
-from fedpriv.federation import Federation
-from fedpriv.knowledge import Assumed, Text
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
 from fedpriv.metrics.ocr import Tesseract
 from fedpriv.models.donut import donut_small
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
-from fedpriv.observer import Observer
-from strategies.fedsgd import FedSGD
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.strategies.fedsgd import FedSGD
+from fedpriv.threat.attack import Attack
+from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.knowledge import Assumed, Text
 
 PUBLISHED_STEPS = 5000
 

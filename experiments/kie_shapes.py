@@ -38,24 +38,24 @@ from typing import Any
 from dp_utility import SHARED, Receipts
 from majority_baseline import OF_EACH_WORD, baselines
 
-from clients.example_gradients import ExampleGradients
-from clients.local_training import LocalTraining
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.local_training import LocalTraining
 from fedpriv.data.document import Document, DocumentSet
-from fedpriv.data.federated import DocumentData
-from fedpriv.data.funsd import Funsd
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation, Result
+from fedpriv.data.readers.funsd import Funsd
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation, Result
+from fedpriv.federation.settings import Settings
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.privacy.mechanism import example_gaussian
-from fedpriv.sampling import FixedSize
-from fedpriv.settings import Settings
+from fedpriv.privacy.sampling import FixedSize
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import FineTuning, Full, LoRA, TopLayers
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.pretraining import Pretraining
-from strategies.feam_dp import FeAmDP
-from strategies.fedavg import FedAvg
 
 MEASURES = {"f1": 1, "loss": -1}
 """What is compared, and whether more (1) or less (-1) of it is better."""

@@ -10,9 +10,9 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from fedpriv import experiment
+from fedpriv.config import experiment
 from fedpriv.data.document import Document
-from fedpriv.data.federated import DocumentData
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.metrics.entities import entity_scores
 
 OF_ALL = "majority tag"

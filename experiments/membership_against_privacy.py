@@ -34,30 +34,32 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from attacks.one_run_audit import Audit, LossScore
-from attacks.server_membership import ServerMembership
-from clients.example_gradients import ExampleGradients
-from clients.local_training import LocalTraining
-from clients.provider_updates import ProviderUpdates
-from fedpriv import attack_command, experiment
-from fedpriv.candidates import Candidates
-from fedpriv.client import Client
-from fedpriv.data.federated import DocumentData
+from fedpriv.attacks.one_run_audit import Audit, LossScore
+from fedpriv.attacks.server_membership import ServerMembership
+from fedpriv.cli import attack
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.config import experiment
+from fedpriv.config.run_model import model_of
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.settings import Settings
+from fedpriv.federation.strategy import Strategy
 from fedpriv.models.vt5 import VT5, vt5
-from fedpriv.observer import Observer
 from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussian
-from fedpriv.provider_attack import ProviderAttack
-from fedpriv.provider_attacking import ProviderAttackRun
-from fedpriv.secagg.masking import Masking
-from fedpriv.settings import Settings
-from fedpriv.strategy import Strategy
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.membership_game import ProviderAttack
+from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.loops import Optimizer
-from strategies.feam_dp import FeAmDP
-from strategies.fedavg import FedAvg
-from strategies.fl_provider_dp import FLProviderDP
 
 CLIENTS, ROUNDS, OTHERS = 4, 6, 8
 """Of an audited federation: clients, rounds, and providers that are no canaries."""
@@ -238,9 +240,9 @@ def attacks(options: argparse.Namespace, seed: int) -> Iterator[Row]:
             run_dir = experiment.build(config).assemble(config).run(config["rounds"]).run_dir
             scores = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
             told = {n: scores[f"anls_{n}"] for n in ("seen", "unseen")}
-            for attack, more in JUDGES.items():
-                run, _ = attack_command.parse([f"attack={attack}", *more, f"seed={seed}"])
-                metrics = run.on(run_dir, attack_command.model_of(config, "pmia"))
+            for judge, more in JUDGES.items():
+                run, _ = attack.parse([f"attack={judge}", *more, f"seed={seed}"])
+                metrics = run.on(run_dir, model_of(config, "pmia"))
                 for classifier, numbers in metrics.get("classifiers", {}).items():
                     row = {key: numbers[key] for key in SHOWN}
                     yield {"method": name, "classifier": classifier, "anls": told, **row}

@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedpriv.client import seeded_model
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.data.synthetic import Invoices
-from fedpriv.models.reader import IGNORED
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.vt5 import SHIPPED, VT5, vt5_tiny
-from fedpriv.seeds import generator
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.torch_state import seeded_model
 
 SEED = 1_000_003
 PROVIDERS = 5000

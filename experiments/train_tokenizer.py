@@ -6,10 +6,10 @@ Only generated text goes in, so the vocabulary that everybody gets says nothing 
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedpriv.data import lexicon
-from fedpriv.data.questions import QUESTION_TEMPLATES
-from fedpriv.data.synthetic import Invoices
-from fedpriv.models.subwords import SHIPPED, train_tokenizer
+from fedpriv.data.generated import lexicon
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.generated.questions import QUESTION_TEMPLATES
+from fedpriv.models.readers.subwords import SHIPPED, train_tokenizer
 
 VOCABULARY = 1536
 REPEATS = 100

@@ -2,7 +2,7 @@
 
 Server, each round: draw m = C·K clients; each sends one noisy gradient with σ_k = σ/√m;
 g = Σ_k (n_k/n) g_k; one step of Adam on g, bias-corrected, its moments kept at the server.
-Client k: `clients.example_gradients.ExampleGradients`.
+Client k: `fedpriv.clients.example_gradients.ExampleGradients`.
 
 The paper's σ is found for the rate q = C·q_k. That holds for who sees the global models only if
 C = 1, and never for the server, which sees every g_k under σ/√m alone: see the ledger's views.
@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.messages import NUM_EXAMPLES, RunningSum
-from fedpriv.parameters import Vectors, as_tensor
-from fedpriv.privacy.strategy import PrivateStrategy
+from fedpriv.federation.messages import NUM_EXAMPLES, RunningSum
+from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.runtime.vectors import Vectors, as_tensor
 
 
 @dataclass

@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.messages import (
+from fedpriv.federation.messages import (
     NUM_EXAMPLES,
     Instruction,
     RunningSum,
@@ -24,17 +24,17 @@ from fedpriv.messages import (
     to_array_record,
     to_vectors,
 )
-from fedpriv.parameters import Vectors
-from fedpriv.sampling import ClientSampling, FixedSize
-from fedpriv.seeds import generator
-from fedpriv.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.federation.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.privacy.sampling import ClientSampling, FixedSize
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import Vectors
 
 LOSS = "train-loss"
 
 
 @dataclass
 class FedAvg(Strategy):
-    """The server's half of FedAvg; `clients.local_training.LocalTraining` is the other.
+    """The server's half of FedAvg; `fedpriv.clients.local_training.LocalTraining` is the other.
 
     Args:
         sampling: draws the clients of a round.

@@ -15,15 +15,15 @@ from typing import ClassVar, Literal
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedpriv.messages import Instruction, sum_of, to_array_record, to_vectors
-from fedpriv.sampling import ClientSampling, FixedSize
-from fedpriv.seeds import generator
-from fedpriv.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.federation.messages import Instruction, sum_of, to_array_record, to_vectors
+from fedpriv.federation.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.privacy.sampling import ClientSampling, FixedSize
+from fedpriv.runtime.seeds import generator
 
 
 @dataclass
 class FedSGD(Strategy):
-    """The server's half of FedSGD; `clients.batch_gradient.BatchGradient` is the other.
+    """The server's half of FedSGD; `fedpriv.clients.batch_gradient.BatchGradient` is the other.
 
     Args:
         lr: η.

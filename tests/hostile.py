@@ -27,15 +27,15 @@ from form_folders import (
     xfund_form,
 )
 
-from fedpriv.data.cord import Cord
-from fedpriv.data.docile import Docile
-from fedpriv.data.docvqa import DocVqa
-from fedpriv.data.funsd import Funsd
-from fedpriv.data.pfl_arrow import LENGTH, SCHEMA
-from fedpriv.data.pfl_docvqa import PflDocvqa
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.wildreceipt import Wildreceipt
-from fedpriv.data.xfund import Xfund
+from fedpriv.data.readers.cord import Cord
+from fedpriv.data.readers.docile import Docile
+from fedpriv.data.readers.docvqa import DocVqa
+from fedpriv.data.readers.funsd import Funsd
+from fedpriv.data.readers.pfl_arrow import LENGTH, SCHEMA
+from fedpriv.data.readers.pfl_docvqa import PflDocvqa
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.data.readers.wildreceipt import Wildreceipt
+from fedpriv.data.readers.xfund import Xfund
 
 
 class Layout(NamedTuple):

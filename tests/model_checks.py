@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedpriv.data.document import Document, Entity, Question, Word
-from fedpriv.data.synthetic import Invoices
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.training.per_example import PerExample
 
 

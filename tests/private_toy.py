@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from toy import OutOfLuck, data
 
-from clients.provider_updates import ProviderUpdates
-from fedpriv.client import Contribution, Visit
+from fedpriv.clients.provider_updates import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
-from fedpriv.data.federated import ArrayData
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.dataset import ArrayData
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 8

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from clients.local_training import LocalTraining
-from fedpriv.client import Contribution, Visit
-from fedpriv.data.federated import ArrayData
-from fedpriv.federation import Federation
-from fedpriv.settings import Settings
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.dataset import ArrayData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
+from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.loops import Optimizer
-from strategies.fedavg import FedAvg
 
 
 class Net(nn.Module):

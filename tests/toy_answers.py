@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from clients.local_training import LocalTraining
-from fedpriv.candidates import Candidates
+from fedpriv.clients.local_training import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Question, Word
 from fedpriv.data.examples import Examples
-from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.federation import Federation
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
-from fedpriv.settings import Settings
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.threat.keep.held_out import Candidates
 from fedpriv.training.loops import Optimizer
-from strategies.fedavg import FedAvg
 
 WORDS = ("ada", "bo", "cy", "di")
 

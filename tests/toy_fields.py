@@ -7,17 +7,17 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
-from clients.local_training import LocalTraining
+from fedpriv.clients.local_training import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Entity, Word
-from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.federation import Federation
-from fedpriv.models.reader import Reader
-from fedpriv.models.subwords import Subwords
-from fedpriv.scrubbing import Fields
-from fedpriv.settings import Settings
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
+from fedpriv.models.readers.reader import Reader
+from fedpriv.models.readers.subwords import Subwords
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.threat.keep.scrubbed import Fields
 from fedpriv.training.loops import Optimizer
-from strategies.fedavg import FedAvg
 
 SPECIAL = ("<s>", "</s>", "<pad>", "<mask>")
 DIGITS = tuple(f"d{n}" for n in range(10))

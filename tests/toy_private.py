@@ -10,13 +10,13 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from torch import nn
 from toy import OutOfLuck
 
-from fedpriv.client import Recipe, seeded_model
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.data.federated import ArrayData
-from fedpriv.federation import Federation, build_app
-from fedpriv.grids.base import ClientGrid
-from fedpriv.grids.inline import InlineGrid
-from fedpriv.messages import (
+from fedpriv.federation.client import Recipe
+from fedpriv.federation.dataset import ArrayData
+from fedpriv.federation.grids.base import ClientGrid
+from fedpriv.federation.grids.inline import InlineGrid
+from fedpriv.federation.loop import Federation, build_app
+from fedpriv.federation.messages import (
     METRICS,
     UPDATE,
     Instruction,
@@ -25,8 +25,9 @@ from fedpriv.messages import (
     to_array_record,
     to_vectors,
 )
-from fedpriv.parameters import Exchange
-from fedpriv.settings import Settings
+from fedpriv.federation.settings import Settings
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.vectors import Exchange
 
 SEED = 5
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from toy import Faulty
 
-from fedpriv.checkpoint import METRICS
-from fedpriv.study import Variant
+from fedpriv.runtime.run_folder import METRICS
+from fedpriv.threat.study import Variant
 
 
 @dataclass(frozen=True)

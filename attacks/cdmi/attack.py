@@ -7,7 +7,7 @@ trained with. Nothing but losses is asked of the target, so it may have any task
     for t in 1..k
         g   scores of PUB-MLM at place t; its N_c best tokens c_i
         l_i loss of the target on the whole window, with c_i filled in
-        p_i the mean of both as likelihoods (`attacks.cdmi.likelihoods`)
+        p_i the mean of both as likelihoods (`fedpriv.attacks.cdmi.likelihoods`)
         v_t drawn from the nucleus of p
 
 A target that is a masked language model itself proposes and judges in one: its own likelihoods take
@@ -29,18 +29,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attacks.cdmi.decoding import Baseline, Decoder, Path
-from attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from attacks.cdmi.generator import PublicMLM, Training, public_mlm
-from attacks.cdmi.likelihoods import Sampling
-from attacks.cdmi.membership import METRICS, confidences, public_confidence
-from attacks.cdmi.progress import Done, Progress
-from attacks.cdmi.public_data import PublicData
-from attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
-from fedpriv.adversary import NotApplicable, Workbench
-from fedpriv.client import isolated_randomness
+from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Path
+from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
+from fedpriv.attacks.cdmi.generator import PublicMLM, Training, public_mlm
+from fedpriv.attacks.cdmi.likelihoods import Sampling
+from fedpriv.attacks.cdmi.membership import METRICS, confidences, public_confidence
+from fedpriv.attacks.cdmi.progress import Done, Progress
+from fedpriv.attacks.cdmi.public_data import PublicData
+from fedpriv.attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.field_attack import (
+from fedpriv.models.field_model import FieldModel, TokenModel
+from fedpriv.runtime.seeds import generator, torch_seed
+from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.threat.attack import NotApplicable, Workbench
+from fedpriv.threat.fields_game import (
     Attempt,
     Reconstruction,
     Reconstructions,
@@ -48,8 +50,6 @@ from fedpriv.field_attack import (
     ScrubbedField,
     WhiteBox,
 )
-from fedpriv.models.field_model import FieldModel, TokenModel
-from fedpriv.seeds import generator, torch_seed
 
 
 @dataclass(frozen=True)

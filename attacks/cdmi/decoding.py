@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, target_likelihoods
-from attacks.cdmi.windows import Knot, Windows
+from fedpriv.attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, target_likelihoods
+from fedpriv.attacks.cdmi.windows import Knot, Windows
 
 Baseline = Literal["public", "silent"]
 
@@ -102,7 +102,7 @@ class Decoder:
         sampling: of a token.
         own_head: the target is a masked language model, and proposes the tokens itself (000 §4.3).
         banned: ids that no field holds: [MASK], [PAD].
-        baseline: see `attacks.cdmi.attack.CDMI`.
+        baseline: see `fedpriv.attacks.cdmi.attack.CDMI`.
     """
 
     generator: Windows

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedConfig
 
-from fedpriv.data.cache import code_digest, versions_of
 from fedpriv.data.examples import Examples
+from fedpriv.models.encoding_cache import code_digest
+from fedpriv.runtime.cache import versions_of
 
 FORMAT = 1
 """Of what is kept between runs; another one with every change of what the attack computes."""

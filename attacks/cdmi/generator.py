@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from attacks.cdmi.windows import device_of
-from fedpriv.checkpoint import RunFolder
-from fedpriv.client import isolated_randomness
+from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
+from fedpriv.attacks.cdmi.windows import device_of
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import TokenModel
 from fedpriv.models.question_answering import DOCUMENT
-from fedpriv.seeds import generator, torch_seed
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.seeds import generator, torch_seed
+from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.training.loops import Optimizer, train_epoch
 
 PURPOSE = "cdmi public mlm"

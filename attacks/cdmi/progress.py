@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpriv.checkpoint import RunFolder
-from fedpriv.field_attack import Attempt, Reconstruction
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.fields_game import Attempt, Reconstruction
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attacks.cdmi.likelihoods import Table
-from fedpriv.adversary import NotApplicable
+from fedpriv.attacks.cdmi.likelihoods import Table
 from fedpriv.data.examples import Batch
 from fedpriv.models.field_model import VISUAL, FieldModel, TokenModel
+from fedpriv.threat.attack import NotApplicable
 
 Knot = tuple[int, tuple[int, ...]]
 """A field, by its place in the chunk, and the tokens that are filled in so far."""

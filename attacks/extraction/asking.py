@@ -10,19 +10,19 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.extraction.canary import Canary, is_extracted
-from attacks.extraction.contexts import Context
-from attacks.extraction.prompts import Prompt, defended
-from fedpriv.attack_command import model_of
-from fedpriv.blocking import ANSWER_NOT_PRESENT
-from fedpriv.checkpoint import FINAL, METRICS, RunFolder
-from fedpriv.client import reproducible_torch, seeded_model
-from fedpriv.data.cache import private_folder
+from fedpriv.attacks.extraction.canary import Canary, is_extracted
+from fedpriv.attacks.extraction.contexts import Context
+from fedpriv.attacks.extraction.prompts import Prompt, defended
+from fedpriv.config.run_model import model_of
+from fedpriv.data.augmentation import ANSWER_NOT_PRESENT
 from fedpriv.data.document import Document
 from fedpriv.metrics.answers import anls
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.query import Oracle, Reply
-from fedpriv.seeds import generator
+from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.run_folder import FINAL, METRICS, RunFolder
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
+from fedpriv.threat.queries import Oracle, Reply
 
 Target = Literal["final", "loss"]
 

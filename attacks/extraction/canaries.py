@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attacks.extraction.canary import Canary, normalised
-from attacks.extraction.inferable import RULES
-from attacks.extraction.pii import CLASSES, Tagger, pii_class
-from fedpriv.answer_removal import (
+from fedpriv.attacks.extraction.canary import Canary, normalised
+from fedpriv.attacks.extraction.inferable import RULES
+from fedpriv.attacks.extraction.pii import CLASSES, Tagger, pii_class
+from fedpriv.data.document import Document, Question
+from fedpriv.data.redaction import (
     MARGIN,
     CannotRemove,
     Removed,
@@ -20,8 +21,7 @@ from fedpriv.answer_removal import (
     letters,
     without_answer,
 )
-from fedpriv.data.document import Document, Question
-from fedpriv.data.federated import PLANTED
+from fedpriv.federation.dataset import PLANTED
 
 CONSTANT, LEAST_CONSTANT = 0.5, 3
 """Share of a key's answers, and number of samples, above and from which an answer is guessed."""

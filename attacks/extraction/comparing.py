@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.extraction.asking import BASELINE, BLOCKED, TRAINED, UNDEFENDED, Said
-from attacks.extraction.canary import Canary
-from attacks.extraction.prompts import PROMPTS
-from fedpriv.metrics.extraction import (
+from fedpriv.attacks.extraction.asking import BASELINE, BLOCKED, TRAINED, UNDEFENDED, Said
+from fedpriv.attacks.extraction.canary import Canary
+from fedpriv.attacks.extraction.prompts import PROMPTS
+from fedpriv.runtime.seeds import generator
+from fedpriv.threat.membership_game import MEMBER, NON_MEMBER
+from fedpriv.threat.scoring.extraction import (
     Scores,
     mcnemar,
     memorised,
@@ -20,9 +22,7 @@ from fedpriv.metrics.extraction import (
     set_sizes,
     sizes_by_repeats,
 )
-from fedpriv.metrics.membership import Judged, membership_metrics
-from fedpriv.provider_attack import MEMBER, NON_MEMBER
-from fedpriv.seeds import generator
+from fedpriv.threat.scoring.membership import Judged, membership_metrics
 
 Bools = NDArray[np.bool_]
 

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from attacks.extraction.canary import Canary, normalised
-from attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
-from fedpriv.answer_removal import letters
+from fedpriv.attacks.extraction.canary import Canary, normalised
+from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
 from fedpriv.data.document import Box, Document, Question, Word
 from fedpriv.data.links import kept_entities
+from fedpriv.data.redaction import letters
 
 REFERENCE = 2560.0
 """Height in pixels of the pages that 003 shifts: that of Donut's input, its largest."""

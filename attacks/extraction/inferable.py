@@ -11,9 +11,9 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from attacks.extraction.values import days, hundredths
-from fedpriv.answer_removal import Removed, letters, occurrences
+from fedpriv.attacks.extraction.values import days, hundredths
 from fedpriv.data.document import Box, Question, Word
+from fedpriv.data.redaction import Removed, letters, occurrences
 
 Rule = Callable[[Removed], bool]
 """Says whether the answer to a page's one question can be inferred from the page."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attacks.extraction.canary import normalised
+from fedpriv.attacks.extraction.canary import normalised
 from fedpriv.data.document import Question
 
 Paraphraser = Callable[[Question, np.random.Generator], str]

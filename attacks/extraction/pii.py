@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from attacks.extraction.values import days
+from fedpriv.attacks.extraction.values import days
 
 Tagger = Callable[[str, str], str]
 """Returns one of `CLASSES` for a question's key and its answer, or "" for none."""

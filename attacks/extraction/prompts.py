@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
+from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
 from fedpriv.data.document import Document, Question
 
 Prompt = Callable[[Question, np.random.Generator], Question]

@@ -18,23 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.extraction import comparing
-from attacks.extraction.asking import UNDEFENDED, Inquiry, Said, Target, ask
-from attacks.extraction.canaries import Chosen, Curation
-from attacks.extraction.canary import Canary, normalised
-from attacks.extraction.comparing import Pair
-from attacks.extraction.contexts import REFERENCE, contexts
-from attacks.extraction.paraphrases import Paraphraser, TableParaphraser
-from attacks.extraction.prompts import PROMPTS
-from fedpriv import attack_command
-from fedpriv.checkpoint import LEDGER, RunFolder
+from fedpriv.attacks.extraction import comparing
+from fedpriv.attacks.extraction.asking import UNDEFENDED, Inquiry, Said, Target, ask
+from fedpriv.attacks.extraction.canaries import Chosen, Curation
+from fedpriv.attacks.extraction.canary import Canary, normalised
+from fedpriv.attacks.extraction.comparing import Pair
+from fedpriv.attacks.extraction.contexts import REFERENCE, contexts
+from fedpriv.attacks.extraction.paraphrases import Paraphraser, TableParaphraser
+from fedpriv.attacks.extraction.prompts import PROMPTS
+from fedpriv.cli import attack
+from fedpriv.config.experiment import Experiment
+from fedpriv.config.run_model import model_of
 from fedpriv.data.document import Document
-from fedpriv.data.federated import Dealt, DocumentData
-from fedpriv.experiment import Experiment
-from fedpriv.findings import cleared
-from fedpriv.metrics.extraction import balanced_splits, memorization_metrics
-from fedpriv.seeds import generator
-from fedpriv.study import TRAININGS, Lab, Variant
+from fedpriv.federation.dataset import Dealt, DocumentData
+from fedpriv.runtime.run_folder import LEDGER, RunFolder
+from fedpriv.runtime.seeds import generator
+from fedpriv.threat.findings import cleared
+from fedpriv.threat.scoring.extraction import balanced_splits, memorization_metrics
+from fedpriv.threat.study import TRAININGS, Lab, Variant
 
 NAME = "extraction"
 """Of the folder under `findings`."""
@@ -430,8 +431,8 @@ def _no_splits(canaries: int) -> Bools:
 def _expose(references: int, run_dir: str) -> dict[str, Any]:
     """Ranks the planted secrets of one federation; returns the exposure of its metrics."""
     chosen = ["attack=exposure", f"attack.references={references}"]
-    attack, _ = attack_command.parse(chosen)
+    exposing, _ = attack.parse(chosen)
     config = RunFolder.existing(Path(run_dir)).config()
-    metrics = attack.on(run_dir, attack_command.model_of(config, run_dir))
+    metrics = exposing.on(run_dir, model_of(config, run_dir))
     model = config["model"]["_target_"].rpartition(".")[2]
     return {**metrics["exposure"], "model": model, "strategy": config["strategy"]["_target_"]}

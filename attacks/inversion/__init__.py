@@ -3,8 +3,8 @@
 One engine (`engine.invert`); every published method is a setting of it (`presets`).
 """
 
-from attacks.inversion.engine import invert
-from attacks.inversion.method import Inversion
-from attacks.inversion.objective import Objective
+from fedpriv.attacks.inversion.engine import invert
+from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.inversion.objective import Objective
 
 __all__ = ["Inversion", "Objective", "invert"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from attacks.closed_form import solve
-from attacks.inversion.engine import invert
-from attacks.inversion.method import Inversion
-from attacks.text.recover import recover_text
-from attacks.victim import (
+from fedpriv.attacks.closed_form import solve
+from fedpriv.attacks.inversion.engine import invert
+from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.text.recover import recover_text
+from fedpriv.attacks.victim import (
     Message,
     Reconstruction,
     Target,
@@ -25,7 +25,7 @@ from attacks.victim import (
     target_of,
     tensors_of,
 )
-from fedpriv.adversary import (
+from fedpriv.threat.attack import (
     Capability,
     Findings,
     Knowledge,
@@ -34,7 +34,7 @@ from fedpriv.adversary import (
     RecoveredText,
     Workbench,
 )
-from fedpriv.transcript import Transcript
+from fedpriv.threat.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GradientInversion:
     """Seeks the pages whose gradient is the one that was seen.
 
     Args:
-        method: of `attacks.inversion.presets`, or put together from its parts.
+        method: of `fedpriv.attacks.inversion.presets`, or put together from its parts.
         target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
         hybrid: start from the page that the closed form gives, whatever start the method has.
     """

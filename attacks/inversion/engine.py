@@ -22,19 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.inversion import saved
-from attacks.inversion.gradients import (
+from fedpriv.attacks.inversion import saved
+from fedpriv.attacks.inversion.gradients import (
     Gradients,
     Sent,
     scores,
     twice_differentiable,
     uses_fused_attention,
 )
-from attacks.inversion.method import Inversion
-from attacks.inversion.objective import Matched, Objective, choose
-from attacks.inversion.pixels import Canvas, channels
-from attacks.inversion.start import start
-from attacks.victim import Reconstruction, Victim
+from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.inversion.objective import Matched, Objective, choose
+from fedpriv.attacks.inversion.pixels import Canvas, channels
+from fedpriv.attacks.inversion.start import start
+from fedpriv.attacks.victim import Reconstruction, Victim
 
 Tell = Callable[[str], None]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attacks.inversion.objective import Objective
-from attacks.inversion.pixels import Pixels, Region
-from attacks.inversion.prior import Prior
-from attacks.inversion.schedule import Constant, Schedule
-from attacks.inversion.start import STARTS, Start
+from fedpriv.attacks.inversion.objective import Objective
+from fedpriv.attacks.inversion.pixels import Pixels, Region
+from fedpriv.attacks.inversion.prior import Prior
+from fedpriv.attacks.inversion.schedule import Constant, Schedule
+from fedpriv.attacks.inversion.start import STARTS, Start
 
 Step = Literal["adam", "signed_adam", "lbfgs"]
 
@@ -27,7 +27,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Inversion:
-    """A method of inversion. See `attacks.inversion.presets` for the published ones.
+    """A method of inversion. See `fedpriv.attacks.inversion.presets` for the published ones.
 
     Attributes:
         objective: distance between gradients.
@@ -35,7 +35,7 @@ class Inversion:
             within a step of L-BFGS counted; 0 returns the start.
         priors: weight and penalty, each on the pages divided by 255.
         prior_schedule: φ.
-        start: of the free pixels, see `attacks.inversion.start`.
+        start: of the free pixels, see `fedpriv.attacks.inversion.start`.
         region: which pixels are free: the "private" ones or the whole "page".
         pixels: "grey" seeks one number a pixel, "rgb" three; "ink" one, of shades between white and
             the colour in which the template is printed.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attacks.inversion.method import Inversion
-from attacks.inversion.objective import Objective
-from attacks.inversion.prior import (
+from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.inversion.objective import Objective
+from fedpriv.attacks.inversion.prior import (
     ChannelVariation,
     GaussianSmooth,
     LaplacianText,
@@ -20,7 +20,7 @@ from attacks.inversion.prior import (
     Reduction,
     SpatialVariation,
 )
-from attacks.inversion.schedule import Exponential, Steps
+from fedpriv.attacks.inversion.schedule import Exponential, Steps
 
 STEPS = 5000
 """Of GI-DQA."""

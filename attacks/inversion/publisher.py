@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attacks.inversion.safe_template import KINDS, Kind, safe_template
-from attacks.victim import tensors_of
+from fedpriv.attacks.inversion.safe_template import KINDS, Kind, safe_template
+from fedpriv.attacks.victim import tensors_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SafeTemplate:
         template: NDArray[np.uint8],
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Returns the templates to publish; see `fedpriv.attacking.Publisher`."""
+        """Returns the templates to publish; see `fedpriv.threat.attacking.Publisher`."""
         clean = torch.from_numpy(np.array(template)).float()
         safe = safe_template(
             model, tensors_of(columns), clean, self.epsilon, rng, kind=self.kind, steps=self.steps

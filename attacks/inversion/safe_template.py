@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.inversion.engine import check_forward, check_pages
-from attacks.inversion.gradients import Gradients, Sent, gradient_of, twice_differentiable
-from attacks.inversion.objective import Objective, choose
-from attacks.victim import Victim
+from fedpriv.attacks.inversion.engine import check_forward, check_pages
+from fedpriv.attacks.inversion.gradients import Gradients, Sent, gradient_of, twice_differentiable
+from fedpriv.attacks.inversion.objective import Objective, choose
+from fedpriv.attacks.victim import Victim
 from fedpriv.data.examples import Batch
 
 Kind = Literal["pgd", "random", "pgd_as_printed"]

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedpriv.checkpoint import RunFolder
+from fedpriv.runtime.run_folder import RunFolder
 
 _NOTES, _TENSOR, _INTEGERS = "notes", "tensor:", "integers:"
 

@@ -36,12 +36,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.memorisation.clues import CannotClear, cleared
-from fedpriv.answer_removal import letters
+from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.document import Document, Question
+from fedpriv.data.redaction import letters
 from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
-from fedpriv.provider_attack import Access
-from fedpriv.query import BlackBox, GreyBox, Reply
+from fedpriv.threat.membership_game import Access
+from fedpriv.threat.queries import BlackBox, GreyBox, Reply
 
 Aggregate = Literal["mean", "min", "max", "median"]
 

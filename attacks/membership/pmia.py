@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.membership.classifiers import (
+from fedpriv.attacks.membership.classifiers import (
     Opinion,
     above_zero,
     ensemble,
@@ -27,7 +27,7 @@ from attacks.membership.classifiers import (
     forest,
     two_means,
 )
-from attacks.membership.features import (
+from fedpriv.attacks.membership.features import (
     G1,
     G2,
     G3,
@@ -37,8 +37,8 @@ from attacks.membership.features import (
     check_aggregate,
     measured,
 )
-from fedpriv.adversary import Capability, NotApplicable, Workbench
-from fedpriv.provider_attack import (
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
     Access,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from attacks.memorisation.clues import CannotClear, cleared
-from attacks.memorisation.puzzles import Puzzle, Skipped, phrasing, question_on
+from fedpriv.attacks.memorisation.clues import CannotClear, cleared
+from fedpriv.attacks.memorisation.puzzles import Puzzle, Skipped, phrasing, question_on
 from fedpriv.data.document import Document, Question
 
 TEST = "absent"

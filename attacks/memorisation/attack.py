@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
-from attacks.memorisation import absent, removed
-from attacks.memorisation.clues import LIKENESS, RADIUS, check_settings
-from attacks.memorisation.pictures import pictures, telling
-from attacks.memorisation.puzzles import Skipped, put
-from fedpriv.adversary import Capability, Workbench
-from fedpriv.provider_attack import Access, Judgement, Probe, Suspects
+from fedpriv.attacks.memorisation import absent, removed
+from fedpriv.attacks.memorisation.clues import LIKENESS, RADIUS, check_settings
+from fedpriv.attacks.memorisation.pictures import pictures, telling
+from fedpriv.attacks.memorisation.puzzles import Skipped, put
+from fedpriv.threat.attack import Capability, Workbench
+from fedpriv.threat.membership_game import Access, Judgement, Probe, Suspects
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from attacks.memorisation.spelling import Clue, matched
-from fedpriv.answer_removal import letters
+from fedpriv.attacks.memorisation.spelling import Clue, matched
 from fedpriv.data.document import Box, Document, Question
 from fedpriv.data.links import kept_entities
+from fedpriv.data.redaction import letters
 
 RADIUS = 20.0
 """Of the blur, in pixels of the page (Appendix D.1.1)."""

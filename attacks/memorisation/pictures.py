@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from attacks.memorisation.clues import Cleared, cleared
+from fedpriv.attacks.memorisation.clues import Cleared, cleared
 from fedpriv.data.document import Document, Question
 from fedpriv.metrics.answers import anls, is_exact
-from fedpriv.provider_attack import Probe
+from fedpriv.threat.membership_game import Probe
 
 BLUE, INK = (40, 90, 255), (24, 24, 24)
 TINT = 0.45

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpriv.data.document import Document, Entity, Question
-from fedpriv.data.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
-from fedpriv.provider_attack import Access, Probe
-from fedpriv.query import PAGES_AT_ONCE, BlackBox, GreyBox
+from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.threat.membership_game import Access, Probe
+from fedpriv.threat.queries import PAGES_AT_ONCE, BlackBox, GreyBox
 
 
 @dataclass(frozen=True)

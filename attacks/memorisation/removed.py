@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attacks.memorisation.clues import CannotClear, cleared
-from attacks.memorisation.puzzles import Puzzle, Skipped, question_on
+from fedpriv.attacks.memorisation.clues import CannotClear, cleared
+from fedpriv.attacks.memorisation.puzzles import Puzzle, Skipped, question_on
 from fedpriv.data.document import Document
 
 TEST = "removed"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 
-from fedpriv.answer_removal import letters
+from fedpriv.data.redaction import letters
 
 SHORTEST_APART = 3
 """Letters below which a word of an answer is no clue where it stands apart, such as "of"."""

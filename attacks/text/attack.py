@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from attacks.text.recover import recover_text
-from attacks.victim import Message, Target, each, messages, notes_on, target_of
-from fedpriv.adversary import Capability, Findings, Knowledge, Recovered, Workbench
-from fedpriv.data.questions import QUESTION_TEMPLATES
+from fedpriv.attacks.text.recover import recover_text
+from fedpriv.attacks.victim import Message, Target, each, messages, notes_on, target_of
+from fedpriv.data.generated.questions import QUESTION_TEMPLATES
 from fedpriv.models.vt5 import VT5
-from fedpriv.transcript import Transcript
+from fedpriv.threat.attack import Capability, Findings, Knowledge, Recovered, Workbench
+from fedpriv.threat.transcript import Transcript
 
 USUAL = tuple(phrase for phrases in QUESTION_TEMPLATES.values() for phrase in phrases)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from attacks.text.span import Array, used_rows
+from fedpriv.attacks.text.span import Array, used_rows
 
 AGREED = 2.5
 """Of three shares, each 1 where the solution is clear."""

@@ -1,8 +1,8 @@
 """Prompt, question and answer of Donut, exactly, from one gradient.
 
 Its decoder reads prompt and answer as one sequence, in which word and place are added: so the rows
-of the places' gradient are the gradients of the tokens one by one (`attacks.text.sums`). The page's
-pixels have no part in it.
+of the places' gradient are the gradients of the tokens one by one (`fedpriv.attacks.text.sums`).
+The page's pixels have no part in it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.text.span import Array, noise_level, used_rows
-from attacks.text.sums import UNKNOWN, owners, partners
-from attacks.text.tied import Words
-from attacks.victim import Victim
-from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.attacks.text.span import Array, noise_level, used_rows
+from fedpriv.attacks.text.sums import UNKNOWN, owners, partners
+from fedpriv.attacks.text.tied import Words
+from fedpriv.attacks.victim import Victim
 from fedpriv.models.donut import ANSWER, ANSWER_END, QUESTION_END, Donut
-from fedpriv.models.reader import IGNORED
+from fedpriv.models.readers.reader import IGNORED
+from fedpriv.threat.attack import NotApplicable, RecoveredText
 
 DECODER = "network.decoder.model.decoder."
 

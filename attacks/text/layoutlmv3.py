@@ -2,7 +2,8 @@
 
 Its input is a sum: word, place, type and box each add a row of their own table. So each table's
 gradient shows which rows were used, and of a single example the places' rows are the gradients of
-the tokens one by one (`attacks.text.sums`). Nothing else is known: no template, no question.
+the tokens one by one (`fedpriv.attacks.text.sums`). Nothing else is known: no template, no
+question.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.text.boxes import Coordinates, boxes
-from attacks.text.span import Array, noise_level, used_rows
-from attacks.text.sums import UNKNOWN, owners, partners
-from attacks.victim import Victim
-from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.attacks.text.boxes import Coordinates, boxes
+from fedpriv.attacks.text.span import Array, noise_level, used_rows
+from fedpriv.attacks.text.sums import UNKNOWN, owners, partners
+from fedpriv.attacks.victim import Victim
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LONGEST, LayoutLMv3Answerer
-from fedpriv.models.subwords import Subwords
+from fedpriv.models.readers.subwords import Subwords
+from fedpriv.threat.attack import NotApplicable, RecoveredText
 
 EMBEDDINGS = "network.layoutlmv3.embeddings."
 

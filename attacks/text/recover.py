@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attacks.text import donut, layoutlmv3, vt5, words
-from attacks.victim import Victim
-from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.attacks.text import donut, layoutlmv3, vt5, words
+from fedpriv.attacks.victim import Victim
 from fedpriv.models.donut import Donut
-from fedpriv.models.encoder_model import OnEncoder
+from fedpriv.models.encoders.encoder_model import OnEncoder
+from fedpriv.models.heads.masked_lm import MaskedWords
 from fedpriv.models.image_text import ImageText
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
-from fedpriv.models.masked_lm import MaskedWords
 from fedpriv.models.pix2struct import Pix2Struct
 from fedpriv.models.roberta import RobertaTagger
 from fedpriv.models.vt5 import VT5
+from fedpriv.threat.attack import NotApplicable, RecoveredText
 
 
 def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from attacks.text.span import ROUNDING, Array, below_gap
+from fedpriv.attacks.text.span import ROUNDING, Array, below_gap
 
 UNKNOWN = -1
 

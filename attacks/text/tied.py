@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.text.span import Array, Mask, largest_of_noise, row_space, upper_class
+from fedpriv.attacks.text.span import Array, Mask, largest_of_noise, row_space, upper_class
 
 SCORES_ONLY = 0.5
 """Share of the rows, those of the smallest norm, that are taken to be of no input word."""

@@ -3,7 +3,7 @@
 T5 has no table of places, so nothing says at once which token stands where. But
 
 - outside of the span of the scores, the words' table shows every word of page, question and answer
-  (`attacks.text.tied`);
+  (`fedpriv.attacks.text.tied`);
 - the input of the decoder's first cross-attention depends on the answer's beginning alone, not on
   the page, and lies in the span of that layer's gradient: so the answer is read token by token;
 - all of the question stands at one box, (0, 0, 1000, 1000), where hardly a word of a page reaches:
@@ -24,14 +24,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.text.span import Array, distances, noise_level, row_space
-from attacks.text.sums import UNKNOWN
-from attacks.text.tied import Words
-from attacks.victim import Victim
-from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.attacks.text.span import Array, distances, noise_level, row_space
+from fedpriv.attacks.text.sums import UNKNOWN
+from fedpriv.attacks.text.tied import Words
+from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Document, Question
+from fedpriv.models.readers.vt5_reader import PROMPT_BOX
 from fedpriv.models.vt5 import VT5
-from fedpriv.models.vt5_reader import PROMPT_BOX
+from fedpriv.threat.attack import NotApplicable, RecoveredText
 
 Ids = NDArray[np.int64]
 

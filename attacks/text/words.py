@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from attacks.text.span import noise_level, used_rows
-from attacks.text.sums import UNKNOWN
-from attacks.victim import Victim
-from fedpriv.adversary import NotApplicable, RecoveredText
+from fedpriv.attacks.text.span import noise_level, used_rows
+from fedpriv.attacks.text.sums import UNKNOWN
+from fedpriv.attacks.victim import Victim
+from fedpriv.threat.attack import NotApplicable, RecoveredText
 
 
 def recover(network: Any, victim: Victim) -> RecoveredText:

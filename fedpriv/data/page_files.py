@@ -13,8 +13,8 @@ from pathlib import Path
 
 import PIL
 
-from fedpriv.data.cache import cache_folder, file_stamp, json_digest, private_folder
 from fedpriv.data.document import FORMATS, MOST_PIXELS, check_file, read_image
+from fedpriv.runtime.cache import cache_folder, file_stamp, json_digest, private_folder
 
 FOLDER, TABLE = "pages", "whole.txt"
 """Where the cache remembers: a line for each file, with a digest, its width and its height."""

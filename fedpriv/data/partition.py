@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from fedpriv.data.document import Document
-from fedpriv.seeds import generator
+from fedpriv.runtime.seeds import generator
 
 Deal = tuple[tuple[int, ...], ...]
 """For each client, ascending positions into the list of documents."""

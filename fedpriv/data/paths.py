@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedpriv.data.document import DataError
-from fedpriv.data.file_names import name_problem
 from fedpriv.data.reading import shown
+from fedpriv.runtime.file_names import name_problem
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedpriv.parameters import Exchange
+from fedpriv.runtime.vectors import Exchange
 
 DIRECTIONS = 2
 """Down to the client and up to the server."""

@@ -35,9 +35,9 @@ from fedpriv.models.base import Answer
 from fedpriv.models.choices import choose
 from fedpriv.models.generation import read_answers, target, token_losses
 from fedpriv.models.question_answering import Asked, QuestionAnswerer, asked, table
-from fedpriv.models.reader import IGNORED, normalised
+from fedpriv.models.readers.reader import IGNORED, normalised
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import fits_positions, save, settings_of
-from fedpriv.models.subwords import Subwords
 
 Attention = Literal["sdpa", "eager"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpriv.data.examples import Batch
 from fedpriv.models.base import DocumentModel
-from fedpriv.models.reader import Reader
+from fedpriv.models.readers.reader import Reader
 
 Task = Literal["mlm", "tags", "spade", "links"]
 """MLM, EE-BIO, EE-SPADE and EL of 000 §2.1."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.models.base import Answer
-from fedpriv.models.reader import IGNORED
-from fedpriv.models.subwords import Subwords
+from fedpriv.models.readers.reader import IGNORED
+from fedpriv.models.readers.subwords import Subwords
 
 
 def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:

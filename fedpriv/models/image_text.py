@@ -39,10 +39,10 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.generation import read_answers, token_losses
-from fedpriv.models.image_text_reader import SEEN, TOKEN, ImageTextReader
 from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import SETTINGS, settings_of
-from fedpriv.models.subwords import Subwords
 
 Attention = Literal["sdpa", "eager"]
 

@@ -17,9 +17,9 @@ from fedpriv.data.examples import Batch
 from fedpriv.models import layoutlmv3_answers, layoutlmv3_network
 from fedpriv.models.choices import choose
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
-from fedpriv.models.reader import Reader
+from fedpriv.models.readers.reader import Reader
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
-from fedpriv.models.subwords import Subwords
 from fedpriv.models.tagging import WordTagger, tags_of
 
 Builder = Callable[..., "LayoutLMv3Tagger | LayoutLMv3Answerer"]

@@ -24,9 +24,9 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.models import layoutlmv3_network
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import Asked, QuestionAnswerer, asked, table
-from fedpriv.models.reader import scaled_boxes, square_pages
+from fedpriv.models.readers.reader import scaled_boxes, square_pages
+from fedpriv.models.readers.subwords import Subwords, Window, windows
 from fedpriv.models.saving import fits_positions, save, settings_of
-from fedpriv.models.subwords import Subwords, Window, windows
 
 LONGEST = 30
 """Tokens of an answer at most."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import LayoutLMv3Config, LayoutLMv3PreTrainedModel
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.reader import normalised
-from fedpriv.models.subwords import Subwords
+from fedpriv.models.readers.reader import normalised
+from fedpriv.models.readers.subwords import Subwords
 
 PATCH = 8
 """Side of a patch of the tiny network's image, in pixels."""

@@ -26,11 +26,11 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.choices import choose
 from fedpriv.models.generation import read_answers, token_losses
-from fedpriv.models.pix2struct_reader import Pix2StructReader
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.models.reader import IGNORED
+from fedpriv.models.readers.pix2struct_reader import Pix2StructReader
+from fedpriv.models.readers.reader import IGNORED
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import save, settings_of
-from fedpriv.models.subwords import Subwords
 
 Attention = Literal["sdpa", "eager"]
 

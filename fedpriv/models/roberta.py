@@ -15,9 +15,9 @@ from transformers import RobertaConfig, RobertaForTokenClassification
 
 from fedpriv.data.examples import Batch
 from fedpriv.models.choices import choose
-from fedpriv.models.reader import Reader
+from fedpriv.models.readers.reader import Reader
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
-from fedpriv.models.subwords import Subwords
 from fedpriv.models.tagging import WordTagger, tags_of
 
 Attention = Literal["sdpa", "eager"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedpriv.data.document import DataError
-from fedpriv.models.subwords import Subwords
+from fedpriv.models.readers.subwords import Subwords
 
 SETTINGS = "fedpriv.json"
 HEAD = "head.safetensors"

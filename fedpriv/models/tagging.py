@@ -21,7 +21,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.entities import entity_scores
 from fedpriv.models.base import Answer
-from fedpriv.models.reader import IGNORED, Reader
+from fedpriv.models.readers.reader import IGNORED, Reader
 
 EVALUATION_BATCH = 64
 

@@ -24,10 +24,10 @@ from fedpriv.models.base import Answer
 from fedpriv.models.choices import choose
 from fedpriv.models.generation import read_answers, token_losses
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.models.reader import IGNORED, normalised
+from fedpriv.models.readers.reader import IGNORED, normalised
+from fedpriv.models.readers.subwords import Subwords
+from fedpriv.models.readers.vt5_reader import Coordinates, VT5Reader
 from fedpriv.models.saving import there
-from fedpriv.models.subwords import Subwords
-from fedpriv.models.vt5_reader import Coordinates, VT5Reader
 
 Attention = Literal["sdpa", "eager"]
 

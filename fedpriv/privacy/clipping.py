@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpriv.parameters import Vector, Vectors, as_tensor
+from fedpriv.runtime.vectors import Vector, Vectors, as_tensor
 
 # Half a megabyte in float64: stays in the cache of a core. A GPU wants few and large kernels.
 _CPU_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedpriv.privacy import accounting
-from fedpriv.privacy.event import ClientThenRecord, NotAvailable
+from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import ClientThenRecord, NotAvailable
 from fedpriv.privacy.views import Cohort, with_shares_known
 
 ROWS = 16
@@ -32,7 +32,7 @@ def by_colluders(
         cohorts: what `fedpriv.privacy.views.cohorts_of` returned.
         rounds: that were drawn.
         delta: δ.
-        accountant: one of `accounting.ACCOUNTANTS`.
+        accountant: one of `accountants.ACCOUNTANTS`.
         also: a number of colluders that gets a row whatever the number of shares.
 
     Returns:
@@ -46,7 +46,7 @@ def by_colluders(
     for count in sorted(counts):
         history = [(with_shares_known(event, cohorts, count), rounds)]
         try:
-            epsilon: float | None = accounting.epsilon(history, delta, accountant)
+            epsilon: float | None = accountants.epsilon(history, delta, accountant)
         except NotAvailable:
             epsilon = None
         rows.append({"colluders": count, "epsilon": epsilon})

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv import run_files, run_log, verify
-from fedpriv.checkpoint import LEDGER, NotARunFolder
-from fedpriv.privacy import accounting
+from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.statement import doubts
 from fedpriv.privacy.views import VIEWS
+from fedpriv.runtime import run_files, run_log, verify
+from fedpriv.runtime.run_folder import LEDGER, NotARunFolder
 
 APART = {
     "private": "no mechanism of differential privacy: there is no bound to compose",
@@ -98,12 +98,12 @@ def _composed(data: str, unit: str, delta: float, runs: list[_Run]) -> dict[str,
     views = {}
     for view in VIEWS:
         histories = [run.ledger.history(view) for run in runs]
-        found = accounting.estimates([entry for each in histories for entry in each], delta)
+        found = accountants.estimates([entry for each in histories for entry in each], delta)
         known = [f"{run.path.name}: {doubt}" for run in runs for doubt in run.doubts.get(view, ())]
         views[view] = {
             **{name: estimate.epsilon for name, estimate in found.items()},
             "reasons": {name: e.reason for name, e in found.items() if e.reason},
-            "alone": [accounting.estimates(each, delta)["pld"].epsilon for each in histories],
+            "alone": [accountants.estimates(each, delta)["pld"].epsilon for each in histories],
             "guarantee": not known,
             "doubts": known,
         }

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedpriv.privacy.event import ClientThenRecord, Event, History
+from fedpriv.privacy.accounting.event import ClientThenRecord, Event, History
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import shares
 from fedpriv.privacy.views import VIEWS, Sampling, server_masked_event, server_plain_event

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fedpriv.privacy.event import ClientThenRecord, History
+from fedpriv.privacy.accounting.event import ClientThenRecord, History
+from fedpriv.privacy.sampling import ClientSampling, FixedSize, Poisson
 from fedpriv.privacy.views import VIEWS, Sampling, view_events
-from fedpriv.sampling import ClientSampling, FixedSize, Poisson
-from fedpriv.settings import MOST_ROUNDS
 
 Unit = Literal["example", "provider", "client"]
 
@@ -204,7 +203,7 @@ class Budget:
         Raises:
             ValueError: if there is none, or an argument is out of range.
         """
-        from fedpriv.privacy import accounting  # slow to import, and most runs name their noise
+        from fedpriv.privacy.accounting import accountants
 
         clients = self.federation(client_rate, client_sampling)
 
@@ -224,7 +223,7 @@ class Budget:
             event = views[self.view].event
             return [(event, self.rounds)] if event else []
 
-        return accounting.noise_multiplier(history, self.epsilon, delta, self.accountant)
+        return accountants.noise_multiplier(history, self.epsilon, delta, self.accountant)
 
     def federation(self, client_rate: float, client_sampling: Sampling) -> int | None:
         """Returns how many clients the federation has, if that was said.
@@ -380,3 +379,7 @@ def _noise(
         "asked_clients": clients or 0,
         "asked_colluders": budget.colluders,
     }
+
+
+MOST_ROUNDS = 1_000_000
+"""Rounds of a run, and noisy steps that a budget is found for."""

@@ -30,11 +30,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpriv.data.examples import Examples
+from fedpriv.runtime.tensors import digest
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy")
-BLOCK = 256
-"""Rows that are hashed at a time."""
 SAYS_NOTHING = {"delta", "asked_epsilon", "asked_view", "asked_clients", "asked_colluders"}
 """Settings of a mechanism that change no message."""
 
@@ -73,41 +71,6 @@ def message_key(
     }
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def digest(tensors: Mapping[str, Any]) -> str:
-    """Returns 128 bits of a hash of named tensors or arrays, as hexadecimal digits."""
-    hashed = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        if isinstance(tensor, torch.Tensor):
-            hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            array = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
-            hashed.update(array.data)
-        else:
-            hashed.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-            hashed.update(np.ascontiguousarray(tensor).data)
-    return hashed.hexdigest()
-
-
-def data_digest(train: Examples, rows: Iterable[np.ndarray[Any, Any]]) -> str:
-    """Returns a digest of every client's encoded examples, in their order.
-
-    Args:
-        train: the examples of the federation.
-        rows: for each client, its positions in `train`.
-    """
-    hashed = hashlib.blake2b(digest_size=16)
-    for own in rows:
-        examples = train.take(own)
-        hashed.update(f"client of {len(examples)}".encode())
-        for start in range(0, len(examples), BLOCK):
-            block = examples.take(np.arange(start, min(start + BLOCK, len(examples))))
-            hashed.update(digest({n: block.column(n) for n in block.columns}).encode())
-        for name, (array, pointer) in sorted(examples.shared.items()):
-            for at in np.unique(examples.column(pointer)):
-                hashed.update(digest({f"{name} {at}": array[at]}).encode())
-    return hashed.hexdigest()
 
 
 def _version(half: Any) -> str:

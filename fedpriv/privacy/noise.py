@@ -1,8 +1,8 @@
 """Gaussian noise, and one client's share of it.
 
-Drawn from `fedpriv.seeds.generator`: 128 bits of key, where torch's CPU generator keeps 32. It is
-a simulation's noise: reproducible from the run's seed, hence no secret to who knows the seed, and
-double precision, not a discrete Gaussian.
+Drawn from `fedpriv.runtime.seeds.generator`: 128 bits of key, where torch's CPU generator keeps 32.
+It is a simulation's noise: reproducible from the run's seed, hence no secret to who knows the seed,
+and double precision, not a discrete Gaussian.
 """
 
 from __future__ import annotations

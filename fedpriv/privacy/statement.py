@@ -10,11 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedpriv.checkpoint import LEDGER, RunFolder
-from fedpriv.privacy import accounting
-from fedpriv.privacy.event import ClientThenRecord, History, NotAvailable, each_part, merged
+from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import (
+    ClientThenRecord,
+    History,
+    NotAvailable,
+    each_part,
+    merged,
+)
 from fedpriv.privacy.ledger import Group, Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
+from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
 UNITS = {
     "example": "one training example",
@@ -95,7 +101,7 @@ def account(folder: RunFolder) -> None:
 
 def _view(ledger: Ledger, view: str, delta: float) -> Json:
     """Returns ε of one view by every accountant, and whether it may be relied on."""
-    estimates = accounting.estimates(ledger.history(view), delta)
+    estimates = accountants.estimates(ledger.history(view), delta)
     applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
     known = doubts(ledger, view)
     if estimates["pld"].epsilon == math.inf:
@@ -161,10 +167,10 @@ def _group_epsilon(history: History, group: Group, delta: float) -> float | str 
 
     if size > LARGEST_GROUP:
         present = [(each_part(event, whole), times) for event, times in history]
-        return number(accounting.epsilon(present, delta, "rdp"))
+        return number(accountants.epsilon(present, delta, "rdp"))
     try:
         grouped = [(each_part(event, together), times) for event, times in history]
-        return number(accounting.epsilon(grouped, delta, "pld"))
+        return number(accountants.epsilon(grouped, delta, "pld"))
     except NotAvailable:
         return None
 
@@ -186,7 +192,7 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
     for colluding in sorted(told):
         history = ledger.history("server_masked", colluders=colluding)
         try:
-            epsilon = number(accounting.epsilon(history, delta, "pld"))
+            epsilon = number(accountants.epsilon(history, delta, "pld"))
         except NotAvailable:
             epsilon = None
         rows.append({"colluders": colluding, "epsilon": epsilon})
@@ -203,7 +209,7 @@ def _given_participation(ledger: Ledger, delta: float) -> Json | None:
     for view in ("server_plain", "server_masked", "global"):
         if rounds := ledger.participation(view):
             client, often = max(rounds.items(), key=lambda item: item[1])
-            estimate = accounting.estimates(ledger.history_of(client, view), delta)["pld"]
+            estimate = accountants.estimates(ledger.history_of(client, view), delta)["pld"]
             found[view] = client, often, number(estimate.epsilon)
     if not found:
         return None
@@ -288,11 +294,11 @@ def _by_round(ledger: Ledger, delta: float) -> list[Json]:
 def _until(ledger: Ledger, round: int, delta: float) -> Iterable[tuple[str, float | str | None]]:
     for view in VIEWS:
         history = merged(ledger.history(view, until=round))
-        yield view, number(accounting.epsilon(history, delta, "rdp"))
+        yield view, number(accountants.epsilon(history, delta, "rdp"))
 
 
 def _no_mechanism() -> Json:
-    epsilons = dict.fromkeys(accounting.ACCOUNTANTS, "inf")
+    epsilons = dict.fromkeys(accountants.ACCOUNTANTS, "inf")
     told = {"reasons": {}, "guarantee": False, "doubts": [], "applies": True}
     return {**epsilons, **told, "note": NOT_PRIVATE}
 

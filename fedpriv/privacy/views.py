@@ -31,7 +31,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
-from fedpriv.privacy.event import ClientThenRecord, Event, OneOf, count_problem, rate_problem
+from fedpriv.privacy.accounting.event import (
+    ClientThenRecord,
+    Event,
+    OneOf,
+    count_problem,
+    rate_problem,
+)
 from fedpriv.privacy.noise import shares
 
 VIEWS = ("paper", "global", "server_masked", "server_plain")

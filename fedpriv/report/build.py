@@ -15,7 +15,6 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from fedpriv import run_lock, run_log
 from fedpriv.report import figures
 from fedpriv.report.attacks import attacks_view
 from fedpriv.report.extraction import extraction_view, is_of_extraction, study_tiles
@@ -44,6 +43,7 @@ from fedpriv.report.wording import (
     show_value,
     unit_of,
 )
+from fedpriv.runtime import run_lock, run_log
 
 REPORT = "report.html"
 

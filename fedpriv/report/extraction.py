@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedpriv.metrics.exposure import expected_exposure
 from fedpriv.report import extraction_charts as drawn
 from fedpriv.report.fields import Table
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Found
 from fedpriv.report.summary import Tile
 from fedpriv.report.wording import aligned, counted
+from fedpriv.threat.scoring.exposure import expected_exposure
 
 FEW = 0.05
 """|M| under a defence ÷ |M| without, up to which almost nothing is left."""

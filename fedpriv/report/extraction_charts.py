@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.metrics.exposure import expected_exposure
-from fedpriv.metrics.extraction import histogram, memorised
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart, ExposureLine
+from fedpriv.threat.scoring.exposure import expected_exposure
+from fedpriv.threat.scoring.extraction import histogram, memorised
 
 CONTEXTS = {
     "baseline": "baseline",

@@ -17,10 +17,10 @@ from typing import Any, TypeGuard
 
 from PIL import Image
 
-from fedpriv import run_files
 from fedpriv.data.document import Box, DataError, read_image
-from fedpriv.run_files import Damaged
-from fedpriv.run_settings import settings_from, settings_text
+from fedpriv.runtime import run_files
+from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.run_settings import settings_from, settings_text
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.metrics.membership import roc
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Found
 from fedpriv.report.wording import aligned
+from fedpriv.threat.scoring.membership import roc
 
 HEADINGS = (
     *("s", "n", "prior", "accuracy", "balanced", "p of it", "AUC", "TPR at 1 %", "clients right"),

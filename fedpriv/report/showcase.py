@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedpriv.checkpoint import RunFolder
 from fedpriv.data.document import Document
 from fedpriv.models.base import DocumentModel, Tagger
+from fedpriv.runtime.run_folder import RunFolder
 
 
 def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> None:

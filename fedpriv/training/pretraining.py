@@ -29,11 +29,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedpriv.client import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.data.cache import cache_folder, code_digest, documents_digest, json_digest, versions_of
+from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
-from fedpriv.seeds import generator, torch_seed
+from fedpriv.models.encoding_cache import code_digest
+from fedpriv.runtime.cache import cache_folder, json_digest, versions_of
+from fedpriv.runtime.seeds import generator, torch_seed
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.training.loops import Optimizer, train_epoch
 
 Builder = Callable[..., nn.Module]
@@ -55,8 +57,8 @@ class Pretraining:
         optimizer: of the steps.
         seed: of the weights that it starts from and of the order of the examples; not the run's
             seed, so that a sweep over seeds pretrains once.
-        cache: folder for the weights; None for the default (`fedpriv.data.cache`). Workers read
-            them from there: on a cluster, a folder that all machines share.
+        cache: folder for the weights; None for the default (`fedpriv.models.encoding_cache`).
+            Workers read them from there: on a cluster, a folder that all machines share.
         task: another task of the model to be pretrained for, such as "mlm"; the weights that both
             have in common are taken over. None: the run's own task.
         settings: other settings of the model while it is pretrained, such as a higher `image_size`.

@@ -128,7 +128,7 @@ ATTACKS: dict[str, tuple[str, ...]] = {
 
 def command(*arguments: str) -> str:
     """Runs a command in this process and returns the last line that it prints."""
-    from fedpriv.cli import main
+    from fedpriv.cli.main import main
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedpriv.metrics.fields import Shots, surest
+from fedpriv.threat.scoring.fields import Shots, surest
 
 FUNSD, SROIE = 777, 791
 """Fields that the paper attacks, of its Table 4, last column."""

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv import experiment
-from fedpriv.privacy import prv
-from fedpriv.privacy.accounting import ClientThenRecord, epsilon, estimates, noise_multiplier
+from fedpriv.config import experiment
+from fedpriv.privacy.accounting import prv
+from fedpriv.privacy.accounting.accountants import (
+    ClientThenRecord,
+    epsilon,
+    estimates,
+    noise_multiplier,
+)
 from fedpriv.privacy.views import view_events
 
 ORACLE = Path(__file__).parent / "oracle"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedpriv.privacy import prv
-from fedpriv.privacy.accounting import ClientThenRecord, epsilon, noise_multiplier
+from fedpriv.privacy.accounting import prv
+from fedpriv.privacy.accounting.accountants import ClientThenRecord, epsilon, noise_multiplier
 
 
 def spread(low, high):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedpriv.privacy.audit import epsilon_lower, p_value
-from fedpriv.privacy.gdp import gaussian_epsilon
+from fedpriv.privacy.accounting.gdp import gaussian_epsilon
+from fedpriv.threat.scoring.audit import epsilon_lower, p_value
 
 RUNS = 2000
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from attacks.cdmi.likelihoods import Sampling, drawn, in_nucleus, target_likelihoods
+from fedpriv.attacks.cdmi.likelihoods import Sampling, drawn, in_nucleus, target_likelihoods
 
 positive = st.floats(1e-6, 1e3)
 rows = arrays.arrays(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from attacks.memorisation.clues import CannotClear, cleared
+from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.document import Document, Entity, Question, Word
 
 # Few letters, so that words and answers meet often, in all manner of pieces.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpriv.sampling import FixedSize, Poisson
+from fedpriv.privacy.sampling import FixedSize, Poisson
 
 seeds = st.integers(0, 2**32)
 

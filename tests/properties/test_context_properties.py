@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks.extraction.canary import Canary
-from attacks.extraction.contexts import (
+from fedpriv.attacks.extraction.canary import Canary
+from fedpriv.attacks.extraction.contexts import (
     Brightness,
     ImageOnly,
     NoText,

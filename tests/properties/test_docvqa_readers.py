@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedpriv.data.document import DataError
-from fedpriv.data.docvqa import DocVqa
 from fedpriv.data.paths import inside
-from fedpriv.data.pfl_arrow import LENGTH, SCHEMA
-from fedpriv.data.pfl_docvqa import OfficialClients, PflDocvqa
+from fedpriv.data.readers.docvqa import DocVqa
+from fedpriv.data.readers.pfl_arrow import LENGTH, SCHEMA
+from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 
 SIZE = (60, 80)
 ROOMY = settings(
@@ -323,7 +323,7 @@ def test_pfl_takes_any_json_about_providers(pfl, name, value):
 
 FUZZ = """
 import pathlib, random, sys
-from fedpriv.data import pfl_arrow
+from fedpriv.data.readers import pfl_arrow
 from fedpriv.data.document import DataError
 path, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 pfl_arrow._limit(2**29, 120)

@@ -8,14 +8,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpriv.metrics.exposure import (
+from fedpriv.threat.scoring.exposure import (
     expected_exposure,
     exposure,
     exposure_bound,
     random_rank,
     rank,
 )
-from fedpriv.metrics.extraction import (
+from fedpriv.threat.scoring.extraction import (
     Scores,
     balanced_splits,
     histogram,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedpriv import experiment
-from fedpriv.privacy import accounting
+from fedpriv.config import experiment
+from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.ledger import Attempt, Ledger
 from fedpriv.privacy.views import VIEWS
 
@@ -46,7 +46,7 @@ def test_no_run_exceeds_the_plan(strategy):
     steps = sorted(sum(times for _, times in history) for history in histories)
     assert len(steps) > 2
     assert steps[-1] <= ROUNDS * STEPS
-    assert max(accounting.epsilon(history, delta) for history in histories) <= asked
+    assert max(accountants.epsilon(history, delta) for history in histories) <= asked
 
 
 def test_the_client_that_is_in_every_round_takes_all_of_the_budget(strategy):
@@ -54,5 +54,5 @@ def test_the_client_that_is_in_every_round_takes_all_of_the_budget(strategy):
     for round in range(1, ROUNDS + 1):
         cohort = (0, *range(1 + round % 3, 4 + round % 3))
         ledger.book(strategy.booked(Attempt(round, 0, CLIENTS, cohort, cohort, released=True)))
-    spent = accounting.epsilon(ledger.history("server_plain"), strategy.mechanism.delta)
+    spent = accountants.epsilon(ledger.history("server_plain"), strategy.mechanism.delta)
     assert 7.98 < spent <= 8.0

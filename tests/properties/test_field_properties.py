@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedpriv.metrics.fields import Shots, Similarity, improvement_factor
+from fedpriv.threat.scoring.fields import Shots, Similarity, improvement_factor
 
 TINY = 1e-9
 """Sums of a few numbers are equal up to this; a difference of one token is far larger."""

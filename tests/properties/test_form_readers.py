@@ -29,13 +29,13 @@ from form_folders import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpriv.data.cord import Cord
-from fedpriv.data.docile import Docile
 from fedpriv.data.document import DataError
-from fedpriv.data.funsd import Funsd
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.wildreceipt import Wildreceipt
-from fedpriv.data.xfund import Xfund
+from fedpriv.data.readers.cord import Cord
+from fedpriv.data.readers.docile import Docile
+from fedpriv.data.readers.funsd import Funsd
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.data.readers.wildreceipt import Wildreceipt
+from fedpriv.data.readers.xfund import Xfund
 
 
 class Layout(NamedTuple):

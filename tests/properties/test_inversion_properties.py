@@ -7,16 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks.inversion.objective import Objective
-from attacks.inversion.pixels import Canvas
-from attacks.inversion.prior import (
+from fedpriv.attacks.inversion.objective import Objective
+from fedpriv.attacks.inversion.pixels import Canvas
+from fedpriv.attacks.inversion.prior import (
     ChannelVariation,
     GaussianSmooth,
     LaplacianText,
     SpatialVariation,
 )
-from attacks.inversion.schedule import Exponential, Late, Steps
-from attacks.inversion.start import STARTS, start
+from fedpriv.attacks.inversion.schedule import Exponential, Late, Steps
+from fedpriv.attacks.inversion.start import STARTS, start
 
 KINDS = ("mse", "squares", "relative", "cosine", "global_cosine", "absolute")
 PRIORS = (LaplacianText, GaussianSmooth, SpatialVariation, ChannelVariation)

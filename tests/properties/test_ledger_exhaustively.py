@@ -22,20 +22,21 @@ from exhaustive import REFUSED, UNFINISHED, Losses, Plan, made, members, paths, 
 from toy import OutOfLuck
 from toy_private import Watched, are_independent, federation, provider_data
 
-from clients.dp_local_training import DPLocalTraining
-from clients.example_gradients import ExampleGradients
-from clients.provider_updates import ProviderUpdates
-from fedpriv.messages import UPDATE, instruction_of, to_vectors
-from fedpriv.privacy import accounting, ledger
-from fedpriv.privacy.event import ClientThenRecord
+from fedpriv.clients.dp_local_training import DPLocalTraining
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.privacy import ledger
+from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.ledger import Attempt, Ledger
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian
 from fedpriv.privacy.statement import doubts
-from fedpriv.secagg.masking import Masking
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg_dp import FedAvgDP
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.training.per_example import PerExample
-from strategies.feam_dp import FeAmDP
-from strategies.fedavg_dp import FedAvgDP
-from strategies.fl_provider_dp import FLProviderDP
 
 NOISE, DELTA = 1.0, 1e-4
 FLOAT = 1 + 1e-9
@@ -92,7 +93,7 @@ def history(plan, tries, view, record_rate=1.0):
 
 @functools.cache
 def _epsilon(events):
-    return accounting.epsilon(list(events), DELTA)
+    return accountants.epsilon(list(events), DELTA)
 
 
 def epsilon(histories):
@@ -480,7 +481,8 @@ def carried_out(plan, scenario, cohorts, folder, monkeypatch):
         with monkeypatch.context() as patch:
             for sampling in ("FixedSize", "Poisson"):
                 patch.setattr(
-                    f"fedpriv.sampling.{sampling}.draw", lambda *_, k=cohort: list(members(k))
+                    f"fedpriv.privacy.sampling.{sampling}.draw",
+                    lambda *_, k=cohort: list(members(k)),
                 )
             made_now = federation_of(plan, version)
             grid = Scripted(made_now, members(absent), stop_after)
@@ -493,7 +495,7 @@ def carried_out(plan, scenario, cohorts, folder, monkeypatch):
             patch.setattr(FLProviderDP, "moved", noted)
             patch.setattr(FeAmDP, "moved", noted)
             if not last:
-                patch.setattr("fedpriv.federation._Run._evaluate", end)
+                patch.setattr("fedpriv.federation.loop._Run._evaluate", end)
             try:
                 made_now.run(1, run_dir=folder, resume=number > 0, grid=grid)
                 assert last
@@ -571,7 +573,7 @@ def real_cases(count):
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
-    monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)
+    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)
     return tmp_path
 

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from torch import nn
 from toy import OutOfLuck
 
-from clients.local_training import LocalTraining
-from fedpriv.client import Contribution, Recipe, seeded_model
+from fedpriv.clients.local_training import LocalTraining
 from fedpriv.data.examples import Examples
-from fedpriv.federation import build_app
-from fedpriv.grids.inline import InlineGrid
-from fedpriv.messages import (
+from fedpriv.federation.client import Contribution, Recipe
+from fedpriv.federation.grids.inline import InlineGrid
+from fedpriv.federation.loop import build_app
+from fedpriv.federation.messages import (
     CLIENT,
     METRICS,
     NUM_EXAMPLES,
@@ -35,7 +35,8 @@ from fedpriv.messages import (
     to_array_record,
     to_vectors,
 )
-from fedpriv.parameters import Exchange
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.vectors import Exchange
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 3

@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from toy_private import Watched, federation, first_model, numbers, rows_of
 
-from clients.dp_local_training import DPLocalTraining
-from clients.example_gradients import ExampleGradients
-from clients.local_training import LocalTraining
-from clients.provider_updates import ProviderUpdates
-from fedpriv.data.federated import ArrayData
+from fedpriv.clients.dp_local_training import DPLocalTraining
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.federation.dataset import ArrayData
+from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
-from fedpriv.sampling import FixedSize
-from fedpriv.secagg.masking import Masking
+from fedpriv.privacy.sampling import FixedSize
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fedavg_dp import FedAvgDP
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.training.per_example import PerExample
-from strategies.feam_dp import FeAmDP
-from strategies.fedavg import FedAvg
-from strategies.fedavg_dp import FedAvgDP
-from strategies.fl_provider_dp import FLProviderDP
 
 CLIENTS = 4
 SIZE = first_model().size
@@ -38,7 +38,7 @@ LOOP = PerExample("loop")
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
-    monkeypatch.setattr("fedpriv.federation.statement", Ledger.to_json)
+    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 
@@ -72,7 +72,7 @@ PARTS = {
 def untried():
     """Examples without a finite loss are refused beforehand if they come first; here they run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedpriv.federation._training_problems", lambda *args: [])
+        patch.setattr("fedpriv.federation.loop._training_problems", lambda *args: [])
         yield
 
 

@@ -13,8 +13,8 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedpriv.grids._flwr import VectorArray
-from fedpriv.messages import (
+from fedpriv.federation.grids._flwr import VectorArray
+from fedpriv.federation.messages import (
     INSTRUCTION,
     PARAMETERS,
     Instruction,

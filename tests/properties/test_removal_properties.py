@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedpriv.answer_removal import CannotRemove, without_answer
 from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv.data.redaction import CannotRemove, without_answer
 
 # Few letters, so that words and answers meet often, in all manner of pieces.
 TEXTS = st.text(st.sampled_from("aAbBoO012&-. "), min_size=1, max_size=8)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedpriv.grids._flwr import enter_run
-from fedpriv.grids.base import ClientGrid
-from fedpriv.grids.serving import Chunk
-from fedpriv.messages import (
+from fedpriv.federation.grids._flwr import enter_run
+from fedpriv.federation.grids.base import ClientGrid
+from fedpriv.federation.grids.serving import Chunk
+from fedpriv.federation.messages import (
     CLIENT,
     METRICS,
     NUM_EXAMPLES,

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import norm
 
-from fedpriv.secagg import Client, Ring, Session, TooFewSurvivors, forward, masks, shamir, unmask
+from fedpriv.federation.secagg import (
+    Client,
+    Ring,
+    Session,
+    TooFewSurvivors,
+    forward,
+    masks,
+    shamir,
+    unmask,
+)
 
 STAGES = ("keys", "shares", "vector", "late", "answer", "stays")
 """Before sending what a client drops out; "late": its vector arrives, but not in time."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.memorisation.clues import CannotClear, cleared
-from fedpriv.data.sroie import Sroie
+from fedpriv.attacks.memorisation.clues import CannotClear, cleared
+from fedpriv.data.readers.sroie import Sroie
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

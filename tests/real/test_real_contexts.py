@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.extraction.canary import Canary
-from attacks.extraction.contexts import contexts
-from attacks.extraction.paraphrases import TableParaphraser
-from fedpriv.data.sroie import Sroie
+from fedpriv.attacks.extraction.canary import Canary
+from fedpriv.attacks.extraction.contexts import contexts
+from fedpriv.attacks.extraction.paraphrases import TableParaphraser
+from fedpriv.data.readers.sroie import Sroie
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

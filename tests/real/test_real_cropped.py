@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpriv.data.cropped import Cropped
-from fedpriv.data.sroie import Sroie
+from fedpriv.data.readers.sroie import Sroie
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

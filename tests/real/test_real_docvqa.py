@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedpriv.data.convert import arrays, convert
+from fedpriv.cli.data.convert import arrays, convert
 from fedpriv.data.document import DataError
-from fedpriv.data.docvqa import DocVqa
-from fedpriv.data.pfl_docvqa import OfficialClients, PflDocvqa
+from fedpriv.data.readers.docvqa import DocVqa
+from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

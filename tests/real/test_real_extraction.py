@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from fedpriv import studying
+from fedpriv.threat import studying
 
 pytestmark = pytest.mark.skipif(
     "FEDPRIV_DATA" not in os.environ,

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedpriv.data.cord import Cord
-from fedpriv.data.docile import Docile
-from fedpriv.data.sroie import Sroie
-from fedpriv.data.xfund import Xfund
+from fedpriv.data.readers.cord import Cord
+from fedpriv.data.readers.docile import Docile
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.data.readers.xfund import Xfund
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

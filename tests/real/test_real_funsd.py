@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedpriv.data.funsd import Funsd
+from fedpriv.data.readers.funsd import Funsd
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from attacks.closed_form import ClosedForm
-from attacks.text.attack import TextRecovery
-from clients.batch_gradient import BatchGradient
-from fedpriv.attacking import AttackRun
+from fedpriv.attacks.closed_form import ClosedForm
+from fedpriv.attacks.text.attack import TextRecovery
+from fedpriv.clients.batch_gradient import BatchGradient
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import DocumentSet
-from fedpriv.data.federated import DocumentData
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.sroie import Sroie
-from fedpriv.federation import Federation
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
 from fedpriv.models.donut import donut_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
 from fedpriv.models.vt5 import vt5_tiny
-from fedpriv.observer import Observer
-from strategies.fedsgd import FedSGD
+from fedpriv.strategies.fedsgd import FedSGD
+from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.keep.transcript import Observer
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from attacks.membership.pmia import PMIA
-from attacks.server_membership import ServerMembership
-from clients.local_training import LocalTraining
-from fedpriv.candidates import Candidates, load_candidates
-from fedpriv.checkpoint import RunFolder
-from fedpriv.data.federated import DocumentData
+from fedpriv.attacks.membership.pmia import PMIA
+from fedpriv.attacks.server_membership import ServerMembership
+from fedpriv.clients.local_training import LocalTraining
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.data.sroie import Sroie
-from fedpriv.federation import Federation
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
 from fedpriv.models.vt5 import vt5
-from fedpriv.observer import Observer
-from fedpriv.provider_attacking import ProviderAttackRun
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.threat.keep.held_out import Candidates, load_candidates
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.loops import Optimizer
-from strategies.fedavg import FedAvg
 
 ROOT = Path(os.environ.get("FEDPRIV_DATA", "")) / "open" / "sroie"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv import experiment
+from fedpriv.config import experiment
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("FEDPRIV_DATA"), reason="FEDPRIV_DATA names no folder with real documents"

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.extraction.canaries import Curation
-from attacks.extraction.inferable import is_a_sum
-from fedpriv.answer_removal import CannotRemove, without_answer
-from fedpriv.data.sroie import Sroie
+from fedpriv.attacks.extraction.canaries import Curation
+from fedpriv.attacks.extraction.inferable import is_a_sum
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.data.redaction import CannotRemove, without_answer
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedpriv.data.sroie import Sroie, provider_name
+from fedpriv.data.readers.sroie import Sroie, provider_name
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

@@ -8,18 +8,18 @@ import resource
 import sys
 from functools import partial
 
-from clients.local_training import LocalTraining
-from fedpriv.data.federated import DocumentData
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
 from fedpriv.models.donut import donut_base
 from fedpriv.models.layoutlmv3 import layoutlmv3_base
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
 from fedpriv.models.pix2struct import pix2struct_base
 from fedpriv.models.roberta import roberta_base
 from fedpriv.models.vt5 import vt5_base
-from strategies.fedavg import FedAvg
+from fedpriv.strategies.fedavg import FedAvg
 
 MODELS = {
     "layoutlmv3": layoutlmv3_base,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpriv.own_ray import start_ray, stop_ray
+from fedpriv.runtime.ray_session import start_ray, stop_ray
 
 
 @pytest.fixture(scope="session")

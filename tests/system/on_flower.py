@@ -2,7 +2,7 @@
 
 import sys
 
-from fedpriv.grids.flower import simulate
+from fedpriv.deploy.flower import simulate
 
 if __name__ == "__main__":
     simulate(sys.argv[1], " ".join(sys.argv[2:]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv.cli import main
+from fedpriv.cli.main import main
 
 TESTS = Path(__file__).parents[1]
 TOY = str(TESTS / "system" / "toy.yaml")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.closed_form import solve
-from attacks.inversion.gradients import gradient_of
-from attacks.victim import victim_of
-from fedpriv.adversary import Known
-from fedpriv.client import seeded_model
-from fedpriv.data.private_fields import blanked
-from fedpriv.data.slips import Slips
+from fedpriv.attacks.closed_form import solve
+from fedpriv.attacks.inversion.gradients import gradient_of
+from fedpriv.attacks.victim import victim_of
+from fedpriv.data.generated.slips import Slips
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
+from fedpriv.models.private_fields import blanked
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.attack import Known
 
 
 def psnr(page, truth):

@@ -16,15 +16,15 @@ import torch
 from base_round import MODELS
 from model_checks import LABELS, SMALL
 
-from fedpriv.client import seeded_model
-from fedpriv.data.synthetic import LABELS as INVOICE_LABELS
+from fedpriv.data.generated.invoices import LABELS as INVOICE_LABELS
 from fedpriv.models.donut import donut_base
 from fedpriv.models.layoutlmv3 import layoutlmv3_base
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
 from fedpriv.models.pix2struct import pix2struct_base
 from fedpriv.models.roberta import roberta_base
 from fedpriv.models.vt5 import vt5_base
-from fedpriv.parameters import Exchange
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.vectors import Exchange
 
 pytestmark = [pytest.mark.slow, pytest.mark.base]
 

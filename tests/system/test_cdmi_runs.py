@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpriv.cli import main
+from fedpriv.cli.main import main
 from fedpriv.report.fields import is_of_fields
 
 SMALL = ["data.source.providers=8", "data.source.documents_per_provider=5"]

@@ -51,7 +51,7 @@ def test_a_wrong_experiment_starts_nothing(tmp_path):
     assert status == 2
     assert out == ""
     assert "2 mistakes, nothing was started" in err
-    assert "strategy.clip_nrom: strategies.fedavg.FedAvg takes no 'clip_nrom'" in err
+    assert "strategy.clip_nrom: fedpriv.strategies.fedavg.FedAvg takes no 'clip_nrom'" in err
     assert "Traceback" not in err
     assert not (tmp_path / "runs").exists()
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from toy import federation, norm_net, weights
 
-from clients.local_training import LocalTraining
-from fedpriv.data.federated import DocumentData
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
-from fedpriv.data.synthetic import Invoices
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.training.loops import Optimizer
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedpriv import studying
+from fedpriv.threat import studying
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clients.batch_gradient import BatchGradient
-from fedpriv.checkpoint import RunFolder
+from fedpriv.clients.batch_gradient import BatchGradient
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
-from fedpriv.transcript import read_tensors
-from strategies.fedsgd import FedSGD
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.tensors import read_tensors
+from fedpriv.strategies.fedsgd import FedSGD
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 TINY = functools.partial(layoutlmv3_answers_tiny, image_size=64, hidden_size=96, layers=1)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from clients.local_training import LocalTraining
-from fedpriv.data.federated import DocumentData
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.loops import Optimizer
-from strategies.fedavg import FedAvg
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 real = pytest.mark.skipif(

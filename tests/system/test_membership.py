@@ -5,28 +5,28 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from attacks.membership.pmia import PMIA
-from attacks.memorisation.attack import Memorisation
-from attacks.one_run_audit import Audit, LossScore
-from attacks.provider_lira import ProviderLiRA
-from attacks.server_membership import ServerMembership
-from clients.local_training import LocalTraining
-from clients.provider_updates import ProviderUpdates
-from fedpriv.candidates import Candidates
-from fedpriv.checkpoint import RunFolder
-from fedpriv.data.federated import DocumentData
+from fedpriv.attacks.membership.pmia import PMIA
+from fedpriv.attacks.memorisation.attack import Memorisation
+from fedpriv.attacks.one_run_audit import Audit, LossScore
+from fedpriv.attacks.provider_lira import ProviderLiRA
+from fedpriv.attacks.server_membership import ServerMembership
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
 from fedpriv.models.vt5 import vt5
-from fedpriv.observer import Observer
 from fedpriv.privacy.mechanism import Budget, provider_gaussian
-from fedpriv.provider_attacking import ProviderAttackRun
-from fedpriv.secagg.masking import Masking
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.provider_attacking import ProviderAttackRun
+from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
-from fedpriv.truth import TruthStore
-from strategies.fedavg import FedAvg
-from strategies.fl_provider_dp import FLProviderDP
 
 ADAMW = Optimizer(lr=1e-3)
 FEDAVG = (FedAvg(), LocalTraining(epochs=2, batch_size=8, optimizer=ADAMW))

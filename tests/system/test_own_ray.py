@@ -13,8 +13,8 @@ import pytest
 import ray
 from processes import TOY, environment, finish, start
 
-from fedpriv import own_ray
-from fedpriv.watchdog import writers
+from fedpriv.runtime import ray_session
+from fedpriv.runtime.watchdog import writers
 
 LISTEN = "0A"
 
@@ -31,7 +31,7 @@ class Resident:
 def session(one_ray):
     resident = Resident.remote()
     ray.get(resident.pid.remote())
-    yield own_ray._session
+    yield ray_session._session
     ray.kill(resident)
 
 
@@ -129,11 +129,11 @@ def test_nothing_outlives_a_killed_driver(session, tmp_path):
 @pytest.mark.slow
 def test_a_session_that_ends_leaves_nothing():
     script = (
-        "import os; from fedpriv import own_ray\n"
-        "own_ray.start_ray(1, {'num_cpus': 1.0}, None)\n"
-        "session = own_ray._session\n"
+        "import os; from fedpriv.runtime import ray_session\n"
+        "ray_session.start_ray(1, {'num_cpus': 1.0}, None)\n"
+        "session = ray_session._session\n"
         "print(session.folder, session.watchdog.pid)\n"
-        "own_ray.stop_ray()\n"
+        "ray_session.stop_ray()\n"
         "print(os.environ['RAY_AUTH_TOKEN'], os.environ['RAY_AUTH_MODE'])\n"
     )
     done = subprocess.run(

@@ -10,11 +10,11 @@ from private_toy import FaultyProviders, private_data
 from processes import TESTS, run, run_dir, start
 from toy import Net, weights
 
-from fedpriv.federation import Federation
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.settings import Settings
 from fedpriv.privacy.mechanism import provider_gaussian
-from fedpriv.secagg.masking import Masking
-from fedpriv.settings import Settings
-from strategies.fl_provider_dp import FLProviderDP
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 

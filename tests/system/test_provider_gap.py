@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpriv import experiment
+from fedpriv.config import experiment
 from fedpriv.metrics.answers import is_exact
 from fedpriv.models.vt5 import vt5
 

@@ -13,11 +13,11 @@ import pytest
 from flwr.clientapp import ClientApp
 from toy import federation, norm_net, weights
 
-from fedpriv.faults import Crashing, Dropout, Slow
-from fedpriv.federation import build_app
-from fedpriv.grids.base import WorkersDied
-from fedpriv.grids.ray import Deaths, RayGrid
-from fedpriv.observer import Observer
+from fedpriv.federation.faults import Crashing, Dropout, Slow
+from fedpriv.federation.grids.base import WorkersDied
+from fedpriv.federation.grids.ray import Deaths, RayGrid
+from fedpriv.federation.loop import build_app
+from fedpriv.threat.keep.transcript import Observer
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -130,7 +130,7 @@ def test_a_rounds_deadline_ends_the_wait_for_a_hanging_client(tmp_path):
 
 
 def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_path):
-    from fedpriv.settings import RaySettings
+    from fedpriv.runtime.ray_session import RaySettings
 
     toy = federation(runs=tmp_path, workers=2)
     object.__setattr__(toy, "ray", RaySettings(client_resources={"num_gpus": 1}))

@@ -5,17 +5,17 @@ import functools
 import pytest
 from toy import weights
 
-from clients.local_training import LocalTraining
-from fedpriv.data.federated import DocumentData
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.data.synthetic import Invoices
-from fedpriv.federation import Federation
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
-from fedpriv.settings import Settings
+from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.pretraining import Pretraining
-from strategies.fedavg import FedAvg
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 

@@ -10,11 +10,12 @@ from contextlib import ExitStack
 import pytest
 from processes import TESTS, finish, run, run_dir, start
 
-from fedpriv import run_lock, studying
-from fedpriv.checkpoint import FINAL, RunFolder
-from fedpriv.experiment import Mistakes
-from fedpriv.pool import JobsFailed
-from fedpriv.run_lock import InUse
+from fedpriv.config.experiment import Mistakes
+from fedpriv.runtime import run_lock
+from fedpriv.runtime.jobs import JobsFailed
+from fedpriv.runtime.run_folder import FINAL, RunFolder
+from fedpriv.runtime.run_lock import InUse
+from fedpriv.threat import studying
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv import attack_command, experiment
-from fedpriv.cli import main
+from fedpriv.cli import attack
+from fedpriv.cli.main import main
+from fedpriv.config import experiment
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
@@ -76,10 +77,10 @@ def test_every_attack_names_what_exists():
     for overrides in sorted(set(commands)):
         blind = [] if overrides.split()[0].removeprefix("attack=") in judging else ["ocr=null"]
         if "my_attacks" not in overrides:
-            attack_command.parse([*overrides.split(), *blind])
+            attack.parse([*overrides.split(), *blind])
     for override in ("attack.hybrid=true", "attack.target=masked", "assume.template=false"):
         assert override in README
-        attack_command.parse(["attack=gi_dqa", override, "ocr=null"])
+        attack.parse(["attack=gi_dqa", override, "ocr=null"])
 
 
 def test_the_error_shown_is_the_error_given():

@@ -106,8 +106,8 @@ def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
 
     Args:
         title: what they show.
-        panels: by heading, counts as `fedpriv.metrics.extraction.histogram` returns them, all for
-            the same K. The headings are drawn: they must be our own.
+        panels: by heading, counts as `fedpriv.threat.scoring.extraction.histogram` returns them,
+            all for the same K. The headings are drawn: they must be our own.
     """
     most = max(int(counts.max()) for counts in panels.values())
     with style():

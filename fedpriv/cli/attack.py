@@ -1,0 +1,141 @@
+"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run has kept.
+
+On what its curious server saw, message by message (`fedpriv.threat.attack.Attack`); on the
+providers that its model may have been trained on (`fedpriv.threat.membership_game.ProviderAttack`);
+or on the scrubbed fields of the documents that it was trained on
+(`fedpriv.threat.fields_game.FieldAttack`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config.run_model import model_of
+
+TRUST = "use the folder though it was changed, or names code of others, which will be run"
+ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field_attacks"
+"""The files with the defaults of attacks of each kind, among the experiments."""
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser's."""
+    parser = commands.add_parser(
+        "attack",
+        help="attack what a run has kept",
+        epilog="Settings of attacks on messages: rounds, clients, assume.template, assume.text, "
+        "publisher=safe_pgd, originals=true, ocr=null; of attacks on providers (pmia, "
+        "provider_lira, server_membership, memorisation, audit, exposure): access=black_box, "
+        "public_start=false, known, repeats, least_questions; of attacks on scrubbed fields "
+        "(cdmi): target=final, precision, loss, start, series or a round's number, every, "
+        "most_fields; of all: name (of the findings' folder), seed, and attack.* as in "
+        "experiments/attack/NAME.yaml; `fedpriv list` names the attacks.",
+    )
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="attack=NAME, or a dotted path"
+    )
+    parser.add_argument("--trust", action="store_true", help=TRUST)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Attacks a run; prints the metrics and where they are."""
+    from fedpriv.config.trust import check_before_attack
+    from fedpriv.report.build import write_report
+    from fedpriv.runtime.run_folder import RunFolder
+    from fedpriv.threat.findings import FINDINGS
+
+    folder = RunFolder.existing(options.run_dir)
+    if not options.trust:
+        check_before_attack(folder)
+    attack, name = parse(options.overrides)
+    model = model_of(folder.config(), str(folder.path))
+    metrics = attack.on(folder.path, model, lambda line: print(line, file=sys.stderr, flush=True))
+    write_report(folder.path)
+    for line in in_words(metrics):
+        print(line)
+    print(f"report: {folder.path / 'report.html'}")
+    print(folder.path / FINDINGS / name)
+    return 0
+
+
+def parse(overrides: Sequence[str]) -> tuple[Any, str]:
+    """Returns the attack that the overrides describe, and its name.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    from fedpriv.config import experiment
+    from fedpriv.threat.attacking import AttackRun
+    from fedpriv.threat.field_attacking import FieldAttackRun
+    from fedpriv.threat.provider_attacking import ProviderAttackRun
+
+    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
+    if chosen is None:
+        there = ", ".join(experiment.groups()["attack"])
+        raise experiment.Mistakes(
+            "fedpriv attack", [f"attack= is missing: {there}, or the dotted path of a class"]
+        )
+    rest = list(overrides)
+    if "." in chosen:  # a class of the user's, not one of our files
+        rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
+    kind = _kind(chosen)
+    config = experiment.load(kind, rest)
+    if "." in chosen:
+        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
+    config.setdefault("name", chosen.rpartition(".")[2])
+    drivers: dict[str, Any] = {
+        ATTACKS: AttackRun,
+        PROVIDER_ATTACKS: ProviderAttackRun,
+        FIELD_ATTACKS: FieldAttackRun,
+    }
+    target = drivers[kind]
+    return experiment.constructed(target, config, "fedpriv attack"), config["name"]
+
+
+def _kind(chosen: str) -> str:
+    """Returns the file of defaults for an attack, given by its name or dotted path.
+
+    What cannot be found is left to be named with all other mistakes.
+    """
+    from hydra.utils import get_object
+
+    from fedpriv.config import experiment
+
+    path = chosen
+    if "." not in chosen:
+        path = experiment.load(ATTACKS, [f"attack={chosen}"])["attack"]["_target_"]
+    try:
+        found = get_object(path)
+    except Exception:  # whatever importing a user's module raises
+        return ATTACKS
+    methods = {"judge": PROVIDER_ATTACKS, "reconstruct": FIELD_ATTACKS}
+    return next((kind for method, kind in methods.items() if hasattr(found, method)), ATTACKS)
+
+
+def in_words(metrics: Mapping[str, Any]) -> list[str]:
+    """Returns the metrics as lines for a person."""
+    if metrics["status"] == "not_applicable":
+        return [f"not applicable: {metrics['reason']}"]
+    from fedpriv.report import extraction, fields, membership
+
+    numbers = [
+        f"{name} {value:.4g}"
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    return [
+        f"{metrics['status']}: {', '.join(numbers)}",
+        *(membership.lines(metrics) if membership.is_of_providers(metrics) else ()),
+        *(fields.lines(metrics) if fields.is_of_fields(metrics) else ()),
+        *(extraction.lines(metrics) if extraction.is_of_extraction(metrics) else ()),
+        *(f"assumed: {line}" for line in metrics["assumptions"]),
+        *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
+        *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),
+        *(f"left out: {n} {what}" for what, n in metrics.get("left_out", {}).items() if n),
+        *(f"note: {line}" for line in metrics["notes"]),
+    ]

@@ -1,0 +1,1 @@
+"""`fedpriv data`: inspect, convert and recognise data sets."""

@@ -1,0 +1,168 @@
+"""`fedpriv data convert`: PFL-DocVQA's pickled arrays as Parquet, without running what they hold.
+
+A ``.npy`` file of records is a pickle, and a pickle can run any program when it is read. Here a
+process with limits of memory and time reads it by an unpickler that can call nothing, and writes
+Parquet, which is data only. `fedpriv.data.readers.pfl_docvqa` reads that, and never the arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Converted:
+    """One array that became a Parquet file.
+
+    Attributes:
+        source: the array.
+        target: the Parquet file.
+        records: that it holds.
+        skipped: records that are none, left out.
+        reasons: why, for the first few.
+    """
+
+    source: Path
+    target: Path
+    records: int
+    skipped: int
+    reasons: tuple[str, ...]
+
+
+def register(commands: Any) -> None:
+    """Adds `convert` to the subcommands of `data`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "convert",
+        help="PFL-DocVQA's pickled .npy records as Parquet, which the reader reads",
+        description="Writes one .parquet beside each .npy of records of a PFL-DocVQA release. The "
+        "pickles are read in a process of its own that cannot run what they hold.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="of the release, or its imdb/")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="instead of beside each .npy")
+    parser.add_argument(
+        "--memory", metavar="GIB", type=float, help="limit for one file (default: by its size)"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Converts every array of a folder; returns 0, or 1 after telling which could not be."""
+    from fedpriv.data.document import DataError
+
+    try:
+        sources = arrays(options.folder)
+    except DataError as error:
+        print(error, file=sys.stderr)
+        return 1
+    failed = 0
+    for source in sources:
+        try:
+            done = convert(source, options.out or source.parent, options.memory)
+        except DataError as error:
+            failed += 1
+            print(f"not converted: {error}", file=sys.stderr)
+            continue
+        print(f"{source.name}: {done.records} records, {done.skipped} skipped -> {done.target}")
+        for reason in done.reasons:
+            print(f"{source.name}: skipped {reason}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def arrays(folder: Path) -> list[Path]:
+    """Returns the ``.npy`` files of a release, in ``imdb/`` or the folder itself, by name.
+
+    Raises:
+        DataError: if there are none, or one is a link that leads out of the folder.
+    """
+    from fedpriv.data.document import DataError, found_in
+    from fedpriv.data.paths import inside
+
+    base = inside(folder, "imdb") if (folder / "imdb").is_dir() else folder
+    names = sorted(path.name for path in base.glob("[!.]*.npy"))
+    if not names:
+        raise DataError(base, f"no .npy files here: expected PFL-DocVQA's; {found_in(base)}")
+    return [inside(base, name) for name in names]
+
+
+def convert(
+    source: Path, out: Path, memory: float | None = None, seconds: int | None = None
+) -> Converted:
+    """Writes ``out/<stem>.parquet``, whole or not at all.
+
+    Args:
+        source: a ``.npy`` array of PFL-DocVQA's records.
+        out: the folder to write to; made if need be.
+        memory: the most that reading may take, in GiB; by default 1 GiB and 24 times the file's
+            size.
+        seconds: the most time of the processor; by default 2 minutes and 2 seconds per MB.
+
+    Raises:
+        DataError: if the array cannot be read safely within the limits, or the file not written.
+    """
+    from fedpriv.data.document import DataError, check_file
+
+    if memory is not None and not 0 < memory < 2**20:
+        raise ValueError(f"memory={memory}: expected a positive number of GiB")
+    check_file(source)
+    size = source.stat().st_size
+    limit = GIB + 24 * size if memory is None else int(memory * GIB)
+    target = out / f"{source.stem}.parquet"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # The reader and `arrays` overlook names with a dot; a killed conversion leaves only such.
+        with tempfile.TemporaryDirectory(prefix=f".{source.stem}.", dir=out) as scratch:
+            partial = Path(scratch) / target.name
+            said = _in_a_process(source, partial, limit, seconds or 120 + 2 * size // 10**6)
+            os.replace(partial, target)
+    except OSError as error:
+        raise DataError(target, f"cannot be written: {error}") from error
+    reasons = tuple(said["reasons"])
+    return Converted(source, target, int(said["records"]), int(said["skipped"]), reasons)
+
+
+def _in_a_process(source: Path, partial: Path, memory: int, seconds: int) -> dict[str, Any]:
+    """Runs `fedpriv.data.readers.pfl_arrow`; returns its outcome."""
+    from fedpriv.data.document import DataError
+
+    command = [sys.executable, "-P", "-m", "fedpriv.data.readers.pfl_arrow"]
+    command += [os.path.abspath(source), os.path.abspath(partial), str(memory), str(seconds)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module, without a shell
+            command, capture_output=True, env=_environment(), timeout=4 * seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(source, f"reading it took more than {4 * seconds} seconds") from error
+    lines = done.stdout.decode(errors="replace").splitlines()
+    said = json.loads(lines[-1]) if lines and done.returncode in (0, 1) else {}
+    if done.returncode == 0:
+        return dict(said)
+    raise DataError(source, said.get("why") or _how_it_died(done, memory))
+
+
+def _environment() -> dict[str, str]:
+    """Returns our environment, with our own code found first and no memory set aside for speed."""
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    frugal = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, **frugal, "PYTHONPATH": path}
+
+
+def _how_it_died(done: subprocess.CompletedProcess[bytes], memory: int) -> str:
+    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    number = -done.returncode
+    how = signal.Signals(number).name if number in list(signal.Signals) else f"{done.returncode}"
+    return (
+        f"reading it ended with {how}{': ' if last else ''}{''.join(last)[:200]}; the file is "
+        f"broken, or needs more than {memory / GIB:.1f} GiB (--memory)"
+    )

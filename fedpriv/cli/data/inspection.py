@@ -1,0 +1,180 @@
+"""`fedpriv data inspect` on the command line: what a data set holds, and a sheet of its pages."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpriv.data.document import DocumentSet, DocumentSource
+
+GROUP = "data"
+SHEET = "contact-sheet.png"
+PERSONAL = (
+    "The pages may carry names, addresses and other personal data: keep the sheet and this "
+    "output as you keep the data."
+)
+
+
+def register(commands: Any) -> None:
+    """Adds `inspect` to the subcommands of `fedpriv data`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="count what a data set holds, name its problems, draw some of its pages",
+        description="Counts documents, providers, words, entities and questions, names what could "
+        "not be read, and draws some pages with their boxes. Files that cannot be read are "
+        "skipped and counted.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="NAME_OR_PATH",
+        help="a choice of data= (see `fedpriv list`), a data YAML file, or a folder",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help=f"for {SHEET} (default: data-NAME)"
+    )
+    parser.add_argument(
+        "--pages", metavar="N", type=int, default=12, help="pages to draw (default 12, 0 for none)"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what the data set holds; the sheet's path, if one was drawn, on the last line.
+
+    Raises:
+        Mistakes: if there is no such data, its settings are wrong, or nothing can be read.
+    """
+    from fedpriv.cli.data.survey import as_table, survey
+
+    name, source = find_source(options.source)
+    if not 0 <= options.pages <= 100:
+        raise _mistakes(options.source, f"--pages {options.pages}: expected 0 to 100")
+    found = _load(options.source, source)
+    facts = {"source": repr(source), **survey(found)}
+    if _of_people(source):
+        facts["note"] = PERSONAL
+    if options.pages and found.documents:
+        from fedpriv.cli.data.contact_sheet import draw
+
+        path = (options.out or Path(f"data-{name}")) / SHEET
+        facts["contact_sheet"] = str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draw(found.documents, found.labels, options.pages).save(path)
+    if options.json:
+        print(json.dumps(facts))
+        return 0
+    lines = [as_table(facts), facts.get("note"), facts.get("contact_sheet")]
+    print("\n".join(line for line in lines if line))
+    return 0
+
+
+def find_source(given: str) -> tuple[str, DocumentSource]:
+    """Returns a short name and the reader of a choice of data=, a data YAML file or a folder.
+
+    Whatever names it, the reader skips what it cannot read, if it can skip.
+
+    Raises:
+        Mistakes: if nothing of that name exists or its settings are wrong.
+    """
+    path = Path(given)
+    if given.endswith((".yaml", ".yml")):
+        return path.stem, _built(_section_of_file(path), given)
+    from fedpriv.config import experiment
+
+    if given in experiment.groups().get(GROUP, []):
+        return given, _built(_section_of_choice(given), given)
+    if not path.is_dir():
+        from fedpriv.config.construct import near
+
+        choices = experiment.groups().get(GROUP, [])
+        raise _mistakes(
+            given,
+            f"no data of that name{near(given, choices)}, no YAML file and no folder; "
+            f"there is {', '.join(choices)}",
+        )
+    from fedpriv.cli.data.recognise import recognise
+
+    try:
+        return path.resolve().name or "root", recognise(path)
+    except (ValueError, OSError) as error:
+        raise _mistakes(given, str(error)) from error
+
+
+def _section_of_choice(name: str) -> Any:
+    """Returns the data section of an experiment in which `name` is chosen for data=."""
+    from fedpriv.config import experiment
+
+    try:
+        return experiment.load("quickstart", [f"{GROUP}={name}"])[GROUP]
+    except experiment.Mistakes as error:
+        raise _mistakes(name, *error.problems) from error
+
+
+def _section_of_file(path: Path) -> Any:
+    """Returns the data section of a YAML file: of an experiment, or of a choice of data=."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    from fedpriv.config import experiment
+
+    experiment.find(str(path))  # says so where there is none
+    try:
+        content = OmegaConf.load(path)
+        if OmegaConf.is_dict(content) and "defaults" in content:
+            return experiment.load(str(path))[GROUP]
+        if OmegaConf.is_dict(content) and GROUP in content:
+            return OmegaConf.to_container(content, resolve=True)[GROUP]  # type: ignore[call-overload, index]
+        whole = OmegaConf.create({"seed": 0, GROUP: content})
+        return OmegaConf.to_container(whole[GROUP], resolve=True)
+    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
+        raise _mistakes(str(path), str(error).splitlines()[0]) from error
+
+
+def _built(section: Any, given: str) -> DocumentSource:
+    """Builds the source of a data section, or a section that is one; lets it skip if it can."""
+    from fedpriv.config.construct import TARGET, construct
+
+    inner = section.get("source", section) if isinstance(section, Mapping) else None
+    if not isinstance(inner, Mapping) or TARGET not in inner:
+        raise _mistakes(given, f"data.source: expected a section with a {TARGET}, found {inner!r}")
+    problems: list[str] = []
+    holder = construct(_holder(), {"source": inner}, GROUP, problems)
+    if problems:
+        raise _mistakes(given, *problems)
+    source: DocumentSource = holder.source
+    if dataclasses.is_dataclass(source) and hasattr(source, "on_error"):
+        source = dataclasses.replace(source, on_error="skip")
+    return source
+
+
+def _holder() -> Any:
+    from fedpriv.data.document import DocumentSource
+
+    return dataclasses.make_dataclass("Data", [("source", DocumentSource)])
+
+
+def _load(given: str, source: DocumentSource) -> DocumentSet:
+    try:
+        return source.load()
+    except (ValueError, OSError) as error:
+        raise _mistakes(given, str(error)) from error
+
+
+def _of_people(source: DocumentSource) -> bool:
+    """Whether the documents are real; only the generated invoices are not."""
+    from fedpriv.data.generated.invoices import Invoices
+
+    return not isinstance(source, Invoices)
+
+
+def _mistakes(source: str, *problems: str) -> ValueError:
+    from fedpriv.config.experiment import Mistakes
+
+    return Mistakes(source, list(problems))

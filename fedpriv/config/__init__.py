@@ -1,0 +1,1 @@
+"""Experiments in YAML: read, checked, and built."""

@@ -1,0 +1,228 @@
+"""Building objects from nested settings, with every mistake found and named.
+
+A mapping with a `_target_` names a Python callable and gives its arguments; a mapping whose place
+has a dataclass for its type needs none. `_partial_: true` leaves the call to whoever knows the
+missing arguments. What is wrong is collected with its place, not raised: one run names all of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+TARGET, PARTIAL = "_target_", "_partial_"
+BROKEN = object()
+"""Stands for a value that could not be built; the reason is among the problems."""
+
+
+def construct(
+    target: Callable[..., Any], node: Mapping[str, Any], place: str, problems: list[str]
+) -> Any:
+    """Calls `target` with the entries of a mapping as arguments.
+
+    Args:
+        target: a class or function with annotated parameters.
+        node: its arguments by name; nested mappings are built first.
+        place: where the mapping stands, such as ``data.partition``; empty at the top.
+        problems: what is wrong is appended here, one line each, with its place.
+
+    Returns:
+        What `target` returns, or `BROKEN` if anything below `place` is wrong.
+    """
+    before = len(problems)
+    parameters = _parameters(target)
+    arguments = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)}
+    for key in [key for key in arguments if key not in parameters and not _takes_any(target)]:
+        taker = f"{_full_name(target)} takes no" if place else "there is no section"
+        problems.append(f"{join(place, key)}: {taker} {key!r}{near(key, parameters)}")
+        del arguments[key]
+    values = {
+        key: _value(value, _hint_of(target, key), join(place, key), problems)
+        for key, value in arguments.items()
+    }
+    partial = bool(node.get(PARTIAL))
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in values and not partial:
+            needs = f"; {_full_name(target)} needs it" if place else ""
+            problems.append(f"{join(place, name)}: is missing{needs}")
+    if len(problems) > before:
+        return BROKEN
+    return _call(target, values, place, problems, partial=partial)
+
+
+def _call(
+    target: Callable[..., Any],
+    values: Mapping[str, Any],
+    place: str,
+    problems: list[str],
+    *,
+    partial: bool,
+) -> Any:
+    if partial:
+        return functools.partial(target, **values)
+    try:
+        return target(**values)
+    except Exception as error:  # whatever a target makes of its arguments is a mistake in them
+        expected = isinstance(error, ValueError | TypeError) and str(error)
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        problems.append(f"{place + ': ' if place else ''}{text}")
+        return BROKEN
+
+
+def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
+    """Builds or converts one argument and checks it against the type that is asked for."""
+    if isinstance(value, int | float) and not _is_a_number(value):
+        problems.append(f"{place}: got {value!r}, expected a finite number of at most 64 bits")
+        return BROKEN
+    if isinstance(value, Mapping) and (TARGET in value or _dataclass_of(hint)):
+        target = _target(value, hint, place, problems)
+        built = BROKEN if target is None else construct(target, value, place, problems)
+        return _fitting(built, hint, place, problems)
+    if hint is inspect.Parameter.empty or hint is Any:
+        return value
+    if value is None and types.NoneType in _union(hint):
+        return None  # before pydantic, which has no schema for the other half of `Protocol | None`
+    try:
+        # As JSON, so that a list will do for a tuple and an integer for a float, but no more.
+        return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        problems.append(f"{place}: got {value!r}. {why}")
+    except Exception:
+        # pydantic has no schema for a protocol or an arbitrary class: only a section builds one.
+        problems.append(
+            f"{place}: got {value!r}, expected a section with a {TARGET} that gives "
+            f"a {_type_name(hint)}"
+        )
+    return BROKEN
+
+
+def _is_a_number(value: int | float) -> bool:
+    """Whether a number is finite, and of a size that NumPy and the file formats can hold."""
+    return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
+
+
+def _target(
+    value: Mapping[str, Any], hint: Any, place: str, problems: list[str]
+) -> Callable[..., Any] | None:
+    if TARGET not in value:
+        return _dataclass_of(hint)
+    path = value[TARGET]
+    try:
+        return import_target(str(path))
+    except ImportError as error:
+        problems.append(f"{place}.{TARGET}: {error}")
+        return None
+
+
+def import_target(path: str) -> Callable[..., Any]:
+    """Returns the callable of a dotted path.
+
+    Raises:
+        ImportError: says which part of the path does not exist, and what is near it.
+    """
+    module_name, _, name = path.rpartition(".")
+    if not module_name:
+        raise ImportError(f"{path!r} is no dotted path such as 'fedpriv.strategies.fedavg.FedAvg'")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise ImportError(f"no module {error.name!r} (in {path!r})") from error
+        raise ImportError(f"importing {module_name!r} failed: {error}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise ImportError(f"{module_name} has no callable {name!r}{near(name, public)}")
+    return typing.cast(Callable[..., Any], found)
+
+
+def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
+    """Checks that a built object is what its place asks for."""
+    wanted = [kind for kind in _union(hint) if inspect.isclass(kind) and kind is not Any]
+    if built is BROKEN or not wanted or any(_is_a(built, kind) for kind in wanted):
+        return built
+    names = " or ".join(kind.__name__ for kind in wanted)
+    problems.append(f"{place}: {type(built).__name__} is no {names}{_lacks(built, wanted[0])}")
+    return BROKEN
+
+
+def _is_a(built: Any, kind: type) -> bool:
+    if getattr(kind, "_is_protocol", False):
+        return not _missing_members(built, kind)
+    return isinstance(built, kind)
+
+
+def _missing_members(built: Any, protocol: type) -> list[str]:
+    members = [n for n in vars(protocol) if not n.startswith("_")]
+    return [name for name in members if not hasattr(built, name)]
+
+
+def _lacks(built: Any, kind: type) -> str:
+    if not getattr(kind, "_is_protocol", False):
+        return ""
+    return f": it has no {', '.join(map(repr, _missing_members(built, kind)))}"
+
+
+def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    signature = inspect.signature(target)
+    return {name: p for name, p in signature.parameters.items() if p.kind in kinds}
+
+
+def _takes_any(target: Callable[..., Any]) -> bool:
+    kinds = [p.kind for p in inspect.signature(target).parameters.values()]
+    return inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _hint_of(target: Callable[..., Any], name: str) -> Any:
+    # A dataclass by itself: its inherited fields are annotated in the words of another module.
+    plain = inspect.isclass(target) and not dataclasses.is_dataclass(target)
+    try:
+        hints = typing.get_type_hints(target.__init__ if plain else target)
+    except (NameError, TypeError):
+        return Any  # the annotations name what is not imported at run time
+    return hints.get(name, Any)
+
+
+def _dataclass_of(hint: Any) -> type | None:
+    found = [
+        kind for kind in _union(hint) if inspect.isclass(kind) and dataclasses.is_dataclass(kind)
+    ]
+    return found[0] if found else None
+
+
+def _union(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _type_name(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint))
+
+
+def _full_name(target: Callable[..., Any]) -> str:
+    return f"{target.__module__}.{getattr(target, '__qualname__', repr(target))}"
+
+
+def join(place: str, key: Any) -> str:
+    """Returns the place of an entry, such as ``data.partition``."""
+    return f"{place}.{key}" if place else str(key)
+
+
+def near(word: object, known: Iterable[str]) -> str:
+    """Returns what could have been meant, as the end of an error message; empty if nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

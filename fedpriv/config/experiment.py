@@ -1,0 +1,387 @@
+"""An experiment file: found, composed by Hydra, checked as a whole, and built into objects.
+
+Every mistake is found before anything starts, and all are reported together. An experiment file is
+code: it may name any callable (`fedpriv.config.construct`). Run only files that you trust.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+from yaml import YAMLError
+
+from fedpriv.config import yaml_file
+from fedpriv.config.construct import construct, join, near
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import Data
+from fedpriv.federation.faults import Faults
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.settings import Privacy, Settings, Training
+from fedpriv.federation.strategy import Strategy
+from fedpriv.privacy.mechanism import MOST_ROUNDS
+from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.run_folder import check_name
+from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.scrubbed import Fields
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.study import Study
+from fedpriv.training.adapters import FineTuning
+from fedpriv.training.pretraining import Pretraining
+
+EXPERIMENTS = "experiments"
+BY_SIZE = "by_size"
+"""``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
+differ between a tiny model and a published one, such as the learning rate."""
+SHARED = {"base", "attacks", "provider_attacks", "field_attacks"}
+"""Files of defaults, which are no experiments."""
+MADE_BY_THE_RUN = ("started", "versions")
+"""What config.yaml holds beside the sections of the experiment."""
+
+MODEL_SIZES = {"max_length": (3, 100_000), "image_size": (8, 10_000), "dropout": (0, 1)}
+"""What any model can make of these arguments; most models allow less, and say so themselves."""
+
+
+class Mistakes(ValueError):
+    """Everything that is wrong with an experiment, each with its place."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        self.problems = problems
+        plural = "mistake" if len(problems) == 1 else "mistakes"
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(f"{source}: {len(problems)} {plural}, nothing was started\n{lines}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """The sections of an experiment file.
+
+    Attributes:
+        data: `fedpriv.federation.dataset.DocumentData`, or another `Data`.
+        model: builds the model; with `_partial_`, because the data knows the labels.
+        strategy: the server's half.
+        client: the client's half.
+        name: the folder under `runs`.
+        rounds: how many; 0 evaluates the model that round 1 would start from.
+        seed: of everything random.
+        runs: the folder for run folders.
+        federation: workers, deadlines, checkpoints.
+        ray: where Ray runs.
+        privacy: public constants that the strategies refer to.
+        training: settings that the strategies refer to.
+        masking: secure aggregation around the strategy; none lets the server see every update.
+        finetuning: what of the model is trained; none trains all of it.
+        pretraining: on public documents, before round 1; none does without.
+        observer: an honest-but-curious server; none keeps nothing of what the server receives.
+        candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
+        fields: scrubbed fields of the training documents, for attacks that reconstruct them; none
+            keeps none.
+        faults: clients that fail on purpose; none leaves it to chance.
+        study: trains many variants of the experiment, and compares them; none runs it once.
+        splits: how many halves of the canaries a study trains on; it refers to it.
+    """
+
+    data: Data
+    model: Callable[..., Any]
+    strategy: Strategy
+    client: Client
+    name: str
+    rounds: int
+    seed: int = 0
+    runs: str = "runs"
+    federation: Settings = Settings()  # noqa: RUF009 - frozen
+    ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
+    privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
+    training: Training = Training()  # noqa: RUF009 - frozen
+    masking: Masking | None = None
+    finetuning: FineTuning | None = None
+    pretraining: Pretraining | None = None
+    observer: Observer | None = None
+    candidates: Candidates | None = None
+    fields: Fields | None = None
+    faults: Faults | None = None
+    study: Study | None = None
+    splits: int | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not 0 <= self.rounds <= MOST_ROUNDS:
+            raise ValueError(f"rounds={self.rounds}: expected 0 to {MOST_ROUNDS}")
+        if isinstance(self.model, nn.Module):
+            raise ValueError(
+                "model: is built already, but the data must name its labels first; set "
+                "model._partial_=true"
+            )
+        sizes = getattr(self.model, "keywords", {})
+        for name, (least, most) in MODEL_SIZES.items():
+            value = sizes.get(name)
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"model: {name}={value}: expected {least} to {most}")
+
+    def assemble(self, config: Mapping[str, Any]) -> Federation:
+        """Reads the data and puts the federation together.
+
+        Raises:
+            ValueError: if a file cannot be used or the parts do not fit together.
+        """
+        return Federation(
+            model=self.model,
+            data=self.data,
+            strategy=self.strategy,
+            client=self.client,
+            seed=self.seed,
+            name=self.name,
+            settings=self.federation,
+            ray=self.ray,
+            runs=self.runs,
+            config=config,
+            masking=self.masking,
+            finetuning=self.finetuning,
+            pretraining=self.pretraining,
+            observer=self.observer,
+            candidates=self.candidates,
+            fields=self.fields,
+            faults=self.faults,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSection:
+    """What of an experiment makes its model.
+
+    Attributes:
+        model: builds it, given `labels=`.
+        finetuning: what of it is trained.
+    """
+
+    model: Callable[..., Any]
+    finetuning: FineTuning | None = None
+
+
+def folders() -> list[Path]:
+    """Returns where experiments are looked for: the working directory's first, then fedpriv's."""
+    package = Path(__file__).parents[1]
+    candidates = (Path.cwd() / EXPERIMENTS, package / EXPERIMENTS)
+    found: list[Path] = []
+    for folder in candidates:
+        ours = (folder / "base.yaml").is_file() or (folder.is_dir() and folder == candidates[0])
+        if ours and folder.resolve() not in found:
+            found.append(folder.resolve())
+    return found
+
+
+def names() -> list[str]:
+    """Returns the experiments that can be run by name."""
+    found = {path.stem for folder in folders() for path in folder.glob("*.yaml")}
+    return sorted(found - SHARED)
+
+
+def groups() -> dict[str, list[str]]:
+    """Returns the config groups, such as strategy, and the choices in each."""
+    found: dict[str, set[str]] = {}
+    for folder in folders():
+        for path in folder.glob("*/*.yaml"):
+            found.setdefault(path.parent.name, set()).add(path.stem)
+    return {group: sorted(found[group]) for group in sorted(found)}
+
+
+def find(name: str) -> Path:
+    """Returns the file of an experiment, given its name or a path.
+
+    Raises:
+        Mistakes: if there is none; names the near misses.
+    """
+    if name.endswith((".yaml", ".yml")):
+        if Path(name).is_file():
+            return Path(name).resolve()
+        raise Mistakes(name, [f"no such file, seen from {Path.cwd()}"])
+    for folder in folders():
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    raise Mistakes(name, [f"no experiment of that name{near(name, names())}; see `fedpriv list`"])
+
+
+def _by_size(tiny: Any, base: Any, *, _root_: DictConfig) -> Any:
+    return base if OmegaConf.select(_root_, "model.size") == "base" else tiny
+
+
+OmegaConf.register_new_resolver(BY_SIZE, _by_size, replace=True)
+
+
+def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Composes an experiment and applies the overrides; returns plain containers.
+
+    Raises:
+        Mistakes: if a file or an override cannot be read, or a value depends on what is not set.
+    """
+    path = find(name)
+    try:
+        yaml_file.check(path)
+    except yaml_file.BadYAML as error:
+        raise Mistakes(name, [str(error)]) from error
+    choices, values = _split(list(overrides), name)
+    search = ",".join(f"file://{folder}" for folder in folders())
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(path.parent), version_base=None):
+            composed = compose(path.stem, [f"hydra.searchpath=[{search}]", *choices])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
+    except YAMLError as error:
+        raise Mistakes(name, [f"no YAML: {' '.join(str(error).split())}"]) from error
+    except RecursionError as error:
+        raise Mistakes(
+            name, [f"defaults: {path} includes itself, or is nested too deeply"]
+        ) from error
+    except (UnicodeDecodeError, OSError, TypeError, ValueError) as error:
+        raise Mistakes(
+            name, [f"a file of its defaults cannot be read: {_first_line(error)}"]
+        ) from error
+    return _updated(composed, values, name)
+
+
+def with_values(config: Mapping[str, Any], overrides: Iterable[str], source: str) -> dict[str, Any]:
+    """Returns a resolved config with some values replaced.
+
+    Nothing is resolved once more: the config may be a run folder's, and somebody else's.
+    """
+    changed = dict(config)
+    for key, value in _split(list(overrides), source)[1]:
+        changed = with_value(changed, key.split("."), value)
+    return changed
+
+
+def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Returns settings with one of them changed; nothing is shared that would be changed."""
+    first, *rest = path
+    section = config.get(first)
+    inner = section if isinstance(section, Mapping) else {}
+    return {**config, first: with_value(inner, rest, value) if rest else value}
+
+
+def _updated(config: DictConfig, values: list[tuple[str, Any]], source: str) -> dict[str, Any]:
+    OmegaConf.set_struct(config, False)
+    for key, value in values:
+        # Unknown keys too: the check names them all, with what was probably meant.
+        try:
+            OmegaConf.update(config, key, value, force_add=True)
+        except OmegaConfBaseException as error:
+            raise Mistakes(source, [f"{key}={value}: {_first_line(error)}"]) from error
+    return _resolved(config, source)
+
+
+def _resolved(config: DictConfig, source: str) -> dict[str, Any]:
+    """Resolves every interpolation; reports all that cannot be."""
+    problems: list[str] = []
+    plain = _resolve(config, "", problems)
+    if problems:
+        raise Mistakes(source, problems)
+    return typing.cast(dict[str, Any], plain)
+
+
+def sweep(overrides: Iterable[str]) -> list[list[str]]:
+    """Returns the combinations of overrides such as `seed=0,1` or `seed=range(3)`, in order."""
+    axes: list[list[str]] = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            axes.append([str(override.input_line)])
+    return [list(combination) for combination in itertools.product(*axes)]
+
+
+def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str, Any]]]:
+    """Separates choices from config groups, which Hydra composes, from plain values."""
+    known = groups()
+    choices: list[str] = []
+    values: list[tuple[str, Any]] = []
+    problems: list[str] = []
+    for text in overrides:
+        try:
+            override = OverridesParser.create().parse_override(text)
+        except HydraException as error:
+            problems.append(f"{text!r} is not of the form key=value: {_first_line(error)}")
+            continue
+        key = override.key_or_group
+        if override.is_sweep_override():
+            problems.append(f"{text!r} names several values: sweeps need -m")
+        elif key in known or "@" in text or override.is_delete():
+            choices.append(text)
+        else:
+            values.append((key, override.value()))
+    if problems:
+        raise Mistakes(source, problems)
+    return choices, values
+
+
+def _hint(choices: list[str]) -> str:
+    """Returns what could have been meant by choices that do not exist."""
+    known, hints = groups(), []
+    for choice in choices:
+        group, _, value = choice.partition("=")
+        if group in known and value not in known[group]:
+            hints.append(f"{group}={value}: there is {', '.join(known[group])}")
+    return f" ({'; '.join(hints)})" if hints else ""
+
+
+def _resolve(node: Any, place: str, problems: list[str]) -> Any:
+    if OmegaConf.is_dict(node):
+        keys = list(node)
+        return {key: _child(node, key, join(place, key), problems) for key in keys}
+    if OmegaConf.is_list(node):
+        return [_child(node, i, f"{place}[{i}]", problems) for i in range(len(node))]
+    return node
+
+
+def _child(node: Any, key: Any, place: str, problems: list[str]) -> Any:
+    try:
+        return _resolve(node[key], place, problems)
+    except OmegaConfBaseException as error:
+        hint = "; set it, such as export FEDPRIV_DATA=/data, or give the value itself"
+        missing = "Environment variable" in str(error)
+        problems.append(f"{place}: {_first_line(error)}{hint if missing else ''}")
+        return None
+
+
+def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
+    """Checks every section and builds its objects, without reading any data.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    sections = {key: value for key, value in config.items() if key not in MADE_BY_THE_RUN}
+    return constructed(Experiment, sections, source)
+
+
+T = typing.TypeVar("T")
+
+
+def constructed(target: Callable[..., T], config: Mapping[str, Any], source: str) -> T:
+    """Builds an object from its settings.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    problems: list[str] = []
+    built = construct(target, config, "", problems)
+    if problems:
+        raise Mistakes(source, problems)
+    return typing.cast(T, built)
+
+
+def _first_line(error: Exception) -> str:
+    lines: Iterator[str] = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)

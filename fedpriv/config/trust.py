@@ -1,0 +1,167 @@
+"""What may be done with a run folder, when nobody says that it can be trusted (`--trust`).
+
+An experiment file is code: it may name any callable. A run folder is passed on, and whoever made
+it could have written anything into its config.yaml. So only that is constructed which holds
+settings and does nothing: dataclasses of fedpriv and its three packages of parts, modules and
+optimizers of torch, and the functions that build our models and mechanisms. In particular no
+command, reader or writer of ours can be called, and no function that would construct in its turn.
+
+And what was changed since fedpriv wrote it is not built on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn, optim
+
+from fedpriv.config.construct import TARGET, import_target, join
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.runtime import run_files, verify
+from fedpriv.runtime.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    FAILURES,
+    LEDGER,
+    METRICS,
+    PARTITION,
+    RunFolder,
+)
+from fedpriv.threat.study import TRAININGS
+from fedpriv.threat.studying import PLAN
+
+READ_BY_ATTACKS = (
+    CONFIG,
+    LEDGER,
+    METRICS,
+    "checkpoints/",
+    "transcript/",
+    "knowledge/",
+    "truth/",
+    "candidates/",
+    "fields/",
+)
+OURS = ("fedpriv",)
+BUILDERS = ("fedpriv.models.", "fedpriv.privacy.mechanism")
+"""Where functions may be named, if they return a model or a mechanism."""
+
+
+class Untrusted(ValueError):
+    """A run folder that is not to be gone on with, unless its maker is trusted."""
+
+    def __init__(self, root: Path, problems: list[str]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"{root} is not used as it is, and nothing was started\n{lines}\n"
+            "If you know who made or changed it, and trust them with this machine, add --trust"
+        )
+
+
+def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> None:
+    """Checks what a resume builds on: settings, ledger, metrics, checkpoints; of a study, of all.
+
+    Args:
+        folder: of the run.
+        overrides: from the command line, which are trusted.
+
+    Raises:
+        Untrusted: if any of it was changed, or could run code.
+    """
+    problems = verify.check(folder.path, _builds_a_run).problems()
+    if not problems:  # else the settings are not worth reading
+        config = folder.config()
+        own_cluster = any(override.startswith("ray.address=") for override in overrides)
+        problems += untrusted({**config, "ray": None} if own_cluster else config)
+        problems += untrusted(folder.read_json(PLAN) or {})
+    if problems:
+        raise Untrusted(folder.path, problems)
+    for name in folder.names(TRAININGS, "*"):
+        run_files.inside(folder.path, f"{TRAININGS}/{name}/{CONFIG}")
+        training = RunFolder(folder.path / TRAININGS / name)
+        if training.has(CONFIG):
+            check_before_resume(training)
+
+
+def check_before_attack(folder: RunFolder) -> None:
+    """Checks all that an attack may read. Parts may be missing: a run may be passed on without.
+
+    Raises:
+        Untrusted: if any of it was changed, or could run code.
+    """
+    found = verify.check(folder.path, lambda name: name.startswith(READ_BY_ATTACKS))
+    found.missing.clear()
+    problems = found.problems()
+    if not problems:
+        config = folder.config()
+        problems += untrusted({k: config[k] for k in ("model", "finetuning") if k in config})
+    if problems:
+        raise Untrusted(folder.path, problems)
+
+
+def _builds_a_run(name: str) -> bool:
+    files = (CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
+    return name in files or name.startswith(f"{CHECKPOINTS}/")
+
+
+def untrusted(config: Mapping[str, Any]) -> list[str]:
+    """Returns what in the settings of a run folder needs trust, one line each with its place."""
+    problems = [
+        f"{place}: {path!r} is none of the parts that fedpriv brings along, and could be any code"
+        for place, path in _targets(config, "")
+        if not _is_part(path)
+    ]
+    ray = config.get("ray")
+    address = ray.get("address") if isinstance(ray, Mapping) else None
+    if address is not None:
+        problems.append(
+            f"ray.address: {address!r} is a cluster, which could run any code here: give "
+            "ray.address= on the command line if it is yours"
+        )
+    return problems
+
+
+def _targets(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yields place and value of every `_target_`, however deep."""
+    if isinstance(node, Mapping):
+        if TARGET in node:
+            yield join(place, TARGET), node[TARGET]
+        for key, value in node.items():
+            yield from _targets(value, join(place, key))
+    elif isinstance(node, list | tuple):
+        for number, value in enumerate(node):
+            yield from _targets(value, f"{place}[{number}]")
+
+
+def _is_part(path: Any) -> bool:
+    """Says whether a dotted path names what only holds settings, or builds a model of ours."""
+    parts = path.split(".") if isinstance(path, str) else []
+    # Before the import, which runs a module.
+    if not parts or parts[0] not in (*OURS, "torch") or any(p.startswith("_") for p in parts):
+        return False
+    if parts[:2] == ["fedpriv", "experiments"]:  # scripts
+        return False
+    try:
+        target = import_target(path)
+    except ImportError:
+        return False
+    # Of the module that defines it, not of one that happens to import it: `fedpriv.cli.main.os`.
+    module = getattr(target, "__module__", None) or ""
+    if module.split(".")[0] in OURS:
+        if inspect.isclass(target):
+            return dataclasses.is_dataclass(target)
+        return inspect.isfunction(target) and module.startswith(BUILDERS) and _builds(target)
+    if module.startswith(("torch.nn.", "torch.optim.")) and inspect.isclass(target):
+        return issubclass(target, nn.Module | optim.Optimizer)
+    return False
+
+
+def _builds(function: Any) -> bool:
+    kind = typing.get_type_hints(function).get("return")
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return all(inspect.isclass(k) and issubclass(k, nn.Module | Mechanism) for k in kinds)

@@ -1,0 +1,121 @@
+"""Whole documents in a run folder: what they say as JSON, their pages as pictures beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpriv.data.document import DataError, Document, Entity, Question, Word, read_image
+from fedpriv.runtime import run_files
+from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.run_folder import RunFolder
+
+
+def keep_documents(
+    folder: RunFolder, pages: str, documents: Iterable[Document]
+) -> list[dict[str, Any]]:
+    """Writes the documents' pages, and returns the rest as JSON can hold it.
+
+    Args:
+        folder: of the run.
+        pages: the folder in it for the pages, named by their pixels.
+        documents: in order.
+    """
+    kept: list[dict[str, Any]] = []
+    for document in documents:
+        name = page_digest(document)
+        png = io.BytesIO()
+        document.image().save(png, "PNG", compress_level=1)
+        folder.write(f"{pages}/{name}.png", png.getvalue())
+        kept.append({**_to_json(document), "page": name})
+    return kept
+
+
+def kept_documents(
+    kept: Sequence[Mapping[str, Any]], folder: RunFolder, pages: str, own: Path
+) -> tuple[Document, ...]:
+    """Reads documents that `keep_documents` wrote.
+
+    Args:
+        kept: what it returned.
+        folder: of the run.
+        pages: the folder of the pages in it.
+        own: a folder of the adversary's, to which the pages are copied: a document shall not lead
+            into the run, where the truth lies.
+
+    Raises:
+        Damaged: if a page is not there, or another than its name says.
+        KeyError, TypeError, ValueError: if `kept` is not what `keep_documents` returned.
+    """
+    return tuple(_from_json(v, _given(folder, pages, str(v["page"]), own)) for v in kept)
+
+
+def page_digest(document: Document) -> str:
+    """Returns a hash of the page's pixels."""
+    return hashlib.sha256(np.asarray(document.image()).tobytes()).hexdigest()
+
+
+def _given(folder: RunFolder, pages: str, name: str, own: Path) -> Path:
+    """Returns the adversary's copy of a page.
+
+    It serves every run that keeps this page, and so must be what its name says.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", name):
+        raise ValueError(f"page {name!r:.100}: expected the hash of its pixels")
+    copy = own / f"{name}.png"
+    if copy.exists():
+        return copy
+    page = f"{pages}/{name}.png"
+    try:
+        with run_files.open_file(folder.path, page) as file:
+            pixels = np.asarray(read_image(Path(f"/dev/fd/{file.fileno()}")).convert("RGB"))
+            if hashlib.sha256(pixels.tobytes()).hexdigest() != name:
+                raise Damaged(f"{folder.path / page} is not the page that its name says")
+            file.seek(0)
+            run_files.write(own, copy.name, file.read())
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder.path} has no {page}") from error
+    except DataError as error:
+        raise Damaged(f"{folder.path / page}: {error.why}") from error
+    return copy
+
+
+def _to_json(document: Document) -> dict[str, Any]:
+    """Returns everything but the page."""
+    # What is white on the page is so in its picture.
+    left_out = ("page", "white")
+    names = [f.name for f in dataclasses.fields(document) if f.name not in left_out]
+    values = {name: getattr(document, name) for name in names}
+    words = [[word.text, word.box, word.segment] for word in document.words]
+    entities = [[entity.label, entity.words] for entity in document.entities]
+    questions = [[q.key, q.text, q.answers] for q in document.questions]
+    values |= {"words": words, "entities": entities, "questions": questions}
+    return values
+
+
+def _from_json(values: Mapping[str, Any], page: Path) -> Document:
+    width, height = values["size"]
+    return Document(
+        values["id"],
+        values["provider"],
+        page,
+        (width, height),
+        tuple(Word(text, _box(box), segment) for text, box, segment in values["words"]),
+        tuple(Entity(label, tuple(words)) for label, words in values["entities"]),
+        tuple(Question(key, text, tuple(answers)) for key, text, answers in values["questions"]),
+        values["split"],
+        tuple((first, second) for first, second in values["links"]),
+        part_of=values["part_of"],
+    )
+
+
+def _box(sides: Sequence[float]) -> tuple[float, float, float, float]:
+    left, top, right, bottom = sides
+    return left, top, right, bottom

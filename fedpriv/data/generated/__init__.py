@@ -1,0 +1,1 @@
+"""Documents that are drawn here, so that nothing has to be downloaded."""

@@ -1,0 +1,187 @@
+"""Generated cards: pages that a tiny model reads where they are sharp, and learns by heart if not.
+
+Each card has a mark that no other customer's has, of blocks so large that any resolution shows
+them, and names of few different words in small type. A model that sees the type reads the names;
+one that sees the page shrunk can only tell whose card it is by the mark, as with the training
+resolutions of Pinto et al. 2024 (003, section 4.1).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpriv.data.document import (
+    MOST_DOCUMENTS,
+    MOST_SIDE,
+    Document,
+    DocumentSet,
+    Entity,
+    Question,
+    Word,
+)
+from fedpriv.data.generated.glyphs import Colour, Face, Pixels, set_word
+from fedpriv.data.generated.invoice_style import WHITE, pick
+from fedpriv.data.generated.lexicon import COMPANY_FIRST, FAMILY_NAMES, GIVEN_NAMES
+from fedpriv.data.generated.questions import QUESTION_TEMPLATES
+from fedpriv.runtime.seeds import generator
+
+LABELS = ("provider", "customer")
+
+# Words of one length: on a page shrunk to a blur, lengths would still tell them apart.
+_COMPANIES = tuple(word for word in COMPANY_FIRST if len(word) == 6)
+_GIVEN = tuple(word for word in GIVEN_NAMES if len(word) == 5)[:24]
+_FAMILY = tuple(word for word in FAMILY_NAMES if len(word) == 6)[:24]
+_NAMES = tuple(itertools.product(_GIVEN, _FAMILY))
+
+_BLOCKS: tuple[Colour, ...] = (
+    *((220, 40, 40), (40, 160, 60), (40, 70, 210), (240, 180, 30)),
+    *((150, 50, 170), (30, 170, 190), (240, 240, 240), (40, 40, 40)),
+)
+_MARK = (2, 5)
+"""Rows and columns of blocks."""
+_LEAST_SIDE = 112
+_BASELINES = (7 / 14, 10 / 14, 13 / 14)
+"""Of the three lines, as shares of the height."""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """A data set of small generated cards; a page of 112 x 112 takes 38 kB of memory.
+
+    A card shows its customer's mark, its provider's colour at the right edge, and three words, one
+    to a line: provider, given name and family name. No two customers have the same name. Which
+    provider's cards a customer's are is drawn.
+
+    Attributes:
+        page_size: width and height in pixels, equal, at least 112; the type grows with it.
+        providers: how many companies.
+        documents_per_provider: how many cards each has.
+        seed: of everything random.
+        questions: the keys that are asked for, one question each: "provider", "customer".
+        cards_per_customer: on how many cards the customers stand, taken in turn: with (1, 2, 4, 8)
+            the first has one card, the fourth eight and the fifth one again. The last customer
+            has what is left.
+        inks: the darkest and the lightest grey of the type, 0 to 255; each card's is drawn.
+    """
+
+    page_size: tuple[int, int] = (_LEAST_SIDE, _LEAST_SIDE)
+    providers: int = 10
+    documents_per_provider: int = 10
+    seed: int = 0
+    questions: tuple[str, ...] = ("customer", "provider")
+    cards_per_customer: tuple[int, ...] = (1,)
+    inks: tuple[int, int] = (16, 16)
+
+    def __post_init__(self) -> None:
+        sides = set(self.page_size)
+        if (
+            len(self.page_size) != 2
+            or len(sides) != 1
+            or not _LEAST_SIDE <= min(sides) <= MOST_SIDE
+        ):
+            raise ValueError(
+                f"page_size={self.page_size}: expected two equal sides of {_LEAST_SIDE} to "
+                f"{MOST_SIDE}"
+            )
+        if not 1 <= self.providers <= len(_COMPANIES):
+            raise ValueError(f"providers={self.providers}: expected 1 to {len(_COMPANIES)}")
+        most = MOST_DOCUMENTS // self.providers
+        if not 1 <= self.documents_per_provider <= most:
+            raise ValueError(
+                f"documents_per_provider={self.documents_per_provider}: expected 1 to {most}"
+            )
+        if unknown := sorted(set(self.questions) - set(LABELS)):
+            raise ValueError(f"questions names {unknown}: on cards there are {', '.join(LABELS)}")
+        if not self.cards_per_customer or min(self.cards_per_customer) < 1:
+            raise ValueError(
+                f"cards_per_customer={self.cards_per_customer}: expected one number or more, "
+                "each at least 1"
+            )
+        if len(self.inks) != 2 or not 0 <= self.inks[0] <= self.inks[1] <= 255:
+            raise ValueError(f"inks={self.inks}: expected darkest and lightest, 0 to 255")
+        if (customers := len(set(self._customers()))) > len(_NAMES):
+            raise ValueError(
+                f"{customers} customers: there are names for {len(_NAMES)}; ask for fewer cards, "
+                "or more of each customer"
+            )
+
+    def load(self) -> DocumentSet:
+        """Draws every document, provider by provider."""
+        customers = generator(self.seed, "card dealing").permutation(self._customers())
+        places = itertools.product(range(self.providers), range(self.documents_per_provider))
+        documents = tuple(
+            self._card(provider, number, int(customer))
+            for (provider, number), customer in zip(places, customers, strict=True)
+        )
+        return DocumentSet("generated cards", documents, LABELS)
+
+    def _customers(self) -> list[int]:
+        """Returns the customer of each card, before they are dealt to the providers."""
+        held: Iterator[int] = itertools.cycle(self.cards_per_customer)
+        runs = (itertools.repeat(customer, cards) for customer, cards in enumerate(held))
+        count = self.providers * self.documents_per_provider
+        return list(itertools.islice(itertools.chain.from_iterable(runs), count))
+
+    def _card(self, provider: int, number: int, customer: int) -> Document:
+        company = _COMPANIES[
+            generator(self.seed, "card names").permutation(len(_COMPANIES))[provider]
+        ]
+        given, family = _NAMES[
+            generator(self.seed, "card holders").permutation(len(_NAMES))[customer]
+        ]
+        grey = int(
+            generator(self.seed, "card ink", number, provider).integers(
+                self.inks[0], self.inks[1] + 1
+            )
+        )
+        page = _paper(self.page_size[0], self._mark(customer), self._colour(provider))
+        words = _write(page, (company, given, family), (grey, grey, grey))
+        answers = {"provider": company, "customer": f"{given} {family}"}
+        return Document(
+            f"card-p{provider:03}-d{number:03}",
+            company,
+            page,
+            self.page_size,
+            words,
+            (Entity("provider", (0,)), Entity("customer", (1, 2))),
+            tuple(Question(k, QUESTION_TEMPLATES[k][0], (answers[k],)) for k in self.questions),
+        )
+
+    def _mark(self, customer: int) -> list[Colour]:
+        random = generator(self.seed, "card mark", client=customer)
+        return [pick(random, _BLOCKS) for _ in range(_MARK[0] * _MARK[1])]
+
+    def _colour(self, provider: int) -> Colour:
+        random = generator(self.seed, "card colour", client=provider)
+        red, green, blue = (int(part) for part in random.integers(40, 216, 3))
+        return red, green, blue
+
+
+def _paper(side: int, mark: list[Colour], colour: Colour) -> Pixels:
+    """Returns a page with the mark at the top and the provider's colour at the right."""
+    page: Pixels = np.full((side, side, 3), WHITE, np.uint8)
+    block, margin = side // 7, side // 28
+    page[:, side - block :] = colour
+    for place, ink in enumerate(mark):
+        row, column = divmod(place, _MARK[1])
+        top, left = margin + row * block, margin + column * block
+        page[top : top + block, left : left + block] = ink
+    return page
+
+
+def _write(page: Pixels, lines: tuple[str, ...], ink: Colour) -> tuple[Word, ...]:
+    """Sets one word to a line and returns the words with their boxes."""
+    side = len(page)
+    face, words = Face("DejaVuSans", side * 10 // _LEAST_SIDE), []
+    for line, (text, share) in enumerate(zip(lines, _BASELINES, strict=True)):
+        patch = set_word(face, text, ink, WHITE)
+        height, width, _ = patch.pixels.shape
+        left, top = side // 28 + patch.left, round(share * side) + patch.top
+        page[top : top + height, left : left + width] = patch.pixels
+        box = (float(left), float(top), float(left + width), float(top + height))
+        words.append(Word(text, box, line))
+    return tuple(words)

@@ -1,0 +1,312 @@
+"""Generated identities: persons with account numbers, to be planted as canaries.
+
+Of each it is known how many pages say its number, and from which space the number was drawn. So it
+can be measured how much likelier a model finds it than the numbers that it might have been: its
+exposure (Carlini et al. 2019, §4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import numpy as np
+
+from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
+from fedpriv.data.generated.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
+from fedpriv.data.generated.invoice_style import WHITE, pick
+from fedpriv.data.generated.lexicon import FAMILY_NAMES, GIVEN_NAMES
+from fedpriv.runtime.seeds import generator
+
+IDENTITY_QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "account": (
+        "What is the account number?",
+        "Which account is named here?",
+        "Give the number of the account.",
+        "To which account does this page belong?",
+        "Under what number is the account kept?",
+    ),
+    "person": (
+        "Who is the account holder?",
+        "Whose account is it?",
+        "Name the holder of the account.",
+        "Which person is this page about?",
+        "To whom does the account belong?",
+    ),
+}
+
+PERSONS = len(GIVEN_NAMES) * len(FAMILY_NAMES)
+"""How many different names there are."""
+
+_LABELS = ("person", "account", "date")
+_SMALLEST = (64, 64)
+_CAPTIONED = (128, 112)
+"""Width and height from which on there is room for captions and whole names."""
+
+_MOST_DIGITS = 9
+_CELLS = 8
+_TYPE_SIZE = 10
+_FIRST_DAY = date(2014, 1, 1)
+_DAYS_APART = 11
+
+_FACES = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif")
+_INKS: tuple[Colour, ...] = ((16, 16, 16), (20, 30, 110), (110, 20, 20), (20, 80, 30), (90, 20, 90))
+_BAND: tuple[Colour, ...] = (
+    *((255, 255, 255), (200, 40, 40), (40, 130, 60), (40, 70, 190)),
+    *((235, 180, 30), (30, 30, 30), (140, 60, 160), (60, 180, 200)),
+)
+_DATES = ("{day:02}/{month:02}/{year}", "{day:02}.{month:02}.{year}", "{year}-{month:02}-{day:02}")
+_CAPTIONS: Mapping[str, tuple[str, ...]] = {
+    "person": ("Name", "For", "Holder"),
+    "account": ("No.", "Acct.", "Acc."),
+    "date": ("Date", "Day", "On"),
+}
+
+
+@dataclass(frozen=True)
+class Identities:
+    """A data set of generated persons, each a provider of its own with one account number.
+
+    Person n has `repeats[n % len(repeats)]` pages. On all of them stand the same name and number,
+    and the same question is asked; the dates differ. A band of coloured cells, ink, face and the
+    order of the lines are a person's own, so that a model can tell persons apart by look alone.
+    Everything is a function of the seed and of the person's and the page's number: how many are
+    asked for changes none of the others, unless `repeats` itself is changed.
+
+    From 128 x 112 pixels on, there are captions and whole names; below, names are family names,
+    which two persons may share.
+
+    Attributes:
+        repeats: how many pages a person has, one after the other.
+        each: persons for each of `repeats`.
+        digits: of an account number: there are 10^digits, all as likely.
+        page_size: width and height in pixels; that of the model's input, for type to stay sharp.
+        seed: of everything random.
+        questions: the keys that are asked for, one question each: "account", "person".
+    """
+
+    repeats: tuple[int, ...] = (1, 2, 4, 8)
+    each: int = 8
+    digits: int = 6
+    page_size: tuple[int, int] = (64, 64)
+    seed: int = 0
+    questions: tuple[str, ...] = ("account",)
+
+    def __post_init__(self) -> None:
+        if not self.repeats or min(self.repeats) < 1:
+            raise ValueError(f"Expected repeats={self.repeats} to be numbers from 1 on.")
+        if not 1 <= self.each * len(self.repeats) <= PERSONS:
+            raise ValueError(
+                f"Expected each={self.each} for {len(self.repeats)} repeats to be 1..{PERSONS} "
+                "persons."
+            )
+        if not 1 <= self.digits <= _MOST_DIGITS:
+            raise ValueError(f"Expected digits={self.digits} in 1..{_MOST_DIGITS}.")
+        if not _has_room(self.page_size, _SMALLEST):
+            raise ValueError(
+                f"Expected page_size={self.page_size} to be (width, height), at least {_SMALLEST}: "
+                "on smaller pages the text cannot be read."
+            )
+        unknown = sorted(set(self.questions) - set(IDENTITY_QUESTIONS))
+        if unknown:
+            raise ValueError(
+                f"questions names {unknown}: there are questions on {', '.join(IDENTITY_QUESTIONS)}"
+            )
+
+    def load(self) -> DocumentSet:
+        """Draws every page, person by person."""
+        pages = tuple(
+            self._page(_draw_person(self, number), number, page)
+            for number in range(self.each * len(self.repeats))
+            for page in range(self.repeats[number % len(self.repeats)])
+        )
+        return DocumentSet("generated identities", pages, _LABELS)
+
+    def references(self, count: int, rng: np.random.Generator) -> tuple[str, ...]:
+        """Draws different account numbers from the space of all, as `others_alike` does.
+
+        Raises:
+            ValueError: if there are not so many.
+        """
+        return others_alike("#" * self.digits, count, rng)
+
+    def _page(self, person: _Person, number: int, page: int) -> Document:
+        random = generator(self.seed, "identity page", round=page, client=number)
+        # Eleven days for each page, one of which is drawn: none repeats.
+        days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
+        day = _FIRST_DAY + timedelta(days=days)
+        written = person.date_format.format(day=day.day, month=day.month, year=day.year)
+        sheet = _Sheet(self.page_size, person)
+        sheet.draw({"person": person.name, "account": person.account, "date": written})
+        answers = {"person": person.name, "account": person.account}
+        return Document(
+            id=f"identity-p{number:03}-d{page:03}",
+            provider=f"person {number:03}",
+            page=sheet.pixels,
+            size=(sheet.width, sheet.height),
+            words=tuple(sheet.words),
+            entities=tuple(sheet.entities),
+            questions=tuple(
+                Question(key, text, (answers[key],))
+                for key, text in person.questions.items()
+                if key in self.questions
+            ),
+        )
+
+
+def others_alike(text: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Draws different texts of a text's shape: every digit anew, all else as it stands.
+
+    Args:
+        text: such as "483920" or "DE 48-392"; a "#" stands for a digit too.
+        count: how many.
+        rng: each set of that many is as likely as any other.
+
+    Returns:
+        (count,) texts, none of them `text`.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    places = [place for place, sign in enumerate(text) if sign in "#0123456789"]
+    space = 10 ** len(places) - ("#" not in text)
+    if not 0 < count <= space:
+        raise ValueError(
+            f"count={count}: of the shape of {text!r}, there are {space} other texts to draw from"
+        )
+    found: dict[str, None] = {}
+    while len(found) < count:
+        for digits in rng.integers(10, size=(count, len(places))):
+            found[_filled(text, places, digits.tolist())] = None
+        found.pop(text, None)
+    return tuple(found)[:count]
+
+
+def _filled(text: str, places: list[int], digits: list[int]) -> str:
+    signs = list(text)
+    for place, digit in zip(places, digits, strict=True):
+        signs[place] = str(digit)
+    return "".join(signs)
+
+
+@dataclass(frozen=True)
+class _Person:
+    """Who it is, and what its pages look like.
+
+    Attributes:
+        name: as it is printed.
+        account: of `digits` digits.
+        first_day: of its pages, in days after 1 January 2014.
+        date_format: how dates are written.
+        questions: the wording of each.
+        rows: of the page, from top to bottom.
+        captions: by row; none on small pages.
+        face: of the letters.
+        ink: of the letters.
+        band: numbers of the colours in `_BAND`.
+        band_below: whether the band is at the bottom.
+    """
+
+    name: str
+    account: str
+    first_day: int
+    date_format: str
+    questions: Mapping[str, str]
+    rows: tuple[str, ...]
+    captions: Mapping[str, str]
+    face: str
+    ink: Colour
+    band: tuple[int, ...]
+    band_below: bool
+
+
+def _draw_person(settings: Identities, number: int) -> _Person:
+    captioned = _has_room(settings.page_size, _CAPTIONED)
+    given, family = _name(settings.seed, number)
+    random = generator(settings.seed, "identity", client=number)
+    # Drawn on small pages too, so that the size of a page changes nothing else.
+    captions = {key: pick(random, texts) for key, texts in _CAPTIONS.items()}
+    return _Person(
+        name=f"{given} {family}" if captioned else family,
+        account=_account(settings, number),
+        first_day=int(random.integers(3000)),
+        date_format=pick(random, _DATES),
+        questions={key: pick(random, texts) for key, texts in IDENTITY_QUESTIONS.items()},
+        rows=tuple(_LABELS[place] for place in random.permutation(len(_LABELS))),
+        captions=captions if captioned else {},
+        face=pick(random, _FACES),
+        ink=pick(random, _INKS),
+        band=tuple(random.integers(len(_BAND), size=_CELLS).tolist()),
+        band_below=bool(random.integers(2)),
+    )
+
+
+def _name(seed: int, number: int) -> tuple[str, str]:
+    """Returns given and family name; no two persons of a seed have both in common."""
+    order = generator(seed, "identity names").permutation(PERSONS)
+    given, family = divmod(int(order[number]), len(FAMILY_NAMES))
+    return GIVEN_NAMES[given], FAMILY_NAMES[family]
+
+
+def _account(settings: Identities, number: int) -> str:
+    # From a generator of its own: nothing else about the person tells the secret.
+    random = generator(settings.seed, "identity account", client=number)
+    return f"{int(random.integers(10**settings.digits)):0{settings.digits}}"
+
+
+def _has_room(size: tuple[int, int], least: tuple[int, int]) -> bool:
+    return len(size) == 2 and size[0] >= least[0] and size[1] >= least[1]
+
+
+class _Sheet:
+    """A page in the making: pixels, words, and which words belong to which entity."""
+
+    def __init__(self, size: tuple[int, int], person: _Person) -> None:
+        self.person = person
+        self.width, self.height = size
+        self.margin = max(2, self.width // 28)
+        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
+        self.words: list[Word] = []
+        self.entities: list[Entity] = []
+
+    def draw(self, printed: Mapping[str, str]) -> None:
+        """Sets the band, and all rows evenly over what is left of the height."""
+        band = max(8, self.height // 8)
+        top = self.height - band if self.person.band_below else 0
+        cells = np.array(_BAND, np.uint8)[list(self.person.band)]
+        self.pixels[top : top + band] = cells[np.arange(self.width) * _CELLS // self.width]
+        first = 0 if self.person.band_below else band
+        step = (self.height - band) / len(self.person.rows)
+        for place, row in enumerate(self.person.rows):
+            # The middle of a line is that of its capital letters.
+            baseline = round(first + step * (place + 0.5) + 0.36 * _TYPE_SIZE)
+            self._row(row, printed[row], baseline)
+
+    def _row(self, row: str, text: str, baseline: int) -> None:
+        face = Face(self.person.face, _TYPE_SIZE)
+        left = self.margin
+        if captions := self.person.captions:
+            self._write(captions[row], left, baseline)
+            left += max(text_width(face, caption) for caption in captions.values())
+            left += _TYPE_SIZE // 2
+        first = len(self.words)
+        self._write(text, left, baseline)
+        self.entities.append(Entity(row, tuple(range(first, len(self.words)))))
+
+    def _write(self, text: str, pen: int, baseline: int) -> None:
+        """Sets one line, a segment of its own."""
+        room = self.width - self.margin - pen
+        face = Face(self.person.face, _TYPE_SIZE)
+        setting = set_string(face, text, self.person.ink, WHITE, room)
+        segment = self.words[-1].segment + 1 if self.words else 0
+        for word, patch in setting.words:
+            self._place(word, patch, (pen + patch.left, baseline + patch.top), segment)
+            pen += patch.advance + setting.blank
+
+    def _place(self, word: str, patch: Patch, corner: tuple[int, int], segment: int) -> None:
+        left, top = corner
+        height, width, _ = patch.pixels.shape
+        self.pixels[top : top + height, left : left + width] = patch.pixels
+        box = (float(left), float(top), float(left + width), float(top + height))
+        self.words.append(Word(word, box, segment))

@@ -1,0 +1,508 @@
+"""How a generated invoice is set on the page: bands, slots and blocks.
+
+A page is a stack of bands, a band is one to three slots side by side, a slot is a stack of blocks
+(logo, provider, table and so on). Where a block stands depends on the style and on the page size
+only, never on what is printed in it, so that a page with its values left out keeps its layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from fedpriv.data.document import Entity, Word
+from fedpriv.data.generated.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
+from fedpriv.data.generated.invoice_style import GREY, INK, WHITE, Style, logo_pixels
+
+Align = Literal["left", "center", "right"]
+
+LABELS: tuple[str, ...] = (
+    *("provider", "address", "email", "phone", "tax_number", "registration_id", "customer"),
+    *("invoice_number", "date", "total"),
+)
+"""The entities of a generated invoice; each is the value without its caption."""
+
+ROWS = 6
+"""Item rows that every table has room for."""
+
+SMALLEST_PAGE = (360, 504)
+"""Width and height in pixels below which the text cannot be read."""
+
+# The page size that the lengths of a style are for.
+_DESIGN_SIZE = (400, 560)
+
+_COLUMN_WIDTHS: Mapping[str, int] = {"quantity": 46, "price": 66, "amount": 72}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The values of one invoice as they are printed.
+
+    Attributes:
+        fields: for each field, its lines.
+        rows: for each item, what stands in each column of the table.
+    """
+
+    fields: Mapping[str, tuple[str, ...]]
+    rows: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A drawn page: its pixels (height × width × 3), words, and entities in order of the words."""
+
+    pixels: Pixels
+    words: tuple[Word, ...]
+    entities: tuple[Entity, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        height, width, _ = self.pixels.shape
+        return width, height
+
+
+def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> Page:
+    """Draws an invoice, or, without `printed`, its captions, rules and colours only.
+
+    Args:
+        style: the provider's look.
+        size: width and height in pixels.
+        printed: the values; None leaves out every value and the logo.
+    """
+    sheet = _Sheet(style, size, printed)
+    _edge(sheet)
+    bands = _bands(style.arrangement, style.mirrored)
+    tops = _band_tops(sheet, bands)
+    for place, (band, top) in enumerate(zip(bands, tops, strict=True)):
+        # The table has lines of its own above and below.
+        if style.rules and place and ("table",) not in (*band, *bands[place - 1]):
+            sheet.rule(top - sheet.scaled(5), _tint(GREY, 0.5))
+        for slot, blocks in zip(_slots(sheet, band), band, strict=True):
+            _draw_stack(sheet, slot, top, blocks)
+    return sheet.page()
+
+
+def _draw_stack(sheet: _Sheet, slot: _Slot, top: int, blocks: tuple[str, ...]) -> None:
+    for block in blocks:
+        if sheet.style.panel and block in ("customer", "meta"):
+            _panel(sheet, slot, top, block)
+        _DRAW[block](sheet, slot, top)
+        sheet.paper = WHITE
+        top += _height(sheet, block, slot.alone) + sheet.stack_gap
+
+
+# --- Layout ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A column of a band: its horizontal extent, how it is set, and whether it fills the band."""
+
+    left: int
+    right: int
+    align: Align
+    alone: bool
+
+
+@lru_cache(maxsize=64)
+def _bands(arrangement: str, mirrored: bool) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    bands = []
+    for band in arrangement.split("/"):
+        slots = [tuple(slot.strip().split("+")) for slot in band.split("|")]
+        slots = [() if slot == (".",) else slot for slot in slots]
+        bands.append(tuple(reversed(slots) if mirrored else slots))
+    return tuple(bands)
+
+
+def _slots(sheet: _Sheet, band: tuple[tuple[str, ...], ...]) -> list[_Slot]:
+    """Shares the page's width among the slots; a logo takes no more than it needs."""
+    style, gutter = sheet.style, sheet.scaled(16)
+    left, right = sheet.left, sheet.right
+    if len(band) == 1:
+        loose = style.centred and band[0][0] in ("logo", "provider", "title", "notes")
+        return [_Slot(left, right, "center" if loose else "left", alone=True)]
+    logos = [slot == ("logo",) for slot in band]
+    room = right - left - gutter * (len(band) - 1) - sum(logos) * sheet.logo_side
+    share = room // (len(band) - sum(logos))
+    slots = []
+    for place, logo in enumerate(logos):
+        end = left + (sheet.logo_side if logo else share)
+        last = place == len(band) - 1
+        align: Align = "right" if last and (style.flush_right or logo) else "left"
+        slots.append(_Slot(left, right if last else end, align, alone=False))
+        left = end + gutter
+    return slots
+
+
+def _height(sheet: _Sheet, block: str, alone: bool) -> int:
+    pitch, stacked = sheet.pitch, sheet.style.rows == "stacked"
+    lines: Mapping[str, float] = {
+        "title": 1.8,
+        "provider": 3.5,
+        "contact": 1 if alone else 2,
+        "legal": 1 if alone else 2,
+        "customer": 4,
+        "meta": 2 if alone else 6 if stacked else 3,
+        "totals": 3.6,
+        "notes": 2,
+    }
+    if block == "logo":
+        return sheet.logo_side
+    if block == "table":
+        return sheet.head_height + ROWS * sheet.row_height
+    return round(lines[block] * pitch)
+
+
+def _band_tops(sheet: _Sheet, bands: tuple[tuple[tuple[str, ...], ...], ...]) -> list[int]:
+    """Spreads the bands over the page's height; what is left over stands at the foot."""
+    heights = []
+    for band in bands:
+        stacks = (
+            sum(_height(sheet, block, len(band) == 1) + sheet.stack_gap for block in slot)
+            for slot in band
+        )
+        heights.append(max(stacks) - sheet.stack_gap)
+    slack = sheet.height - 2 * sheet.margin - sum(heights)
+    gap = min(slack // (len(bands) - 1), sheet.scaled(26))
+    tops, top = [], sheet.margin
+    for band, height in zip(bands, heights, strict=True):
+        tops.append(top)
+        top += height + (min(gap, sheet.scaled(12)) if ("table",) in band else gap)
+    if not any("totals" in slot for slot in bands[-1]):
+        tops[-1] = sheet.height - sheet.margin - heights[-1]
+    return tops
+
+
+# --- The sheet that words are set on --------------------------------------------------------------
+
+
+class _Sheet:
+    """A page in the making: pixels, words, and which words belong to which entity."""
+
+    def __init__(self, style: Style, size: tuple[int, int], printed: Printed | None) -> None:
+        self.style, self.printed = style, printed
+        self.width, self.height = size
+        self.scale = min(size[0] / _DESIGN_SIZE[0], size[1] / _DESIGN_SIZE[1])
+        self.type_size = self.scaled(style.size)
+        self.pitch = self.type_size + self.scaled(4)
+        self.row_height, self.head_height = self.pitch + self.scaled(2), self.pitch + self.scaled(5)
+        self.logo_side, self.stack_gap = self.scaled(44), self.scaled(5)
+        self.margin = self.scaled(style.margin)
+        self.left, self.right = self.margin, self.width - self.margin
+        self.half_width = self.scaled(180)
+        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
+        self.paper = WHITE
+        self.words: list[Word] = []
+        self.entities: dict[str, list[int]] = {}
+        self.segments = 0
+
+    def scaled(self, length: float) -> int:
+        """Turns a length at 400 x 560 into pixels of this page."""
+        return round(length * self.scale)
+
+    def face(self, role: int = 0, factor: float = 1.0) -> Face:
+        """Returns a face of the style: 0 body, 1 caption, 2 strong."""
+        return Face(self.style.faces[role], round(self.type_size * factor))
+
+    def fill(self, left: int, top: int, right: int, bottom: int, colour: Colour) -> None:
+        """Paints a rectangle, right and bottom not included."""
+        self.pixels[top:bottom, left:right] = colour
+
+    def rule(self, top: int, colour: Colour) -> None:
+        """Paints a thin line across the text's width."""
+        self.fill(self.left, top, self.right, top + 1, colour)
+
+    def write(
+        self,
+        text: str,
+        span: tuple[int, int],
+        top: int,
+        face: Face,
+        ink: Colour = INK,
+        align: Align = "left",
+    ) -> int:
+        """Sets one string, a segment of its own, and returns where it ends.
+
+        Args:
+            text: the string; its words are separated by blanks.
+            span: left and right end of the room; a string too long for it is set smaller.
+            top: of the line.
+            face: typeface and size.
+            ink: the text's colour.
+            align: where in the room the string stands.
+        """
+        left, right = span
+        setting = set_string(face, text, ink, self.paper, right - left)
+        room = right - left - setting.width
+        x = left + {"left": 0, "center": room // 2, "right": room}[align]
+        # From the face asked for, so that smaller type stands on the same line.
+        baseline = top + round(0.93 * face.size)
+        for word, patch in setting.words:
+            self._place(word, patch, x, baseline)
+            x += patch.advance + setting.blank
+        self.segments += 1
+        return x - setting.blank
+
+    def _place(self, word: str, patch: Patch, x: int, baseline: int) -> None:
+        height, width, _ = patch.pixels.shape
+        left, top = x + patch.left, baseline + patch.top
+        right, bottom = left + width, top + height
+        self.pixels[top:bottom, left:right] = patch.pixels
+        box = (float(left), float(top), float(right), float(bottom))
+        self.words.append(Word(word, box, self.segments))
+
+    def value(
+        self,
+        field: str,
+        span: tuple[int, int],
+        top: int,
+        face: Face,
+        ink: Colour = INK,
+        align: Align = "left",
+    ) -> None:
+        """Sets the lines of a field's value, one below the other, unless values are left out."""
+        if self.printed is None:
+            return
+        first = len(self.words)
+        for place, line in enumerate(self.printed.fields[field]):
+            self.write(line, span, top + place * self.pitch, face, ink, align)
+        if field in LABELS:
+            self.entities[field] = list(range(first, len(self.words)))
+
+    def caption(self, field: str, span: tuple[int, int], top: int, align: Align = "left") -> int:
+        """Sets a field's caption and returns where it ends."""
+        return self.write(
+            self.caption_text(field), span, top, self.face(1), self.style.caption_ink, align
+        )
+
+    def caption_text(self, field: str) -> str:
+        """Returns the provider's wording for a field."""
+        return self.style.captions[field] + self.style.colon
+
+    def page(self) -> Page:
+        """Returns what has been drawn."""
+        entities = (Entity(label, tuple(words)) for label, words in self.entities.items())
+        return Page(self.pixels, tuple(self.words), tuple(entities))
+
+
+# --- Blocks ---------------------------------------------------------------------------------------
+
+
+def _title(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    face = sheet.face(2, 1.7)
+    sheet.write(
+        sheet.style.title, (slot.left, slot.right), top, face, sheet.style.accent, slot.align
+    )
+
+
+def _logo(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    if sheet.printed is None:
+        return
+    side = sheet.logo_side
+    room = slot.right - slot.left - side
+    left = slot.left + {"left": 0, "center": room // 2, "right": room}[slot.align]
+    sheet.pixels[top : top + side, left : left + side] = logo_pixels(sheet.style.logo, side)
+
+
+def _provider(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    span = (slot.left, slot.right)
+    sheet.value("provider", span, top, sheet.face(2, 1.35), sheet.style.accent, slot.align)
+    below = top + round(1.5 * sheet.pitch)
+    sheet.value("address", span, below, sheet.face(), align=slot.align)
+
+
+def _contact(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    _pair(sheet, slot, top, ("phone", "email"))
+
+
+def _legal(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    _pair(sheet, slot, top, ("tax_number", "registration_id"))
+
+
+def _pair(sheet: _Sheet, slot: _Slot, top: int, fields: tuple[str, str]) -> None:
+    """Sets two captioned fields side by side where there is room, one below the other elsewhere."""
+    if not slot.alone:
+        _listed(sheet, slot, top, fields)
+        return
+    middle = slot.left + round(0.44 * (slot.right - slot.left))
+    spans = ((slot.left, middle - sheet.stack_gap), (middle, slot.right))
+    for field, (left, right) in zip(fields, spans, strict=True):
+        end = sheet.caption(field, (left, right), top)
+        sheet.value(field, (end + sheet.stack_gap, right), top, sheet.face())
+
+
+def _listed(sheet: _Sheet, slot: _Slot, top: int, fields: Sequence[str]) -> None:
+    """Sets captioned fields one below the other.
+
+    Flush right, the values end at the right edge and the captions begin at a fixed place: where a
+    caption stands must not tell how long its value is.
+    """
+    left, right = slot.left, slot.right
+    if slot.align == "right":
+        left = max(left, right - sheet.half_width)
+    tab = max(text_width(sheet.face(1), sheet.caption_text(field)) for field in fields)
+    for place, field in enumerate(fields):
+        y = top + place * sheet.pitch
+        end = sheet.caption(field, (left, right), y)
+        if sheet.style.rows == "tabbed":
+            end = left + tab
+        align: Align = "right" if slot.align == "right" else "left"
+        sheet.value(field, (end + sheet.stack_gap, right), y, sheet.face(), align=align)
+
+
+def _customer(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    span = (slot.left, slot.right)
+    sheet.caption("customer", span, top, slot.align)
+    sheet.value("customer", span, top + sheet.pitch, sheet.face(2), align=slot.align)
+    below = top + 2 * sheet.pitch
+    sheet.value("customer_address", span, below, sheet.face(), align=slot.align)
+
+
+def _meta(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    fields = ("invoice_number", "date", "due_date")
+    if not slot.alone and sheet.style.rows != "stacked":
+        _listed(sheet, slot, top, fields)
+        return
+    third = (slot.right - slot.left) // 3
+    for place, field in enumerate(fields):
+        y, span = top + 2 * place * sheet.pitch, (slot.left, slot.right)
+        if slot.alone:
+            left = slot.left + place * third
+            y, span = top, (left, left + third - sheet.scaled(8))
+        sheet.caption(field, span, y, slot.align)
+        sheet.value(field, span, y + sheet.pitch, sheet.face(), align=slot.align)
+
+
+def _table(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    columns = _columns(sheet, slot)
+    _table_head(sheet, slot, top, columns)
+    top += sheet.head_height
+    for row in range(ROWS):
+        bottom = top + sheet.row_height
+        if sheet.style.body == "striped" and row % 2:
+            sheet.paper = _tint(GREY, 0.08)
+            sheet.fill(slot.left, top, slot.right, bottom, sheet.paper)
+        if sheet.printed is not None and row < len(sheet.printed.rows):
+            for name, span, align in columns:
+                text = sheet.printed.rows[row][name]
+                sheet.write(text, span, top + sheet.scaled(2), sheet.face(), align=align)
+        if sheet.style.body == "ruled":
+            sheet.rule(bottom - 1, _tint(GREY, 0.4))
+        sheet.paper = WHITE
+        top = bottom
+
+
+def _columns(sheet: _Sheet, slot: _Slot) -> list[tuple[str, tuple[int, int], Align]]:
+    """Returns name, extent and alignment of each column; the description takes what is left."""
+    inset = sheet.scaled(4)
+    fixed = {name: sheet.scaled(width) for name, width in _COLUMN_WIDTHS.items()}
+    rest = slot.right - slot.left - sum(fixed.values())
+    columns: list[tuple[str, tuple[int, int], Align]] = []
+    left = slot.left
+    for name in sheet.style.columns:
+        right = left + fixed.get(name, rest)
+        words = name == "description"
+        columns.append((name, (left + inset, right - inset), "left" if words else "right"))
+        left = right
+    return columns
+
+
+def _table_head(
+    sheet: _Sheet, slot: _Slot, top: int, columns: list[tuple[str, tuple[int, int], Align]]
+) -> None:
+    style, bottom = sheet.style, top + sheet.head_height
+    ink = style.accent
+    if style.head == "filled":
+        sheet.paper, ink = style.accent, WHITE
+    elif style.head == "tinted":
+        sheet.paper = _tint(style.accent, 0.15)
+    sheet.fill(slot.left, top, slot.right, bottom, sheet.paper)
+    for name, span, align in columns:
+        # Strong faces are wide: a size smaller, the captions fit their columns.
+        face = sheet.face(2, 0.9)
+        sheet.write(style.captions[name], span, top + sheet.scaled(3), face, ink, align)
+    if style.head in ("ruled", "boxed"):
+        sheet.rule(bottom - 1, style.accent)
+    if style.head == "boxed":
+        sheet.rule(top, style.accent)
+        sheet.rule(bottom + ROWS * sheet.row_height, style.accent)
+    sheet.paper = WHITE
+
+
+def _totals(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    """Sets subtotal, tax and total, the captions left and the amounts flush right."""
+    left, right = slot.left, slot.right
+    if right == sheet.right:
+        left = max(left, right - sheet.half_width)
+    else:
+        right = min(right, left + sheet.half_width)
+    for place, field in enumerate(("subtotal", "tax")):
+        y = top + place * sheet.pitch
+        end = sheet.caption(field, (left, right), y)
+        if field == "tax":
+            sheet.value("tax_rate", (end + sheet.stack_gap, right), y, sheet.face())
+        sheet.value(field, (end + sheet.scaled(30), right), y, sheet.face(), align="right")
+    y = top + 2 * sheet.pitch + sheet.scaled(3)
+    sheet.fill(left, y, right, y + 1, sheet.style.accent)
+    face, ink = sheet.face(2, 1.3), sheet.style.accent
+    y += sheet.scaled(3)
+    end = sheet.write(sheet.caption_text("total"), (left, right), y, face, ink)
+    sheet.value("total", (end + sheet.stack_gap, right), y, face, ink, "right")
+
+
+def _notes(sheet: _Sheet, slot: _Slot, top: int) -> None:
+    for place, note in enumerate(sheet.style.notes):
+        y = top + place * sheet.pitch
+        sheet.write(note, (slot.left, slot.right), y, sheet.face(1), GREY, slot.align)
+
+
+_DRAW: Mapping[str, Callable[[_Sheet, _Slot, int], None]] = {
+    "logo": _logo,
+    "title": _title,
+    "provider": _provider,
+    "contact": _contact,
+    "legal": _legal,
+    "customer": _customer,
+    "meta": _meta,
+    "table": _table,
+    "totals": _totals,
+    "notes": _notes,
+}
+
+
+# --- Ornaments ------------------------------------------------------------------------------------
+
+
+def _tint(colour: Colour, strength: float) -> Colour:
+    """Mixes a colour with white."""
+    red, green, blue = (round(255 - strength * (255 - part)) for part in colour)
+    return (red, green, blue)
+
+
+def _panel(sheet: _Sheet, slot: _Slot, top: int, block: str) -> None:
+    """Tints the ground of a block; the next block of the band starts on white again."""
+    sheet.paper = _tint(sheet.style.accent, 0.08)
+    pad = sheet.scaled(3)
+    bottom = top + _height(sheet, block, slot.alone) + pad
+    sheet.fill(slot.left - pad, top - pad, slot.right + pad, bottom, sheet.paper)
+
+
+def _edge(sheet: _Sheet) -> None:
+    width, height, edge = sheet.width, sheet.height, sheet.style.edge
+    accent, bar, inset = sheet.style.accent, sheet.scaled(7), sheet.scaled(10)
+    if edge == "top":
+        sheet.fill(0, 0, width, bar, accent)
+    elif edge == "bottom":
+        sheet.fill(0, height - bar, width, height, accent)
+    elif edge == "left":
+        sheet.fill(0, 0, bar, height, accent)
+    elif edge == "frame":
+        for x in (inset, width - inset - 1):
+            sheet.fill(x, inset, x + 1, height - inset, accent)
+        for y in (inset, height - inset - 1):
+            sheet.fill(inset, y, width - inset, y + 1, accent)

@@ -1,0 +1,211 @@
+"""The look of a provider's invoices: arrangement, typefaces, colours, wording, logo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedpriv.data.generated.glyphs import Colour, Pixels
+from fedpriv.data.generated.lexicon import CAPTIONS, NOTES, TITLES
+
+T = TypeVar("T")
+
+WHITE: Colour = (255, 255, 255)
+INK: Colour = (24, 24, 24)
+GREY: Colour = (96, 96, 96)
+
+# Bands from top to bottom are separated by "/", slots from left to right by "|", the blocks of a
+# slot by "+"; a dot is an empty slot.
+ARRANGEMENTS: tuple[str, ...] = (
+    "logo|title / provider+contact+legal|meta / customer / table / .|totals / notes",
+    "provider+contact|logo / title / customer|meta / table / notes|totals / legal",
+    "logo / provider / contact+legal / title / customer|meta / table / .|totals / notes",
+    "title|logo / customer|provider+contact+legal / meta / table / .|totals / notes",
+    "title / meta / customer|provider / table / notes|totals / logo|contact+legal",
+    "logo|provider+contact / title / customer+legal|meta / table / totals|notes",
+    "title|meta / customer / table / .|totals / notes / logo|provider / contact+legal",
+    "customer|logo+provider+contact+legal / title / meta / table / notes|totals",
+    "logo|meta / title / provider+legal|customer / table / .|totals / contact / notes",
+    "provider|title+meta / contact+legal / customer|logo / table / totals|. / notes",
+    "title / provider+contact+legal|customer+meta / table / logo|totals / notes",
+    "meta / logo|provider / customer|contact+legal / title / table / .|totals / notes",
+    "logo|provider|title / contact / customer|meta / table / notes|totals / legal",
+    "notes / logo|title / customer|meta / table / .|totals / provider|contact+legal",
+    "title|provider+contact / customer|legal+meta / table / notes|totals / logo",
+    ".|logo / customer|provider+contact+legal / title / meta / table / .|totals / notes",
+)
+
+# Body, caption and strong faces that go together, with the body's size in pixels at 400 x 560.
+_FACES: tuple[tuple[str, str, str, int], ...] = (
+    ("DejaVuSans", "DejaVuSans", "DejaVuSans-Bold", 9),
+    ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSans-Bold", 9),
+    ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Bold", 9),
+    ("DejaVuSans", "DejaVuSans", "DejaVuSerif-Bold", 10),
+    ("DejaVuSerif", "DejaVuSerif", "DejaVuSerif-Bold", 9),
+    ("DejaVuSerif", "DejaVuSerif-Italic", "DejaVuSerif-Bold", 10),
+    ("DejaVuSerif", "DejaVuSans", "DejaVuSans-Bold", 9),
+    ("DejaVuSansMono", "DejaVuSansMono", "DejaVuSansMono-Bold", 9),
+    ("DejaVuSansMono", "DejaVuSansMono-Oblique", "DejaVuSans-Bold", 9),
+)
+
+_ACCENTS: tuple[Colour, ...] = (
+    *((20, 60, 120), (150, 30, 40), (20, 100, 70), (90, 40, 120), (40, 40, 40), (170, 80, 10)),
+    *((0, 100, 120), (120, 60, 30), (60, 80, 20), (180, 20, 100), (50, 50, 150), (100, 100, 30)),
+)
+
+_COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("description", "quantity", "price", "amount"),
+    ("quantity", "description", "price", "amount"),
+    ("description", "price", "quantity", "amount"),
+)
+
+
+@dataclass(frozen=True)
+class Logo:
+    """A geometric mark.
+
+    Attributes:
+        kind: mirrored blocks, or rings in one of three norms, or quarter discs.
+        pattern: 18 numbers in 0..2: empty, first colour, second colour.
+        colours: the two colours.
+    """
+
+    kind: Literal["blocks", "disc", "diamond", "square", "quarters"]
+    pattern: tuple[int, ...]
+    colours: tuple[Colour, Colour]
+
+
+@dataclass(frozen=True)
+class Style:
+    """The look of one provider's pages; lengths in pixels at 400 x 560.
+
+    Attributes:
+        arrangement: one of `ARRANGEMENTS`.
+        mirrored: whether the slots of every band stand the other way round.
+        flush_right: whether the rightmost slot of a band is set flush right.
+        centred: whether a logo, provider, title or note that is alone in its band is centred.
+        faces: file names, without ending, of the body, caption and strong face.
+        size: of the body face.
+        margin: from the page's edge to the text.
+        accent: colour of title, provider and table head.
+        caption_ink: colour of captions.
+        colon: what follows a caption.
+        rows: how captions and values stand: one after the other, in two columns, or (invoice
+            number and dates only) one above the other.
+        head: the table's head.
+        body: the table's rows.
+        edge: an ornament at the page's edge.
+        rules: whether thin lines separate the bands.
+        panel: whether customer and meta block have a tinted ground.
+        title: what the page calls itself.
+        captions: the provider's wording for each field.
+        columns: of the table.
+        notes: small print.
+        logo: the provider's mark.
+    """
+
+    arrangement: str
+    mirrored: bool
+    flush_right: bool
+    centred: bool
+    faces: tuple[str, str, str]
+    size: int
+    margin: int
+    accent: Colour
+    caption_ink: Colour
+    colon: str
+    rows: Literal["inline", "tabbed", "stacked"]
+    head: Literal["filled", "tinted", "ruled", "boxed"]
+    body: Literal["plain", "ruled", "striped"]
+    edge: Literal["none", "top", "left", "frame", "bottom"]
+    rules: bool
+    panel: bool
+    title: str
+    captions: Mapping[str, str]
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+    logo: Logo
+
+
+def draw_style(random: np.random.Generator) -> Style:
+    """Draws a provider's look."""
+
+    def chance(probability: float) -> bool:
+        return bool(random.random() < probability)
+
+    accent, second = (_ACCENTS[i] for i in random.choice(len(_ACCENTS), size=2, replace=False))
+    body, caption, strong, size = pick(random, _FACES)
+    return Style(
+        arrangement=pick(random, ARRANGEMENTS),
+        mirrored=chance(0.35),
+        flush_right=chance(0.5),
+        centred=chance(0.5),
+        faces=(body, caption, strong),
+        size=size,
+        margin=int(random.integers(22, 31)),
+        accent=accent,
+        caption_ink=pick(random, (INK, GREY, accent)),
+        colon=pick(random, ("", ":")),
+        rows=pick(random, ("inline", "tabbed", "stacked")),
+        head=pick(random, ("filled", "tinted", "ruled", "boxed")),
+        body=pick(random, ("plain", "ruled", "striped")),
+        edge=pick(random, ("none", "none", "top", "left", "frame", "bottom")),
+        rules=chance(0.3),
+        panel=chance(0.3),
+        title=pick(random, TITLES),
+        captions={key: pick(random, wordings) for key, wordings in CAPTIONS.items()},
+        columns=pick(random, _COLUMNS),
+        notes=tuple(NOTES[i] for i in random.choice(len(NOTES), size=2, replace=False)),
+        logo=_draw_logo(random, accent, second),
+    )
+
+
+def _draw_logo(random: np.random.Generator, accent: Colour, second: Colour) -> Logo:
+    kind: Literal["blocks", "disc", "diamond", "square", "quarters"]
+    kind = pick(random, ("blocks", "blocks", "disc", "diamond", "square", "quarters"))
+    # The first number, the outermost ring, is never empty: no logo is blank.
+    pattern = (1, *(int(n) for n in random.integers(0, 3, size=17)))
+    return Logo(kind, pattern, (accent, second))
+
+
+def pick(random: np.random.Generator, choices: Sequence[T]) -> T:
+    """Returns one of the choices, each as likely as the others."""
+    return choices[int(random.integers(len(choices)))]
+
+
+@lru_cache(maxsize=64)
+def logo_pixels(logo: Logo, side: int) -> Pixels:
+    """Returns the mark, side × side × 3, smoothed by drawing it three times as large."""
+    fine = 3 * side
+    across = (np.arange(fine) + 0.5) / fine
+    y, x = np.meshgrid(across, across, indexing="ij")
+    u, v = np.abs(2 * x - 1), np.abs(2 * y - 1)
+    pattern = np.array(logo.pattern)
+    if logo.kind == "blocks":
+        index = pattern[(6 * y).astype(int) * 3 + np.minimum((3 * u).astype(int), 2)]
+    elif logo.kind == "quarters":
+        index = _quarter_discs(3 * x, 3 * y, pattern)
+    else:
+        norm = {"disc": np.hypot(u, v), "diamond": u + v, "square": np.maximum(u, v)}[logo.kind]
+        ring = np.minimum((5 * norm).astype(int), 4)
+        index = np.where(norm < 1, pattern[4 - ring], 0)
+    colours = np.array([WHITE, *logo.colours], np.uint8)[index]
+    return np.array(Image.fromarray(colours).reduce(3))
+
+
+def _quarter_discs(
+    x: NDArray[np.float64], y: NDArray[np.float64], pattern: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns colour numbers of 3 × 3 quarter discs, each turned and coloured by the pattern."""
+    tile = np.minimum(y.astype(int), 2) * 3 + np.minimum(x.astype(int), 2)
+    turn = pattern[tile] + pattern[(tile + 1) % 9]
+    across = np.where(turn % 2, x % 1, 1 - x % 1)
+    down = np.where(turn // 2 % 2, y % 1, 1 - y % 1)
+    inside = np.hypot(across, down) < 1
+    return np.where(inside, 1 + pattern[tile + 9] % 2, 0)

@@ -1,0 +1,1 @@
+"""One reader for each format of documents that people have."""

@@ -1,0 +1,193 @@
+"""WildReceipt: photographed receipts whose text lines are labelled as keys and values.
+
+Sun et al., "Spatial Dual-Modality Graph Reasoning for Key Information Extraction", 2021,
+arXiv:2103.14470; the release is distributed with MMOCR.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpriv.data.document import (
+    DataError,
+    Document,
+    DocumentSet,
+    Entity,
+    OnError,
+    Word,
+    check_file,
+    found_in,
+    words_of_line,
+)
+from fedpriv.data.paths import inside
+from fedpriv.data.readers.annotation import (
+    around,
+    at,
+    encodable,
+    fitted,
+    known_splits,
+    member,
+    numbers,
+    plain_name,
+    read_each,
+    scale_to,
+    size_in,
+    size_of_image,
+    text_of,
+)
+from fedpriv.data.reading import shown
+
+_FILES = {"train": "train.txt", "test": "test.txt"}
+_LAYOUT = "class_list.txt, train.txt and test.txt, and the images that they name"
+_UNLABELLED = ("Ignore", "Others")
+_STORE = "Store_name_value"
+
+
+@dataclass(frozen=True)
+class Wildreceipt:
+    """Reads WildReceipt from the folder of its release.
+
+    Layout: ``train.txt`` and ``test.txt``, a JSON object per line with the image's name relative
+    to the folder (``image_files/…``), its size, and text lines with a quadrilateral and a label's
+    number; ``class_list.txt``, a class per line, with its number before the name or without.
+
+    A line is a segment; its words share its box in proportion to their characters. Lines without
+    text are left out. Every line is an entity of its class, such as "Total_key" or "Total_value";
+    those of the classes Ignore and Others are none. Where the stated size differs from the
+    image's, boxes are scaled; both must have the same shape.
+
+    Provider: the text of the lines labelled Store_name_value, upper case, letters and digits
+    only; a receipt without such a line is its own provider.
+
+    Identifiers: the image's name.
+
+    Attributes:
+        root: the folder with the text files.
+        splits: "train", "test" or both, in this order; one that is not there is left out, unless
+            all are.
+        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
+            class list or a missing file raises all the same, since it concerns every receipt.
+    """
+
+    root: str | Path
+    splits: tuple[str, ...] = ("train", "test")
+    on_error: OnError = "raise"
+
+    def load(self) -> DocumentSet:
+        """Reads every receipt, by split in the file's order, and decodes every image once."""
+        root, files = Path(self.root), self._files()
+        classes = read_classes(inside(root, "class_list.txt"))
+        read = _Reader(root, classes)
+        documents: list[Document] = []
+        skipped: tuple[DataError, ...] = ()
+        for split, path in files.items():
+            rows = enumerate(_text(path).split("\n"), start=1)
+            tasks = ((split, path, number, row) for number, row in rows if row.strip())
+            good, bad = read_each(read, tasks, self.on_error)
+            documents += good
+            skipped += bad
+        labels = tuple(name for name in classes.values() if name not in _UNLABELLED)
+        return DocumentSet("WildReceipt", tuple(documents), labels, skipped)
+
+    def _files(self) -> dict[str, Path]:
+        root, splits = Path(self.root), known_splits(self.splits, _FILES)
+        files = {split: inside(root, _FILES[split]) for split in splits}
+        there = {split: path for split, path in files.items() if path.exists()}
+        if not there:
+            asked = " nor ".join(path.name for path in files.values())
+            raise DataError(root, f"no {asked} here: expected {_LAYOUT}; {found_in(root)}")
+        return there
+
+
+def read_classes(path: Path) -> dict[int, str]:
+    """Reads `class_list.txt`, ``0 Ignore`` or only ``Ignore`` per line; returns number to name."""
+    rows = [line.split() for line in _text(path).split("\n") if line.strip()]
+    classes: dict[int, str] = {}
+    for place, row in enumerate(rows):
+        numbered = len(row) == 2 and row[0].isascii() and row[0].isdigit() and len(row[0]) < 6
+        if len(row) != 1 and not numbered:
+            why = f"expected a class or a number and a class, found {shown(' '.join(row))}"
+            raise DataError(path, why, place + 1)
+        number = int(row[0]) if numbered else place
+        if number in classes or row[-1] in classes.values():
+            raise DataError(path, f"the class {shown(' '.join(row))} stands twice", place + 1)
+        classes[number] = row[-1]
+    if not classes:
+        raise DataError(path, "no classes: expected one per line")
+    return {number: classes[number] for number in sorted(classes)}
+
+
+def _text(path: Path) -> str:
+    check_file(path, f"missing: expected {_LAYOUT}")
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(path, f"cannot be read as UTF-8: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads receipts; remembers their images, to refuse the second receipt on the same one."""
+
+    root: Path
+    classes: dict[int, str]
+    seen: set[str] = field(default_factory=set)
+
+    def __call__(self, task: tuple[str, Path, int, str]) -> Document:
+        split, path, number, row = task
+        with at(path, "", number):
+            receipt = _json(row)
+            name = text_of(receipt, "file_name")
+            image = inside(self.root, name)
+            if name in self.seen:
+                raise ValueError(f"the image {name} stands in an earlier line too")
+            size = size_of_image(self.root, image)
+            scale = scale_to(size, size_in(receipt))
+            items = member(receipt, "annotations", list)
+        words: list[Word] = []
+        entities: list[Entity] = []
+        for place, item in enumerate(items):
+            with at(path, f"annotations[{place}]", number):
+                label, found = self._line(item, place, scale, size)
+            if found and label not in _UNLABELLED:
+                entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
+            words += found
+        self.seen.add(name)
+        return Document(
+            id=name,
+            provider=_provider(words, entities) or name,
+            page=image,
+            size=size,
+            words=tuple(words),
+            entities=tuple(entities),
+            split=split,
+        )
+
+    def _line(
+        self, item: Any, segment: int, scale: tuple[float, float], size: tuple[int, int]
+    ) -> tuple[str, list[Word]]:
+        number, text = member(item, "label", int), text_of(item)
+        if number not in self.classes:
+            known = f"{min(self.classes)} to {max(self.classes)}"
+            raise ValueError(f"expected a label of class_list.txt, {known}; found {shown(number)}")
+        if not text:
+            return self.classes[number], []
+        box = fitted(around(numbers(item.get("box"), 8)), scale, size)
+        return self.classes[number], words_of_line(text, box, segment)
+
+
+def _json(row: str) -> Any:
+    try:
+        return json.loads(encodable(row))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise ValueError("not read: its values are nested too deeply") from error
+
+
+def _provider(words: list[Word], entities: list[Entity]) -> str:
+    places = (place for entity in entities if entity.label == _STORE for place in entity.words)
+    return plain_name("".join(words[place].text for place in places))

@@ -1,0 +1,177 @@
+"""XFUND: forms in seven languages whose fields are headers, questions and answers.
+
+Xu et al., "XFUND: A Benchmark Dataset for Multilingual Visually Rich Form Understanding",
+Findings of ACL 2022, https://github.com/doc-analysis/XFUND (CC BY-NC-SA 4.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpriv.data.document import (
+    Box,
+    DataError,
+    Document,
+    DocumentSet,
+    Entity,
+    OnError,
+    Word,
+    found_in,
+    words_of_line,
+)
+from fedpriv.data.links import Link, links_between, stated_links
+from fedpriv.data.paths import inside
+from fedpriv.data.readers.annotation import (
+    at,
+    fitted,
+    is_file,
+    known_splits,
+    member,
+    numbers,
+    read_each,
+    scale_to,
+    size_in,
+    size_of_image,
+    text_of,
+)
+from fedpriv.data.reading import read_json, shown
+
+LABELS = ("header", "question", "answer")
+
+_FILES = {"train": "train", "test": "val"}
+
+
+@dataclass(frozen=True)
+class Xfund:
+    """Reads one language of XFUND from the folder of its release.
+
+    Layout: ``{language}.train.json`` and ``{language}.val.json``, and the images in ``images/``,
+    or in ``{language}.train/`` and ``{language}.val/`` as the release's archives unpack.
+
+    A form's fields become segments, in the file's order. Their words are those of the list
+    `words`, with their own boxes; a field without such a list is cut at white space, and its box
+    in proportion. Blank words are left out. Fields labelled header, question or answer are
+    entities; "other" is none. Links are pairs of entities in the file's order, mostly of a question
+    and of its answer; those of a field that is no entity, and of a field with itself, are left out.
+
+    Boxes are of the size that `img` states; where the image has another, they are scaled. Both
+    must have the same shape.
+
+    Provider: XFUND names none, so that every form is its own provider: provider-level privacy is
+    then document-level privacy. Identifiers: the form's `id`.
+
+    Attributes:
+        root: the folder with the two JSON files.
+        language: de, es, fr, it, ja, pt or zh, as in the files' names.
+        splits: "train", "test" (the file called val) or both, in this order; one that is not
+            there is left out, unless all are.
+        on_error: ``"skip"`` leaves out forms that cannot be read and counts them; a broken or
+            missing JSON file raises all the same, since it concerns every form.
+    """
+
+    root: str | Path
+    language: str = "zh"
+    splits: tuple[str, ...] = ("train", "test")
+    on_error: OnError = "raise"
+
+    def load(self) -> DocumentSet:
+        """Reads every form, by split in the file's order, and decodes every image once."""
+        read = _Reader(Path(self.root), self.language)
+        documents: list[Document] = []
+        skipped: tuple[DataError, ...] = ()
+        for split, path in self._files().items():
+            with at(path, ""):
+                forms = member(read_json(path), "documents", list)
+            tasks = ((split, path, number, form) for number, form in enumerate(forms))
+            good, bad = read_each(read, tasks, self.on_error)
+            documents += good
+            skipped += bad
+        return DocumentSet(f"XFUND {self.language}", tuple(documents), LABELS, skipped)
+
+    def _files(self) -> dict[str, Path]:
+        root, splits = Path(self.root), known_splits(self.splits, _FILES)
+        names = {split: f"{self.language}.{_FILES[split]}.json" for split in splits}
+        files = {split: inside(root, name) for split, name in names.items()}
+        there = {split: path for split, path in files.items() if path.exists()}
+        if not there:
+            why = f"no {' nor '.join(names.values())} here; {found_in(root)}"
+            raise DataError(root, why)
+        return there
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads forms; remembers their identifiers, to refuse the second form of the same one."""
+
+    root: Path
+    language: str
+    seen: set[str] = field(default_factory=set)
+
+    def __call__(self, task: tuple[str, Path, int, Any]) -> Document:
+        split, path, number, form = task
+        with at(path, f"documents[{number}]"):
+            name = text_of(form, "id")
+            if not name or name in self.seen:
+                raise ValueError(f"expected an id of its own, found {shown(name)}")
+            image, size, scale = self._image(split, member(form, "img", dict))
+            items = member(form, "document", list)
+            words, entities, links = _form(path, number, items, scale, size)
+        self.seen.add(name)
+        return Document(
+            name,
+            name,
+            image,
+            size,
+            tuple(words),
+            entities=tuple(entities),
+            split=split,
+            links=links,
+        )
+
+    def _image(self, split: str, img: Any) -> tuple[Path, tuple[int, int], tuple[float, float]]:
+        name = text_of(img, "fname")
+        folders = ("images", f"{self.language}.{_FILES[split]}")
+        paths = [inside(self.root / folder, name) for folder in folders]
+        image = next((path for path in paths if is_file(path)), paths[0])
+        size = size_of_image(self.root, image)
+        return image, size, scale_to(size, size_in(img))
+
+
+def _form(
+    path: Path, number: int, items: list[Any], scale: tuple[float, float], size: tuple[int, int]
+) -> tuple[list[Word], list[Entity], tuple[Link, ...]]:
+    words: list[Word] = []
+    entities: list[Entity] = []
+    identifiers: list[Any] = []
+    pairs: list[Link] = []
+    for place, item in enumerate(items):
+        with at(path, f"documents[{number}].document[{place}]"):
+            label = member(item, "label", str)
+            if label not in (*LABELS, "other"):
+                expected = ", ".join((*LABELS, "other"))
+                raise ValueError(f"expected a label of {expected}; found {shown(label)}")
+            found = _words(item, place, scale, size)
+            pairs += stated_links(item)
+        if found and label in LABELS:
+            entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
+            identifiers.append(item.get("id"))
+        words += found
+    return words, entities, links_between(pairs, identifiers)
+
+
+def _words(
+    item: Any, segment: int, scale: tuple[float, float], size: tuple[int, int]
+) -> list[Word]:
+    """Returns a field's words in the image's pixels."""
+
+    def box(value: Any) -> Box:
+        x0, y0, x1, y1 = numbers(value, 4)
+        return fitted((x0, y0, x1, y1), scale, size)
+
+    if item.get("words"):
+        words = member(item, "words", list)
+        return [Word(t, box(word.get("box")), segment) for word in words if (t := text_of(word))]
+    text = text_of(item)
+    return words_of_line(text, box(item.get("box")), segment) if text else []

@@ -1,0 +1,1 @@
+"""The same federation on Flower's own engines."""

@@ -1,0 +1,233 @@
+"""The same federation on Flower's own engines: `flwr run`, SuperLink + SuperNodes, simulation.
+
+Slower than our grids (each message starts a process in deployment), and the way out to real
+machines: the weights are bit-identical, which a test proves. `experiments/flower/` is the Flower
+app; its README has the commands. `simulate` runs it on Flower's simulation engine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedpriv.config import experiment
+from fedpriv.federation.client import PARTITION_ID
+from fedpriv.federation.faults import Fault
+from fedpriv.federation.grids._flwr import Run, run_simulation
+from fedpriv.federation.grids.base import RoundGrid
+from fedpriv.federation.grids.serving import Chunk, Failure, round_of, serve
+from fedpriv.federation.loop import Federation, Result, build_app
+from fedpriv.runtime.progress import for_this_terminal
+
+ROLL_CALL = "query.roll_call"
+ANSWER = "answer"
+EXPERIMENT, OVERRIDES = "experiment", "overrides"
+
+
+class FlowerGrid(RoundGrid):
+    """Any grid of Flower's, with its nodes in the order of their clients' numbers.
+
+    Flower draws node ids at random and starts the server before the nodes are there. So this grid
+    waits for all of them, asks each for its partition, and sorts the replies.
+
+    Args:
+        inner: Flower's grid.
+        clients: how many nodes to wait for.
+        chunk_size: as in `RoundGrid`.
+        patience: seconds to wait for the nodes.
+
+    Raises:
+        TimeoutError: if they do not come, or do not tell which client they are.
+    """
+
+    def __init__(
+        self, inner: Grid, clients: int, chunk_size: int | None = None, *, patience: float = 300
+    ) -> None:
+        super().__init__(clients, chunk_size)
+        self._inner = inner
+        self._nodes = self._call_roll(patience)
+
+    def _call_roll(self, patience: float) -> list[int]:
+        deadline = time.monotonic() + patience
+        nodes = list(self._inner.get_node_ids())
+        while len(nodes) < self.clients and time.monotonic() < deadline:
+            time.sleep(0.1)
+            nodes = list(self._inner.get_node_ids())
+        calls = [Message(RecordDict(), node, ROLL_CALL) for node in nodes]
+        left = max(1.0, deadline - time.monotonic())
+        found = {
+            int(str(reply.content.config_records[ANSWER][PARTITION_ID])): reply.metadata.src_node_id
+            for reply in self._inner.send_and_receive(calls, timeout=left)
+            if not reply.has_error()
+        }
+        absent = [client for client in range(self.clients) if client not in found]
+        if absent:
+            raise TimeoutError(
+                f"after {patience:g} s, {len(nodes)} nodes are there and no node is client "
+                f"{absent[:5]}: start {self.clients} nodes with partition-id 0 to "
+                f"{self.clients - 1}"
+            )
+        return [found[client] for client in range(self.clients)]
+
+    # Flower's interface
+
+    def set_run(self, run: Run) -> None:
+        """Sets the run of the grid inside."""
+        self._inner.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the grid inside."""
+        return self._inner.run
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return self._nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Passes the messages on."""
+        return self._inner.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Passes the replies on as they are."""
+        return self._inner.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Yields the replies in the order of the messages, or the sums of the cohort's chunks."""
+        sent = list(messages)
+        timeout = self.deadline if timeout is None else timeout
+        # A node always replies: a client that is to be missing is not asked.
+        asked = [m for m in sent if not ((fault := Fault.of(m)) and fault.missing)]
+        replies = {
+            reply.metadata.src_node_id: reply
+            for reply in self._inner.send_and_receive(asked, timeout=timeout)
+        }
+        for batch in self.chunked(sent):
+            chunk = Chunk(batch[0])
+            for message in batch:
+                self._collect(chunk, message, replies)
+            yield from chunk.replies()
+
+    def _collect(self, chunk: Chunk, message: Message, replies: dict[int, Message]) -> None:
+        node = message.metadata.dst_node_id
+        client = self._nodes.index(node)
+        if node not in replies:
+            fault = Fault.of(message)
+            reason = fault.reason if fault and fault.missing else "RoundTimeout"
+            self._failures.append(Failure(round_of(message), client, "missing", reason))
+            return
+        reply = replies.pop(node)
+        if reply.has_error():
+            reason = reply.error.reason or f"Flower error {reply.error.code}"
+            self._failures.append(Failure(round_of(message), client, "failed", reason))
+        chunk.add(client, reply)
+
+
+class ExperimentClient(ClientApp):
+    """The client app of an experiment, resident in its process for as long as that lives.
+
+    Args:
+        name: of the experiment, or its file; None takes it from Flower's run config.
+        overrides: as on the command line, separated by spaces.
+    """
+
+    def __init__(self, name: str | None = None, overrides: str = "") -> None:
+        super().__init__()
+        self._name, self._overrides = name, overrides
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answers the roll call, or lets the client half answer."""
+        if message.metadata.message_type == ROLL_CALL:
+            here = ConfigRecord({PARTITION_ID: int(context.node_config[PARTITION_ID])})
+            return Message(RecordDict({ANSWER: here}), reply_to=message)
+        name, overrides = _named(self._name, self._overrides, context)
+        reply, failure = serve(_app(name, overrides), message, context)
+        if failure:
+            print(failure.traceback, file=sys.stderr)  # stays on the client's machine
+        if reply is None:
+            raise RuntimeError("this client is to be missing, and was asked all the same")
+        return reply
+
+
+def server_app_of(name: str | None = None, overrides: str = "") -> ServerApp:
+    """Returns the server app of an experiment; arguments as of `ExperimentClient`."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        run_on(grid, *_named(name, overrides, context))
+
+    return app
+
+
+def run_on(grid: Grid, name: str, overrides: str) -> Result:
+    """Runs an experiment on a grid of Flower's."""
+    federation = _federation(name, overrides)
+    settings = federation.settings
+    rounds = experiment.build(_config(name, overrides)).rounds
+    adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
+    return federation.run(rounds, grid=adapted, progress=for_this_terminal())
+
+
+def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
+    """Runs an experiment on Flower's simulation engine, with one Ray actor per worker.
+
+    Flower uses the Ray that is there and starts one only if there is none, open to every user and
+    on every interface. So ours is started first (`fedpriv.runtime.ray_session`).
+
+    Args:
+        name: of the experiment, or its file.
+        overrides: as on the command line, separated by spaces.
+        workers: actors, of one CPU each.
+    """
+    # Here, as nothing else needs it: nodes of a deployment have no Ray.
+    from fedpriv.runtime.ray_session import start_ray, stop_ray
+
+    clients = _federation(name, overrides).clients
+    own = start_ray(workers, {"num_cpus": 1.0}, None)
+    try:
+        run_simulation(
+            server_app=server_app_of(name, overrides),
+            client_app=ExperimentClient(name, overrides),
+            num_supernodes=clients,
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        )
+    finally:
+        if own:
+            stop_ray()
+
+
+@lru_cache(maxsize=1)
+def _federation(name: str, overrides: str) -> Federation:
+    config = _config(name, overrides)
+    return experiment.build(config, name).assemble(config)
+
+
+@lru_cache(maxsize=1)
+def _app(name: str, overrides: str) -> ClientApp:
+    return build_app(_federation(name, overrides).recipe)
+
+
+def _config(name: str, overrides: str) -> dict[str, object]:
+    return experiment.load(name, overrides.split())
+
+
+def _named(name: str | None, overrides: str, context: Context) -> tuple[str, str]:
+    if name is not None:
+        return name, overrides
+    given = context.run_config
+    if EXPERIMENT not in given:
+        raise ValueError(f"Flower's run config needs {EXPERIMENT!r}; it has {sorted(given)}")
+    return str(given[EXPERIMENT]), str(given.get(OVERRIDES, ""))
+
+
+client_app = ExperimentClient()
+server_app = server_app_of()

@@ -1,0 +1,301 @@
+"""The client's side of a federation: what a client half must offer, and the site that hosts it.
+
+A site is one worker's resident model and data. It serves any client of the federation, one after
+the other, and wipes the slate between two of them: parameters, frozen weights, buffers, gradients
+and every global random number generator.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedpriv.data.examples import Examples
+from fedpriv.federation.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
+from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
+from fedpriv.runtime.seeds import generator, torch_seed
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.runtime.vectors import Exchange, Vector, Vectors, as_tensor
+
+NOTES = "notes"
+PARTITION_ID = "partition-id"
+NUM_PARTITIONS = "num-partitions"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a client half has computed; the site sends of it what the strategy asked for.
+
+    Attributes:
+        update: vectors of the same names and lengths as the parameters.
+        metrics: by name; must hold every metric of `Instruction.metrics`.
+    """
+
+    update: Vectors
+    metrics: Mapping[str, float | int]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One client at work: all that a client half may use.
+
+    Attributes:
+        client: its number, from 0.
+        model: holds the global parameters, in training mode, on `device`.
+        examples: the client's own.
+        instruction: the server's.
+        exchange: reads and writes the tensors that travel.
+        parameters: the global vectors, read-only.
+        device: where the model is.
+        seed: of the run.
+        key: of a private run; with it no two messages share their random numbers.
+        restart: brings the model back to where the visit began: weights, buffers, training mode;
+            not its modules, which a client that restarts must leave as they are.
+        notes: what the person who runs the simulation should know; the server is not told.
+    """
+
+    client: int
+    model: nn.Module
+    examples: Examples
+    instruction: Instruction
+    exchange: Exchange
+    parameters: Vectors
+    device: torch.device
+    seed: int
+    restart: Callable[[], None]
+    key: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def torch_seed(self, purpose: str) -> int:
+        """Returns a seed for torch's own generators, new in each round and attempt.
+
+        Of 64 bits torch uses 32: who could try them all would know the dropout of a private run,
+        which is a part of what its clipped gradients are computed with.
+        """
+        now = self.instruction.purpose(purpose, self.key)
+        return torch_seed(self.seed, now, self.instruction.round, self.client)
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Returns a generator for one use of randomness, new in each round and attempt."""
+        now = self.instruction.purpose(purpose, self.key)
+        return generator(self.seed, now, self.instruction.round, self.client)
+
+
+class Client(Protocol):
+    """A client half: a frozen dataclass of settings, an action and one method.
+
+    Example:
+        A client that reports how far its mean is from a one-parameter model::
+
+            @dataclass(frozen=True)
+            class MeanClient:
+                action: ClassVar[str] = "mean"
+
+                def train(self, visit):
+                    here = visit.examples.column("x").mean()
+                    there = visit.parameters["float"]
+                    return Contribution({"float": here - there}, {"num-examples": 1})
+    """
+
+    @property
+    def action(self) -> str:
+        """The action that this half answers; the strategy must send the same."""
+        ...
+
+    def train(self, visit: Visit) -> Contribution:
+        """Computes one contribution; may leave the model in any state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a worker needs to become a site: built once, in whatever process it runs.
+
+    Attributes:
+        build_model: returns the model; weights it draws itself are drawn from the run's seed.
+        client: the client half.
+        train: every training example of the federation.
+        rows: for each client, its positions in `train`.
+        seed: of the run.
+        threads: torch threads for one client; part of the recipe because it changes bits.
+        device: where clients train.
+        key: of a private run, see `fedpriv.privacy.message_key`; the server is not told.
+    """
+
+    build_model: Callable[[], nn.Module]
+    client: Client
+    train: Examples
+    rows: tuple[np.ndarray, ...]
+    seed: int
+    threads: int = 1
+    device: str = "cpu"
+    key: str = ""
+
+
+class Site:
+    """A worker's resident model and data, serving one client at a time."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.device = torch.device(recipe.device)
+        self._build()
+
+    def _build(self) -> None:
+        recipe = self.recipe
+        self.model = seeded_model(recipe.build_model, recipe.seed).to(self.device).train()
+        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._kept = [(t, t.detach().clone()) for t in _kept_tensors(self.model)]
+        self._exchanges = {flag: Exchange(self.model, buffers=flag) for flag in (False, True)}
+        self._built = _structure(self.model)
+
+    def serve(self, message: Message, context: Context) -> Message:
+        """Answers one training message on behalf of the client that the context names."""
+        instruction = instruction_of(message)
+        if instruction is None:
+            raise ValueError("the message carries no fedpriv instruction")
+        client = int(context.node_config[PARTITION_ID])
+        parameters = to_vectors(message.content.array_records[PARAMETERS])
+        # All of the visit: a thread pool woken for one copy spins for long after it.
+        with reproducible_torch(self.recipe.threads, self.recipe.device):
+            visit = self._visit(client, instruction, parameters)
+            with isolated_randomness(visit.torch_seed("client globals")):
+                contribution = self.recipe.client.train(visit)
+            _check(contribution, parameters, instruction)
+        if visit.notes:
+            context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
+        update = masked(contribution.update, message, client, self.recipe.seed, self.recipe.key)
+        if not instruction.summed:  # it may outlive this visit, and be a view of the model
+            update = {name: vector.copy() for name, vector in update.items()}
+        content = answer(update, contribution.metrics, instruction)
+        return Message(content, reply_to=message)
+
+    def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
+        self.model.train()
+        if _structure(self.model) != self._built:  # the last client has altered its modules
+            self._build()
+        exchange = self._exchanges[instruction.buffers]
+
+        def restart() -> None:
+            self._wipe()
+            exchange.write(parameters)
+
+        restart()
+        return Visit(
+            client=client,
+            model=self.model,
+            examples=self.recipe.train.take(self.recipe.rows[client]),
+            instruction=instruction,
+            exchange=exchange,
+            parameters=parameters,
+            device=self.device,
+            seed=self.recipe.seed,
+            key=self.recipe.key,
+            restart=restart,
+        )
+
+    @torch.no_grad()
+    def _wipe(self) -> None:
+        """Restores all that the last client may have touched; the broadcast writes the rest."""
+        self.model.train()
+        for tensor, pristine in self._kept:
+            tensor.requires_grad_(False)
+            tensor.grad = None
+            tensor.copy_(pristine)
+        for parameter in self._trainable:
+            parameter.requires_grad_(True)
+            parameter.grad = None
+
+
+def _structure(model: nn.Module) -> list[object]:
+    """Returns what makes up a model beside its numbers: modules, tensors, settings, hooks."""
+    plain = (bool, int, float, str, type(None))
+    structure: list[object] = []
+    for module in model.modules():
+        settings = {k: v for k, v in vars(module).items() if isinstance(v, plain)}
+        hooks = [list(v) for k, v in vars(module).items() if k.endswith("_hooks") and v]
+        structure.append((id(module), settings, hooks))
+    tensors = [*model.parameters(), *model.buffers()]
+    return [*structure, *((id(t), t.dtype, t.shape, t.device) for t in tensors)]
+
+
+def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
+    """Frozen parameters and all buffers: what a broadcast of the parameters does not overwrite."""
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    return [*frozen, *model.buffers()]
+
+
+def unusable_device(name: str) -> str | None:
+    """Returns why torch cannot compute on a device here, and what would work; None if it can."""
+    try:
+        torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
+    except Exception as error:
+        kind = name.partition(":")[0]
+        known = kind in ("cpu", "cuda", "mps", "xpu")
+        why = (
+            str(error).splitlines()[0] if known else "torch has no device of that name to train on"
+        )
+        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        return f"{why.rstrip('.')}; this machine has {', '.join(there)}"
+    return None
+
+
+def _check(contribution: Contribution, parameters: Vectors, instruction: Instruction) -> None:
+    """Refuses what the sum could not take, before it can spoil the others'."""
+    update = contribution.update
+    got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
+    want = {name: (v.shape, str(v.dtype)) for name, v in parameters.items()}
+    if got != want:
+        raise ValueError(f"the update has vectors {got}, the parameters {want}")
+    for name, vector in update.items():
+        if vector.dtype.kind == "f" and not _is_finite(vector):
+            raise FloatingPointError(f"the {name} update is not finite: training has diverged")
+    if instruction.weight in contribution.metrics:
+        _check_weight(contribution.metrics[instruction.weight], whole="integer" in update)
+
+
+def _check_weight(weight: object, *, whole: bool) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(weight, bool) or not isinstance(weight, kinds):
+        raise TypeError(f"a weight must be {'an integer' if whole else 'a number'}, got {weight!r}")
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"a weight must be finite and not negative, got {weight!r}")
+
+
+def _is_finite(vector: Vector) -> bool:
+    # Squares are finite only if all elements are: one quick pass. They may also overflow.
+    # torch's product, because NumPy's wakes threads of its own.
+    values = as_tensor(vector)
+    return bool(torch.dot(values, values).isfinite()) or bool(values.isfinite().all())
+
+
+def client_app(site: Callable[[], Site], action: str) -> ClientApp:
+    """Returns the Flower app of the client half that answers `train.<action>`, masked if asked.
+
+    Args:
+        site: returns this process's site; called at each message, builds it at the first.
+        action: of the client half.
+    """
+    app = ClientApp()
+
+    @app.train(action)
+    def train(message: Message, context: Context) -> Message:
+        return site().serve(message, context)
+
+    for query in QUERIES:
+        app.query(query)(functools.partial(_answer, site, query))
+    return app
+
+
+def _answer(site: Callable[[], Site], query: str, message: Message, context: Context) -> Message:
+    """Answers a stage of secure aggregation; clients have nothing else to be queried for."""
+    client = int(context.node_config[PARTITION_ID])
+    recipe = site().recipe
+    return answer_query(query, message, client, recipe.seed, recipe.key)

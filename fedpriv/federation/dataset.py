@@ -1,0 +1,418 @@
+"""Data sets bound to a model and dealt out to clients: documents, or plain arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedpriv.data.document import Document, DocumentSet, DocumentSource, providers
+from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
+from fedpriv.federation.membership_table import Part
+from fedpriv.models.base import DocumentModel, Tagger
+from fedpriv.models.encoding_cache import encode_cached
+from fedpriv.report.showcase import write_showcase
+from fedpriv.runtime.cache import cache_folder
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.torch_state import seeded_model
+
+PLANTED = "canary "
+"""What the names of planted providers begin with."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Data and model brought together.
+
+    Attributes:
+        build_model: returns a fresh model that fits the data.
+        train: every training example.
+        rows: for each client, its positions in `train`.
+        test: held-out examples; None where nothing is held out.
+        partition: the table of who holds what, for the run folder; None where there is none.
+        showcase: writes files about one held-out page into the run folder, given the final model.
+        test_groups: positions in `test` by the name of the group, each evaluated by itself too.
+        documents: what the column `document` of `train` counts; empty where there are none.
+        labels: of the entities, with which the model is built.
+        suspects: documents that may be asked about: held out by a rule that does not look at who
+            is a member, or of canaries.
+        parts: of each of their providers in the training.
+        public: documents that are neither trained on nor held out: the adversary's own.
+    """
+
+    build_model: Callable[[], nn.Module]
+    train: Examples
+    rows: tuple[NDArray[np.int64], ...]
+    test: Examples | None = None
+    partition: Mapping[str, Any] | None = None
+    showcase: Callable[[nn.Module, RunFolder], None] | None = None
+    test_groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    documents: tuple[Document, ...] = ()
+    labels: tuple[str, ...] = ()
+    suspects: tuple[Document, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    public: tuple[Document, ...] = ()
+
+
+class Augmentation(Protocol):
+    """Makes further training documents, such as `fedpriv.data.augmentation.ExtractionBlocking`."""
+
+    def __call__(self, documents: Sequence[Document]) -> list[Document]:
+        """Returns the documents that are trained on beside these, which are one client's.
+
+        Each says in `Document.part_of` which of these it is made of (its `whole`): privacy for a
+        document counts all that is made of it.
+        """
+        ...
+
+
+class Data(Protocol):
+    """Knows its examples and whose they are; two kinds are below."""
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Encodes the data for the model and deals it out."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Documents and whose they are; all numbers are positions in `documents`.
+
+    Attributes:
+        loaded: what the source holds.
+        documents: these and the canaries.
+        planted: the canaries' documents.
+        whole: who would hold what if nobody were left out.
+        deal: who holds what.
+        held: held out.
+        public: neither trained on nor held out.
+    """
+
+    loaded: DocumentSet
+    documents: tuple[Document, ...]
+    planted: tuple[Document, ...]
+    whole: Deal
+    deal: Deal
+    held: list[int]
+    public: list[int]
+
+    @property
+    def trained(self) -> list[int]:
+        """The documents that are trained on, client by client."""
+        return [i for hand in self.deal for i in hand]
+
+    def of(self, places: Iterable[int]) -> tuple[Document, ...]:
+        """Returns the documents at these places."""
+        return tuple(self.documents[i] for i in places)
+
+    def parts(self) -> dict[str, Part]:
+        """Returns each provider's part in the training."""
+        canaries = {page.provider for page in self.planted}
+        return _parts(self.documents, self.whole, self.deal, canaries)
+
+
+@dataclass(frozen=True)
+class DocumentData:
+    """Documents from a reader, some held out, the others dealt out to clients.
+
+    Args:
+        source: reads or makes the documents.
+        partition: deals the training documents out.
+        test: keeps documents back for evaluation.
+        cache: folder for encoded pages; None for the default (`fedpriv.models.encoding_cache`),
+            "off" for none.
+        pooled: one client holds what the partition would deal out: centralised training, the upper
+            bound that federated training is compared with.
+        canaries: providers to be planted beside the others, as an audit needs them: for each one a
+            coin of its own, of the run's seed, decides whether its documents are trained on.
+        leave_out: providers whose documents are not trained on, for a comparison with what the
+            model would be without them.
+        public: the share of the documents not held out that is not trained on either, drawn at
+            random: the adversary's own (000 §5.1 takes half).
+        canary_rate: the probability with which a canary is trained on; 1 for all of them.
+        unasked: training questions that are not trained on, by `Document.question_names`; a
+            document without any question left is not trained on.
+        augmentation: makes further training documents of those that a client holds, for itself.
+
+    Which client a canary or a provider left out belongs to is decided before: what others hold does
+    not depend on it, as the definition of privacy at provider level has it.
+    """
+
+    source: DocumentSource
+    partition: Partition
+    test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
+    cache: str | Path | None = None
+    pooled: bool = False
+    canaries: DocumentSource | None = None
+    leave_out: tuple[str, ...] = ()
+    public: float = 0.0
+    canary_rate: float = 0.5
+    unasked: tuple[str, ...] = ()
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.public < 1:
+            raise ValueError(f"public={self.public}: expected a share in [0, 1)")
+        if not 0 < self.canary_rate <= 1:
+            raise ValueError(f"canary_rate={self.canary_rate}: expected a value in (0, 1]")
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
+        dealt = self._asked(self.dealt(seed))
+        loaded = dealt.loaded
+        groups = self.test.groups(dealt.documents, dealt.trained, dealt.held)
+        documents, deal = self._augmented(dealt)
+        build = functools.partial(build_model, labels=loaded.labels)
+        model = seeded_model(build, seed)
+        if not isinstance(model, DocumentModel):
+            raise TypeError(f"{type(model).__name__} cannot encode documents")
+        if isinstance(model, Tagger) and not loaded.labels:
+            raise ValueError(
+                f"{loaded.name} has no entities to tag, only questions: take a model that answers "
+                "(model=vt5, model=donut, model.task=answers)"
+            )
+        rows, examples = self._encode(model, documents, deal)
+        test = dealt.of(dealt.held)
+        encoded = encode_cached(model, test, self._folder()) if test else None
+        return Bound(
+            build_model=build,
+            train=examples,
+            rows=rows,
+            test=encoded,
+            partition=self._table(loaded, documents, deal, dealt.held, groups)
+            | ({"public": [page.id for page in dealt.of(dealt.public)]} if dealt.public else {}),
+            showcase=functools.partial(write_showcase, test[0]) if test else None,
+            test_groups=_rows_of(groups, dealt.held, encoded) if encoded else {},
+            documents=tuple(documents[i] for hand in deal for i in hand),
+            labels=loaded.labels,
+            suspects=dealt.of(self.test.asked(loaded.documents, seed)) + dealt.planted,
+            parts=dealt.parts(),
+            public=dealt.of(dealt.public),
+        )
+
+    def dealt(self, seed: int) -> Dealt:
+        """Reads the documents and deals them out; nothing is encoded.
+
+        Raises:
+            ValueError: if there is not enough for everybody.
+        """
+        loaded = self.source.load()
+        train, held = self.test.split(loaded.documents, seed)
+        train, public = self._without_public(train, seed)
+        planted = self._planted()
+        documents = (*loaded.documents, *planted)
+        train += range(len(loaded.documents), len(documents))
+        whole = self._hands(documents, train, seed)
+        out = self._left_out(documents, planted, seed)
+        deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
+        _check_all_hold(deal, "providers")
+        return Dealt(loaded, documents, planted, whole, deal, held, public)
+
+    def _asked(self, dealt: Dealt) -> Dealt:
+        """Returns the same without the questions that are not trained on.
+
+        Raises:
+            ValueError: if one of them is not there, or a client is left without any.
+        """
+        if not self.unasked:
+            return dealt
+        names = {name for page in dealt.of(dealt.trained) for name in page.question_names()}
+        if unknown := sorted(set(self.unasked) - names):
+            raise ValueError(f"unasked: no training document has a question {unknown[0]!r}")
+        gone = set(self.unasked)
+        documents = list(dealt.documents)
+        for i in dealt.trained:
+            named = zip(documents[i].question_names(), documents[i].questions, strict=True)
+            kept = tuple(question for name, question in named if name not in gone)
+            documents[i] = replace(documents[i], questions=kept)
+        deal = tuple(tuple(i for i in hand if documents[i].questions) for hand in dealt.deal)
+        _check_all_hold(deal, "questions")
+        return replace(dealt, documents=tuple(documents), deal=deal)
+
+    def _augmented(self, dealt: Dealt) -> tuple[tuple[Document, ...], Deal]:
+        """Returns the documents with those that the augmentation makes, and the hands."""
+        if self.augmentation is None:
+            return dealt.documents, dealt.deal
+        everything, hands = list(dealt.documents), []
+        for hand in dealt.deal:
+            own = dealt.of(hand)
+            made = self.augmentation(own)
+            wholes = {page.whole for page in own}
+            if strange := [page.id for page in made if page.whole not in wholes]:
+                raise ValueError(
+                    f"data.augmentation: {strange[0]!r} does not say of which of the client's "
+                    "documents it is made; set its part_of to the `whole` of that document"
+                )
+            hands.append((*hand, *range(len(everything), len(everything) + len(made))))
+            everything += made
+        return tuple(everything), tuple(hands)
+
+    def _without_public(self, train: list[int], seed: int) -> tuple[list[int], list[int]]:
+        """Splits what is not held out into what is trained on and what is the adversary's.
+
+        Raises:
+            ValueError: if either is nothing.
+        """
+        size = round(self.public * len(train))
+        if self.public and size in (0, len(train)):
+            raise ValueError(
+                f"public={self.public} of {len(train)} documents is {size}: leave at least one "
+                "on either side"
+            )
+        chosen = generator(seed, "public documents").choice(len(train), size, replace=False)
+        drawn = {train[i] for i in chosen.tolist()}
+        return [i for i in train if i not in drawn], sorted(drawn)
+
+    def _planted(self) -> tuple[Document, ...]:
+        """Returns the canaries' documents, under names that nobody else has."""
+        found = self.canaries.load().documents if self.canaries else ()
+        return tuple(
+            replace(
+                page,
+                id=f"canary-{page.id}",
+                provider=f"{PLANTED}{page.provider}",
+                part_of=page.part_of and f"canary-{page.part_of}",
+            )
+            for page in found
+        )
+
+    def _hands(self, documents: Sequence[Document], train: Sequence[int], seed: int) -> Deal:
+        if self.pooled:
+            return (tuple(train),)
+        hands = self.partition.deal([documents[i] for i in train], seed)
+        return tuple(tuple(train[i] for i in hand) for hand in hands)
+
+    def _left_out(
+        self, documents: Sequence[Document], planted: Sequence[Document], seed: int
+    ) -> set[str]:
+        """Returns the providers that are not trained on: as asked, and by the canaries' coins.
+
+        Raises:
+            ValueError: if one to be left out is not there.
+        """
+        canaries = providers(planted)
+        own = {document.provider for document in documents}.difference(canaries)
+        if unknown := sorted(set(self.leave_out) - own):
+            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
+        coins = generator(seed, "canary coins").random(len(canaries)) < self.canary_rate
+        tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
+        return {*self.leave_out, *tails}
+
+    def _folder(self) -> Path | None:
+        if self.cache == "off":
+            return None
+        return Path(self.cache) if self.cache is not None else cache_folder() / "examples"
+
+    def _table(
+        self,
+        loaded: DocumentSet,
+        documents: Sequence[Document],
+        deal: Deal,
+        held: Iterable[int],
+        groups: Mapping[str, list[int]],
+    ) -> dict[str, Any]:
+        skipped = [str(error) for error in loaded.skipped]
+        named = {name: list(by_provider(documents, group)) for name, group in groups.items()}
+        method = "pooled: one client holds all" if self.pooled else repr(self.partition)
+        return table(method, documents, deal, held) | {
+            "skipped": skipped,
+            "test_groups": named,
+        }
+
+    def _encode(
+        self, model: DocumentModel, documents: tuple[Document, ...], deal: Deal
+    ) -> tuple[tuple[NDArray[np.int64], ...], Examples]:
+        """Encodes all training documents once, client by client; returns each one's rows."""
+        order = [position for hand in deal for position in hand]
+        examples = encode_cached(model, [documents[i] for i in order], self._folder())
+        _, owner_of = np.unique([documents[i].provider for i in order], return_inverse=True)
+        examples = examples.with_column(PROVIDER, owner_of[examples.column("document")])
+        # A document may give several rows (windows); `document` counts the documents encoded.
+        ends = np.cumsum([len(hand) for hand in deal])
+        owner = np.searchsorted(ends, examples.column("document"), side="right")
+        return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+
+
+def _check_all_hold(deal: Deal, what: str) -> None:
+    if not all(deal):
+        empty = [client for client, hand in enumerate(deal) if not hand]
+        raise ValueError(
+            f"clients {empty} hold only {what} that are not trained on: take fewer clients, "
+            f"or more {what}"
+        )
+
+
+def _parts(
+    documents: Sequence[Document], whole: Deal, deal: Deal, canaries: Collection[str]
+) -> dict[str, Part]:
+    """Returns each provider's part in the training.
+
+    Args:
+        documents: all, held-out ones too.
+        whole: who would have held what if nobody had been left out.
+        deal: who holds what.
+        canaries: providers whose coin was tossed.
+    """
+    holders: dict[str, set[int]] = {document.provider: set() for document in documents}
+    for client, hand in enumerate(whole):
+        for provider in by_provider(documents, hand):
+            holders[provider].add(client)
+    trained = by_provider(documents, [i for hand in deal for i in hand])
+    return {
+        provider: Part(
+            documents=len(trained.get(provider, ())),
+            client=next(iter(clients)) if len(clients) == 1 else None,
+            canary=provider in canaries,
+            answers=_answers([documents[i] for i in trained.get(provider, ())]),
+        )
+        for provider, clients in holders.items()
+    }
+
+
+def _answers(documents: Iterable[Document]) -> dict[str, tuple[str, ...]]:
+    """Returns the accepted answers to the documents' questions, by key, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for document in documents:
+        for question in document.questions:
+            found.setdefault(question.key, {}).update(dict.fromkeys(question.answers))
+    return {key: tuple(answers) for key, answers in found.items()}
+
+
+def _rows_of(
+    groups: Mapping[str, list[int]], held: list[int], test: Examples
+) -> dict[str, NDArray[np.int64]]:
+    """Returns the positions in `test` of each group's documents."""
+    places = {document: place for place, document in enumerate(held)}
+    of_document = test.column("document")
+    return {
+        name: np.flatnonzero(np.isin(of_document, [places[i] for i in group]))
+        for name, group in groups.items()
+    }
+
+
+@dataclass(frozen=True)
+class ArrayData:
+    """Arrays already in memory, for models that are not of documents.
+
+    Args:
+        train: columns of equal length.
+        rows: for each client, its rows of `train`.
+        test: held-out columns.
+    """
+
+    train: Mapping[str, NDArray[Any]]
+    rows: tuple[NDArray[np.int64], ...]
+    test: Mapping[str, NDArray[Any]] | None = None
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+        """Returns the arrays as they are."""
+        test = Examples.of(self.test) if self.test is not None else None
+        return Bound(build_model, Examples.of(self.train), self.rows, test)

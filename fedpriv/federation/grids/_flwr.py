@@ -1,0 +1,109 @@
+"""Every touch of a Flower internal, each with a contract test in test_flwr_contract.py.
+
+Flower releases monthly and keeps only its public names stable. Nothing else in fedpriv may
+import from ``flwr.supercore``, ``flwr.simulation`` or name a private attribute.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import flwr.supercore.telemetry as telemetry
+import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.app.message.array import Array
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
+
+# Whoever imported Flower before fedpriv left its telemetry on.
+telemetry.FLWR_TELEMETRY_ENABLED = "0"
+
+SERVER_NODE_ID = 1
+NUMPY_STYPE = "numpy.ndarray"
+
+__all__ = [
+    "SERVER_NODE_ID",
+    "Run",
+    "VectorArray",
+    "enter_run",
+    "readdressed",
+    "run_simulation",
+    "set_message_id",
+    "timeless",
+]
+
+
+class VectorArray(Array):
+    """A Flower `Array` over an ndarray, turned into bytes only when somebody asks for bytes.
+
+    Flower's own `Array` serialises at construction (`np.save`), which costs two copies of the
+    model for each client. In one process this one costs none, and Ray moves it through shared
+    memory. Flower's engines, which read `data`, get the same bytes as from `Array(ndarray)`.
+    """
+
+    # Flower finds the class of a serialised object by this name.
+    __qualname__ = "Array"
+
+    def __init__(self, vector: NDArray[Any]) -> None:
+        self.__dict__["vector"] = vector
+        self.dtype = str(vector.dtype)
+        self.shape = tuple(vector.shape)
+        self.stype = NUMPY_STYPE
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        """The bytes of the array in NumPy's own format."""
+        buffer = io.BytesIO()
+        np.save(buffer, self.__dict__["vector"], allow_pickle=False)
+        return buffer.getvalue()
+
+    def numpy(self) -> NDArray[Any]:
+        """Returns a read-only view of the array: many may hold it."""
+        view: NDArray[Any] = self.__dict__["vector"].view()
+        view.flags.writeable = False
+        return view
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _vector_array, (self.__dict__["vector"],)
+
+
+def _vector_array(vector: NDArray[Any]) -> VectorArray:
+    return VectorArray(vector)
+
+
+def enter_run(run_id: int) -> Run:
+    """Makes this process the server of a run, without which `Message(...)` refuses to be built."""
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = SERVER_NODE_ID
+    return Run.create_empty(run_id)
+
+
+def set_message_id(message: Message, message_id: str) -> None:
+    """Gives a message the id that Flower's SuperLink would have given it."""
+    message.metadata.__dict__["_message_id"] = message_id
+
+
+def readdressed(content: RecordDict, message: Message) -> Message:
+    """Returns a message with another content and the metadata of `message`."""
+    return Message(content, metadata=message.metadata)  # type: ignore[call-overload, no-any-return]
+
+
+def timeless(reply: Message, message: Message) -> Message:
+    """Gives a reply the times of the message that it answers.
+
+    Flower notes when a reply was made and how long it may live, to the microsecond: together, how
+    long the client was at work, which depends on its data.
+    """
+    sent = message.metadata
+    reply.metadata.__dict__.update(_created_at=sent.created_at, _ttl=sent.ttl)
+    return reply
+
+
+def run_simulation(**settings: Any) -> None:
+    """Runs apps on Flower's simulation engine, in this process; a way that Flower deprecates."""
+    from flwr import simulation  # which imports Ray
+
+    simulation.run_simulation(**settings)

@@ -1,0 +1,186 @@
+"""What our own grids share: a fixed list of clients, numbered from 0, behind Flower's `Grid`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedpriv.federation.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_message_id
+from fedpriv.federation.grids.serving import Failure
+from fedpriv.federation.messages import chunks
+
+CHUNKS = 8
+"""Chunks of a cohort where no size is named: enough to keep a few workers evenly busy."""
+
+T = TypeVar("T")
+
+
+class WorkersDied(RuntimeError):
+    """Workers die before they can serve anybody: the fault is not a client's."""
+
+
+class RoundGrid(Grid):
+    """A Flower grid that the round loop can run on.
+
+    `get_node_ids()` lists the clients in the order of their numbers. `send_and_receive` yields
+    replies in the order of the messages; where the messages ask for sums only
+    (`Instruction.summed`), it yields the sums of the cohort's chunks instead.
+
+    Args:
+        clients: how many clients there are.
+        chunk_size: how many consecutive clients of a cohort are summed before the sum of the
+            chunks; None for an eighth of the cohort. It decides the order of additions, hence the
+            bits; the number of workers does not.
+
+    Attributes:
+        deadline: seconds for the answers to one `send_and_receive` that names no timeout of its
+            own; None waits for ever.
+    """
+
+    deadline: float | None = None
+
+    def __init__(self, clients: int, chunk_size: int | None) -> None:
+        if clients < 1 or (chunk_size is not None and chunk_size < 1):
+            raise ValueError(f"{clients=} and {chunk_size=} must be at least 1")
+        self.clients = clients
+        self.chunk_size = chunk_size
+        self._failures: list[Failure] = []
+
+    def take_failures(self) -> list[Failure]:
+        """Returns what failed since the last call, by round and client: workers race."""
+        failures, self._failures = self._failures, []
+        return sorted(failures, key=lambda failure: (failure.round, failure.client))
+
+    def chunked(self, cohort: Sequence[T]) -> list[list[T]]:
+        """Cuts a cohort into chunks, the same way in all grids."""
+        return list(chunks(cohort, self.chunk_size or max(1, math.ceil(len(cohort) / CHUNKS))))
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Returns a message from the server to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def close(self) -> None:
+        """Releases the workers."""
+
+
+class WrappedGrid(RoundGrid):
+    """A grid around another, for one concern: passes on whatever it does not override.
+
+    Args:
+        inner: any of our grids.
+    """
+
+    def __init__(self, inner: RoundGrid) -> None:
+        super().__init__(inner.clients, inner.chunk_size)
+        self._inner = inner
+
+    def take_failures(self) -> list[Failure]:
+        """Returns what failed since the last call."""
+        return self._inner.take_failures()
+
+    def close(self) -> None:
+        """Releases the inner grid's workers."""
+        self._inner.close()
+
+    def set_run(self, run: Run) -> None:
+        """Sets the run of the grid inside."""
+        self._inner.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the grid inside."""
+        return self._inner.run
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return self._inner.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Passes the messages on."""
+        return self._inner.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Passes the replies on."""
+        return self._inner.pull_messages(message_ids)
+
+
+class ClientGrid(RoundGrid):
+    """A grid over simulated clients of our own.
+
+    Node ids follow the client numbers, so `get_node_ids()` lists the clients in order, in every
+    process and every run. Replies stream: `send_and_receive` yields them as they come to be
+    needed, in the order of the messages, and holds none back.
+    """
+
+    def __init__(self, clients: int, chunk_size: int | None = None) -> None:
+        super().__init__(clients, chunk_size)
+        self._run = enter_run(run_id=1)
+        self._ids = itertools.count(1)
+        self._pushed: dict[str, Message] = {}
+
+    def client_of(self, node_id: int) -> int:
+        """Returns the client's number."""
+        client = node_id - SERVER_NODE_ID - 1
+        if not 0 <= client < self.clients:
+            raise ValueError(f"node id {node_id} is none of the {self.clients} clients'")
+        return client
+
+    # Flower's interface
+
+    def set_run(self, run: Run) -> None:
+        """Sets the run, as Flower's engines do."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that this grid belongs to."""
+        return self._run
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return range(SERVER_NODE_ID + 1, SERVER_NODE_ID + 1 + self.clients)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Keeps the messages until they are pulled; returns their ids."""
+        stamped = list(self._stamped(messages))
+        self._pushed |= {message.metadata.message_id: message for message in stamped}
+        return [message.metadata.message_id for message in stamped]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Serves the messages of these ids; returns their replies."""
+        return list(self._deliver([self._pushed.pop(id_) for id_ in message_ids], None))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Yields the replies in the order of the messages.
+
+        Args:
+            messages: to the clients of one round.
+            timeout: seconds for all of them together, `deadline` if None; who has not answered by
+                then is missing. A client that is never heard of yields nothing.
+        """
+        timeout = self.deadline if timeout is None else timeout
+        yield from self._deliver(list(self._stamped(messages)), timeout)
+
+    @abstractmethod
+    def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
+        """Serves stamped messages."""
+
+    def _stamped(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in messages:
+            set_message_id(message, f"message-{next(self._ids)}")
+            yield message

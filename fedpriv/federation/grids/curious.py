@@ -1,0 +1,79 @@
+"""A server that keeps what it receives: a grid around any grid, for an honest-but-curious observer.
+
+It sees exactly what the server sees, and changes nothing. Where single updates would be summed
+inside a worker, they travel singly and are summed here, in the same chunks and the same order: the
+same bits either way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+from flwr.app import Message, RecordDict
+
+from fedpriv.federation.grids._flwr import readdressed
+from fedpriv.federation.grids.base import RoundGrid, WrappedGrid
+from fedpriv.federation.grids.serving import Chunk
+from fedpriv.federation.messages import INSTRUCTION, instruction_of
+
+Sent = Callable[[Message], bool]
+Received = Callable[[int, Message], None]
+
+
+class CuriousGrid(WrappedGrid):
+    """Shows an observer the training messages of the rounds that it wants to see.
+
+    Args:
+        inner: any of our grids.
+        sent: is shown each training message before it leaves; says whether the observer wants the
+            answer to it.
+        received: is shown each client's answer to those: its number, the reply.
+    """
+
+    def __init__(self, inner: RoundGrid, sent: Sent, received: Received) -> None:
+        super().__init__(inner)
+        self._sent, self._received = sent, received
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Yields what the inner grid would, having shown the observer the single answers."""
+        asked = list(messages)
+        training = [m for m in asked if m.metadata.message_type.startswith("train")]
+        # All are shown, also where the first is wanted: the observer may keep some clients only.
+        wanted = [self._sent(message) for message in training]
+        if not any(wanted):
+            yield from self._inner.send_and_receive(asked, timeout=timeout)
+            return
+        kept = {m.metadata.dst_node_id for m, w in zip(training, wanted, strict=True) if w}
+        singles = self._inner.send_and_receive(map(_single, asked), timeout=timeout)
+        yield from self._summed(asked, kept, singles)
+
+    def _summed(
+        self, asked: list[Message], kept: set[int], singles: Iterable[Message]
+    ) -> Iterator[Message]:
+        """Sums single replies chunk by chunk as they come; grids yield chunks in order."""
+        client_of = {node: client for client, node in enumerate(self.get_node_ids())}
+        chunks = self.chunked(asked)
+        chunk_of = {m.metadata.dst_node_id: i for i, chunk in enumerate(chunks) for m in chunk}
+        at, chunk = 0, Chunk(asked[0])
+        for reply in singles:
+            node = reply.metadata.src_node_id
+            if chunk_of[node] != at:
+                yield from chunk.replies()
+                at, chunk = chunk_of[node], Chunk(asked[0])
+            if node in kept and not reply.has_error():
+                self._received(client_of[node], reply)
+            chunk.add(client_of[node], reply)
+        yield from chunk.replies()
+
+
+def _single(message: Message) -> Message:
+    """Returns the message asking for a single update, with all else the same."""
+    instruction = instruction_of(message)
+    if instruction is None or not instruction.summed:
+        return message
+    content = RecordDict(dict(message.content))
+    content[INSTRUCTION] = dataclasses.replace(instruction, summed=False).to_record()
+    return readdressed(content, message)

@@ -1,0 +1,728 @@
+"""The federation: the round loop over a strategy, a grid of clients, and a run folder."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Message
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedpriv.data.digests import data_digest, document_digest
+from fedpriv.data.examples import Examples
+from fedpriv.federation.client import Client, Recipe, Site, client_app, unusable_device
+from fedpriv.federation.dataset import Bound, Data
+from fedpriv.federation.faults import Faults
+from fedpriv.federation.grids.base import RoundGrid
+from fedpriv.federation.grids.faulty import FaultyGrid
+from fedpriv.federation.grids.inline import InlineGrid
+from fedpriv.federation.messages import to_array_record, to_vectors
+from fedpriv.federation.overlap import published_problems
+from fedpriv.federation.round_statistics import OtherAnswers, Tally, TooFewClients
+from fedpriv.federation.secagg.masking import Masked, Masking
+from fedpriv.federation.settings import Settings
+from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
+from fedpriv.federation.units import example_meaning, largest_groups, unit_problems
+from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
+from fedpriv.privacy.message_key import message_key
+from fedpriv.privacy.statement import statement
+from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.run_folder import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
+from fedpriv.runtime.seeds import torch_seed
+from fedpriv.runtime.tensorboard import events
+from fedpriv.runtime.tensors import digest
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.runtime.vectors import Exchange, as_tensor
+from fedpriv.runtime.versions import versions
+from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.scrubbed import Fields
+from fedpriv.threat.keep.transcript import Observation, Observer
+from fedpriv.training.adapters import FineTuned, FineTuning, Full
+from fedpriv.training.pretraining import Pretraining
+
+
+class Unworkable(ValueError):
+    """The parts do not fit together; `problems` lists every reason, found before any training."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    Attributes:
+        run_dir: its folder.
+        metrics: one record per round, as in metrics.jsonl.
+        model: with the final weights.
+        failures: every client that did not answer.
+    """
+
+    run_dir: Path
+    metrics: list[dict[str, Any]]
+    model: nn.Module
+    failures: list[dict[str, Any]]
+
+
+class Federation:
+    """A federation, ready to run.
+
+    Args:
+        model: builds the model, given what the data knows of it (`labels=…` for documents).
+        data: the documents and whose they are.
+        strategy: the server's half of the algorithm.
+        client: the client's half.
+        seed: of everything random.
+        name: of the folder under `runs`.
+        settings: workers, deadlines, checkpoints; all defaults if left out.
+        ray: where Ray runs; this machine if left out.
+        runs: the folder for run folders.
+        config: what config.yaml shall say of this run, such as the experiment file it came from.
+        masking: secure aggregation around the strategy; None lets the server see every update.
+        finetuning: what of the model is trained; None trains all that the model leaves trainable.
+        pretraining: trains the model on public documents first, here and now, unless the cache
+            holds the result; None does without.
+        observer: sits on the server and keeps what it receives; None keeps nothing.
+        candidates: keeps held-out documents, for attacks that ask who was trained on; None keeps
+            none.
+        fields: keeps the fields of the training documents, scrubbed, for attacks that reconstruct
+            them; None keeps none.
+        faults: clients that fail on purpose; None leaves it to chance.
+
+    Raises:
+        Unworkable: if the parts do not fit together.
+
+    Example::
+
+        from fedpriv.clients.local_training import LocalTraining
+        from fedpriv.federation.dataset import DocumentData
+        from fedpriv.data.partition import ByProvider
+        from fedpriv.data.generated.invoices import Invoices
+        from fedpriv.federation.loop import Federation
+        from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+        from fedpriv.training.loops import Optimizer
+        from fedpriv.strategies.fedavg import FedAvg
+
+        federation = Federation(
+            model=layoutlmv3_tiny,
+            data=DocumentData(Invoices(), ByProvider(clients=8)),
+            strategy=FedAvg(),
+            client=LocalTraining(optimizer=Optimizer(lr=4e-3)),
+        )
+        result = federation.run(rounds=5)
+        print(result.metrics[-1]["f1"], result.run_dir)
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Callable[..., nn.Module],
+        data: Data,
+        strategy: Strategy,
+        client: Client,
+        seed: int = 0,
+        name: str = "federation",
+        settings: Settings | None = None,
+        ray: RaySettings | None = None,
+        runs: Path | str = "runs",
+        config: Mapping[str, Any] | None = None,
+        masking: Masking | None = None,
+        finetuning: FineTuning | None = None,
+        pretraining: Pretraining | None = None,
+        observer: Observer | None = None,
+        candidates: Candidates | None = None,
+        fields: Fields | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        inner, strategy = strategy, masking.around(strategy) if masking else strategy
+        if strategy.action != client.action:
+            raise Unworkable(
+                [
+                    f"strategy {type(inner).__name__} sends 'train.{strategy.action}', but "
+                    f"client {type(client).__name__} answers 'train.{client.action}': "
+                    "take the two halves of one algorithm"
+                ]
+            )
+        self.strategy = strategy
+        # A second run starts from here, not from where the first one ended.
+        self.first_state = {name: array.copy() for name, array in strategy.state().items()}
+        self.settings, self.ray = settings or Settings(), ray or RaySettings()
+        self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
+        self.observer, self.candidates, self.fields = observer, candidates, fields
+        self.faults = faults
+        if cannot := unusable_device(self.settings.device):
+            raise Unworkable([f"federation.device={self.settings.device!r}: {cannot}"])
+        try:
+            start = data.bind(model, seed)
+            self.bound = _tuned(start, finetuning, seed)
+        except (ValueError, OSError):
+            raise  # they say what is wrong with which setting or file
+        except Exception as error:
+            raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
+        problems = masking.problems(inner) if masking else []
+        problems += [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
+        least = self.settings.min_clients
+        if least > self.clients:
+            problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
+        problems += _training_problems(client, self.bound, seed, self.settings)
+        problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
+        problems += candidates.problems(self.bound) if candidates else []
+        problems += fields.problems(self.bound, seed) if fields else []
+        problems += unit_problems(strategy.mechanism, self.bound)
+        if faults:
+            found = faults.problems(self.clients, self.settings, masked=masking is not None)
+            problems += [f"faults.{problem}" for problem in found]
+        if problems:
+            raise Unworkable(problems)
+        self.published: list[str] = []
+        if pretraining:
+            public = pretraining.data.load()
+            if strategy.mechanism:
+                self.published = published_problems(self.bound.documents, public.documents)
+            for problem in self.published:
+                print(f"no ε covers: {problem}", file=sys.stderr, flush=True)
+            build = pretraining.start(
+                model,
+                start.build_model,
+                public=public,
+                threads=self.settings.threads,
+                device=self.settings.device,
+            )
+            self.bound = _tuned(replace(start, build_model=build), finetuning, seed)
+        key, self.data, self.parameters = "", "", 0
+        if strategy.mechanism:
+            first = seeded_model(self.bound.build_model, seed)
+            self.parameters = Exchange(first).read()["float"].size
+            coarse: list[str] = []
+            if isinstance(strategy, Masked):
+                coarse = strategy.coarse(self.clients, self.parameters)
+            if coarse:
+                raise Unworkable(coarse)
+            encoded = data_digest(self.bound.train, self.bound.rows)
+            key = message_key(
+                (inner, client, masking),
+                first,
+                encoded,
+                threads=self.settings.threads,
+                device=self.settings.device,
+                entropy=strategy.mechanism.entropy,
+            )
+            pages = sorted(document_digest(page) for page in self.bound.documents)
+            self.data = json_digest(pages) if pages else encoded
+        self.recipe = Recipe(
+            build_model=self.bound.build_model,
+            client=client,
+            train=self.bound.train,
+            rows=self.bound.rows,
+            seed=seed,
+            threads=self.settings.threads,
+            device=self.settings.device,
+            key=key,
+        )
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.bound.rows)
+
+    def grid(self) -> RoundGrid:
+        """Starts the grid that the settings name; whoever calls this closes it."""
+        factory = functools.partial(build_app, self.recipe)
+        if self.settings.workers == 0:
+            return InlineGrid(factory(), self.clients, self.settings.chunk_size)
+        from fedpriv.federation.grids.ray import RayGrid  # Ray is imported where it is used only
+
+        return RayGrid(
+            factory,
+            self.clients,
+            self.settings.chunk_size,
+            workers=self.settings.workers,
+            client_timeout=self.settings.client_timeout,
+            address=self.ray.address,
+            client_resources=dict(self.ray.client_resources),
+        )
+
+    def run(
+        self,
+        rounds: int,
+        *,
+        run_dir: Path | str | None = None,
+        resume: bool = False,
+        grid: RoundGrid | None = None,
+        progress: Progress | None = None,
+    ) -> Result:
+        """Runs the federation to its `rounds`-th round.
+
+        Args:
+            rounds: in all, those of an interrupted run included; 0 only evaluates the model that
+                round 1 would start from.
+            run_dir: the run's folder; None makes a new one under `runs`.
+            resume: go on from the newest checkpoint in `run_dir`.
+            grid: where the clients run; None starts what the settings name and ends it afterwards.
+            progress: what the person in front of the run sees; None shows nothing.
+
+        Raises:
+            TooFewClients: if so many rounds in a row got too few answers as `max_refused` allows.
+                The run can be resumed, and goes on with the next round's cohort.
+            ValueError: if `run_dir` holds another run already, or one of another seed or model, or
+                its ledger is not the one that the checkpoint was written with.
+            InUse: if another process writes in `run_dir`.
+        """
+        if rounds < 0:
+            raise ValueError(f"rounds={rounds}: expected 0 or more")
+        keep_large_blocks()
+        config = {**(self.config or {}), "name": self.name, "seed": self.seed, "rounds": rounds}
+        own = grid is None
+        grid = grid or self.grid()  # before the folder: if Ray does not start, none is left behind
+        try:
+            folder = self._folder(run_dir, resume=resume)
+            with (
+                _naming(folder),
+                folder.writing("resume" if resume else "run", config),
+                reproducible_torch(self.settings.threads, self.settings.device),
+            ):
+                if not resume:
+                    self._begin(folder, config)
+                return _Run(self, folder, grid, rounds, progress or Progress()).run()
+        finally:
+            if own:
+                grid.close()
+
+    def _folder(self, run_dir: Path | str | None, *, resume: bool) -> RunFolder:
+        if run_dir is None:
+            if resume:
+                raise ValueError("resume=True needs the run_dir of the run to resume")
+            return RunFolder.create(self.runs, self.name)
+        return RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
+
+    def ledger(self) -> Ledger:
+        """Returns the ledger of a run of which nothing has been given away yet."""
+        return Ledger(
+            mechanism=self.strategy.mechanism,
+            masked=isinstance(self.strategy, Masked),
+            uncovered=(*self.strategy.uncovered(), *self.published),
+            groups=largest_groups(self.strategy.mechanism, self.bound),
+            example=example_meaning(self.bound),
+            data=self.data,
+        )
+
+    def _begin(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        if folder.has(METRICS) or folder.latest():
+            raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
+        if self.bound.partition is not None:
+            folder.write_json(PARTITION, self.bound.partition)
+        if self.strategy.mechanism:
+            folder.write_json(LEDGER, self.ledger().to_json())
+        # Last: with it the folder is a run's, and a ledger that is not there has been lost.
+        made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
+        folder.write_config({**config, **made})
+
+
+@contextmanager
+def _naming(folder: RunFolder) -> Iterator[None]:
+    """Says with what ends a run how it can go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, OSError) as error:
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(folder.path)  # a full disk says of no file that it is full
+        error.add_note(f"go on with: fedpriv resume {folder.path}")
+        raise
+
+
+class _Run:
+    """One run of a federation: the global model, and where in the rounds we are."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        folder: RunFolder,
+        grid: RoundGrid,
+        rounds: int,
+        progress: Progress,
+    ) -> None:
+        grid.deadline = federation.settings.round_deadline
+        grid = FaultyGrid(grid, federation.faults, federation.seed) if federation.faults else grid
+        self.federation, self.folder, self.grid = federation, folder, grid
+        self.rounds, self.progress = rounds, progress
+        self.settings, self.strategy = federation.settings, federation.strategy
+        device = torch.device(self.settings.device)
+        self.exact = device.type == "cpu"
+        self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
+        self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
+        self.arrays = to_array_record(self.exchange.read())
+        self.refused, self.reason = 0, ""
+        self.ledger = self._ledger()
+        self.observation = self._observation()
+        if self.observation:
+            self.grid = self.observation.grid(grid)
+
+    def run(self) -> Result:
+        if self.federation.candidates:
+            self.federation.candidates.save(self.folder, self.federation.bound, self.model)
+        if self.federation.fields:
+            self.federation.fields.save(self.folder, self.federation.bound, self.model)
+        start = self._restore()
+        clients = self.federation.clients
+        with (
+            events(self.folder.path, start) as board,
+            self.progress.following(self.folder.path, start, self.rounds, clients),
+        ):
+            for round in self._left(start):
+                record = self._round(round) if round else self._before_round_one()
+                self._finish_round(round, record)
+                self.progress.round(record)
+                board.round(record)
+                if self._gives_up():
+                    raise TooFewClients(
+                        f"{self.refused} {'round' if self.refused == 1 else 'rounds'} in a row "
+                        f"did not count. Round {round}: "
+                        f"{self.reason}. See {FAILURES} in {self.folder.path}; resumed, the run "
+                        "goes on with the next round and its cohort"
+                    )
+        self.exchange.write(to_vectors(self.arrays))
+        if self.federation.bound.showcase:
+            self.federation.bound.showcase(self.model, self.folder)
+        self.folder.write_json(LEDGER, statement(self.ledger))
+        # Nothing comes after the final weights but the report, which can be written at any time.
+        self.folder.save_final(self.model.state_dict())
+        if self.settings.report:
+            # Not at the top: workers import this file and draw no figures.
+            from fedpriv.report.build import write_report
+
+            write_report(self.folder.path)
+        metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
+        return Result(self.folder.path, metrics, self.model, failures)
+
+    def _observation(self) -> Observation | None:
+        federation = self.federation
+        if federation.observer is None:
+            return None
+        return Observation(
+            federation.observer,
+            self.folder,
+            bound=federation.bound,
+            client=federation.recipe.client,
+            strategy=self.strategy,
+            model=self.model,
+            exchange=self.exchange,
+            seed=federation.seed,
+            key=federation.recipe.key,
+            settings=public_settings(federation),
+        )
+
+    def _ledger(self) -> Ledger:
+        """Returns the ledger so far: it forgets nothing, whatever is run again.
+
+        Raises:
+            LedgerMissing: (a ValueError) if a private run's ledger is not there, or not whole.
+        """
+        now, place = self.federation.ledger(), self.folder.path / LEDGER
+        if not now.mechanism:
+            return now
+        if not place.is_file():
+            raise LedgerMissing(
+                f"{place} is not there: what this private run has given away is not known, and it "
+                "cannot go on. Put the file back, or start a new run"
+            )
+        try:
+            before = self.folder.read_json(LEDGER)
+        except ValueError as error:
+            raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
+        known = Ledger.from_json(before, str(place))
+        if known.data != now.data:
+            self.progress.note(
+                f"{self.folder.path}: the data are not those that it was run on before; from here "
+                "on it is a run on both"
+            )
+        return known.continued(now, str(self.folder.path))
+
+    def _restore(self) -> int:
+        """Takes up the newest checkpoint; returns its round, 0 for a run from the start.
+
+        Raises:
+            ValueError: if the checkpoint is of another seed, or was written with another ledger.
+        """
+        checkpoint = self.folder.latest()
+        if checkpoint is None:
+            self.strategy.load_state(self.federation.first_state)
+            checkpoint = Checkpoint(0, {}, meta=self._meta())
+        else:
+            self._check_meta(checkpoint)
+            self.arrays = to_array_record(self.exchange.vectors(checkpoint.model))
+            self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
+        self.folder.forget_after(checkpoint.round)
+        now = {"rounds": self.rounds, "versions": versions()}
+        before = self.folder.config()
+        self.folder.write_config({**before, **(self.federation.config or {}), **now})
+        return checkpoint.round
+
+    def _meta(self) -> dict[str, Any]:
+        """Returns what must agree for a resume to make sense."""
+        seed = {"seed": self.federation.seed}
+        if not self.ledger.mechanism:
+            return seed
+        return {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
+
+    def _check_meta(self, checkpoint: Checkpoint) -> None:
+        meta = dict(checkpoint.meta)
+        booked, known = meta.pop("booked", 0), meta.pop("ledger", self.ledger.digest(0))
+        if meta != {"seed": self.federation.seed}:
+            raise ValueError(
+                f"{self.folder.path} was run with {meta}, not {{'seed': {self.federation.seed}}}"
+            )
+        if self.ledger.digest(booked) != known or booked > len(self.ledger.releases):
+            raise LedgerMissing(
+                f"{self.folder.path / LEDGER} has {len(self.ledger.releases)} attempts, and the "
+                f"checkpoint of round {checkpoint.round} was written with another ledger, of "
+                f"{booked}: it is cut, changed or of another run. Put this run's own ledger back, "
+                "or start a new run"
+            )
+
+    def _left(self, start: int) -> Iterable[int]:
+        """Returns the rounds still to run; 0 for the evaluation that a run without any is."""
+        if self.rounds == 0 and not self.folder.records(METRICS):
+            return [0]
+        return range(start + 1, self.rounds + 1)
+
+    def _before_round_one(self) -> dict[str, Any]:
+        """Evaluates the model as it is; nobody is asked, nothing is sent or released."""
+        began = time.monotonic()
+        metrics = self._evaluate(0)
+        nobody = Tally(0, ())
+        return {
+            "round": 0,
+            **metrics,
+            "accepted": True,
+            "attempts": 0,
+            "clients": nobody.counts(),
+            **nobody.traffic(),
+            "seconds": {"train": 0.0, "evaluate": time.monotonic() - began},
+        }
+
+    def _round(self, round: int) -> dict[str, Any]:
+        """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
+        began = time.monotonic()
+        model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
+        sent = json_digest([self.federation.recipe.key, model])[:32] if model else ""
+        nodes, attempt, metrics = list(self.grid.get_node_ids()), 0, {}
+        while True:
+            attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
+            if attempt:
+                self.progress.note(
+                    f"round {round} was begun before, and what its clients send, or who of them "
+                    f"answers, is not the same now: attempt {attempt + 1} draws new noise, and "
+                    "both are booked"
+                )
+            now = Attempt(round, attempt, len(nodes), (), (), released=False, sent=sent)
+            before = self.ledger.before(now)
+            must_answer = set(before.survivors) if before and before.finished else None
+            tally = Tally(self.settings.min_clients, nodes, must_answer)
+            try:
+                metrics = self._train(now, model, tally)
+                self.refused = 0
+            except OtherAnswers:
+                attempt += 1
+                continue
+            except TooFewClients as error:
+                self.reason = str(error)
+                self.refused += 1
+            break
+        trained = time.monotonic()
+        metrics |= self._evaluate(round)
+        return {
+            "round": round,
+            **metrics,
+            "accepted": not self.refused,
+            "attempts": attempt + 1,
+            "clients": tally.counts(),
+            **tally.traffic(),
+            "seconds": {
+                "train": trained - began,
+                "evaluate": time.monotonic() - trained,
+            },
+        }
+
+    def _train(self, now: Attempt, model: str, tally: Tally) -> dict[str, Any]:
+        """Makes one attempt at a round; books it before anything is sent, and what became of it."""
+        told = {SEED: self.federation.seed, ATTEMPT: now.attempt}
+        keys = {KEY: self.federation.recipe.key, MODEL: model} if model else {}
+        config = ConfigRecord({**told, **keys})
+
+        cohort = self.strategy.cohort(now.round, config, self.federation.clients)
+        before = self.ledger.before(now)
+        known = before.heard if before else set()
+
+        def book(*, finished: bool, released: bool) -> None:
+            heard = set(tally.survivors if finished else cohort)
+            made = replace(
+                now,
+                cohort=tuple(sorted(cohort)),
+                survivors=tuple(sorted(heard)),
+                perhaps=tuple(sorted(known - heard)),
+                released=released or (before is not None and before.released),
+                finished=finished,
+            )
+            release = self.strategy.booked(made)
+            if release is None:
+                return
+            if tally.before is None or (finished and tally.before == heard):
+                self.ledger.book(release)
+            else:  # it had come to its end before, and stays what it was then
+                self.ledger.also_heard(now, known | heard)
+            self.folder.write_json(LEDGER, self.ledger.to_json())
+
+        try:
+            book(finished=False, released=False)
+            asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
+            messages = list(tally.sending(asked))
+            # Once all have answered the strategy looks at the sum, and whatever ends the run then
+            # is too late to keep it from being known.
+            shown: Iterable[Message] = tally.receiving(
+                self.grid.send_and_receive(messages),
+                self.progress.client_answered,
+                functools.partial(book, finished=True, released=True),
+            )
+            if self.observation:
+                shown = self.observation.summing(now.round, now.attempt, shown)
+            arrays, metrics = self.strategy.aggregate_train(now.round, shown)
+        except TooFewClients:
+            book(finished=True, released=False)
+            raise
+        finally:
+            self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
+        if self.observation and isinstance(self.strategy, Masked) and self.strategy.revealed:
+            self.observation.aggregated(now.round, now.attempt, self.strategy.revealed)
+        self.arrays = arrays or self.arrays
+        return {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
+
+    def _evaluate(self, round: int) -> dict[str, float]:
+        """Returns the metrics on the held-out examples, where there are any and it is time."""
+        test = self.federation.bound.test
+        due = round % self.settings.evaluate_every == 0 or round == self.rounds
+        if test is None or not due:
+            return {}
+        self.exchange.write(to_vectors(self.arrays))
+        self.model.eval()
+        scores = self._scores(test)
+        for group, positions in self.federation.bound.test_groups.items():
+            for name, value in self._scores(test.take(positions)).items():
+                measure, slash, kind = name.partition("/")
+                scores[f"{measure}_{group}{slash}{kind}"] = value
+        return scores
+
+    def _scores(self, examples: Examples) -> dict[str, float]:
+        with torch.no_grad():
+            scores: dict[str, float] = self.model.evaluate(examples)  # type: ignore[operator]
+        return dict(scores)
+
+    def _finish_round(self, round: int, record: dict[str, Any]) -> None:
+        self.folder.append(METRICS, [record])
+        last = round == self.rounds or self._gives_up()
+        if round % self.settings.checkpoint_every == 0 or last:
+            state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
+            named = self.exchange.named(to_vectors(self.arrays))
+            checkpoint = Checkpoint(round, named, state, self._meta())
+            self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+
+    def _gives_up(self) -> bool:
+        """Whether too many rounds in a row have got too few answers."""
+        return 0 < self.settings.max_refused <= self.refused
+
+
+def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
+    """Returns the data bound to a model of which only the chosen part is trained.
+
+    Raises:
+        Unworkable: if the model has no such part.
+    """
+    if finetuning is None or finetuning == Full():
+        return bound
+    build = FineTuned(bound.build_model, finetuning)
+    model = seeded_model(bound.build_model, seed)
+    try:
+        finetuning.apply(model)
+    except ValueError as error:
+        raise Unworkable([f"finetuning: {error}"]) from error
+    return replace(bound, build_model=build)
+
+
+def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
+    """Returns what keeps the client half from training this model on these examples.
+
+    What it can tell by itself; and what comes up when the model reads an example: a size or a
+    device that does not work is found here, not in every client of round 1.
+    """
+    try:
+        with reproducible_torch(settings.threads, settings.device):
+            model = seeded_model(bound.build_model, seed).to(settings.device).train()
+            look = getattr(client, "problems", None)
+            found = [f"client: {p}" for p in look(model, bound.train)] if look else []
+            if found or not hasattr(model, "loss") or not len(bound.train):
+                return found
+            # One, so that it takes no more memory than training does; BatchNorm wants two.
+            normed = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+            count = min(1 + normed, len(bound.train))
+            batch = bound.train.batch(np.arange(count), settings.device)
+            # Without gradients: they would take the memory of a training beside the run's.
+            with isolated_randomness(torch_seed(seed, "trial")), torch.no_grad():
+                loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+        if not bool(loss.isfinite()):
+            return [f"model: its loss on its first examples is {loss.item()}"]
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        del model, look, loss, batch
+        if size > 2**28:  # it takes 0.2 s, which a small model would pay in every run
+            gc.collect()
+    except Exception as error:
+        return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]
+    return []
+
+
+def _in_a_line(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def public_settings(federation: Federation) -> dict[str, Any]:
+    """Returns what everybody in a federation knows of it, and nothing of its data."""
+    strategy = federation.strategy
+    inner = strategy.inner if isinstance(strategy, Masked) else strategy
+    halves = {"strategy": inner, "client": federation.recipe.client}
+    config = federation.config or {}
+    return {
+        **{name: config[name] for name in ("model", "finetuning") if name in config},
+        **{name: _plain(half) for name, half in halves.items()},
+        "masked": isinstance(strategy, Masked),
+        "clients": federation.clients,
+    }
+
+
+def _plain(half: object) -> dict[str, Any]:
+    """Returns a dataclass's settings by name, as JSON can hold them."""
+    fields = asdict(half) if is_dataclass(half) and not isinstance(half, type) else {}
+    known = {"class": f"{type(half).__module__}.{type(half).__qualname__}", **fields}
+    plain: dict[str, Any] = json.loads(json.dumps(known, default=repr))
+    return plain
+
+
+def build_app(recipe: Recipe) -> ClientApp:
+    """Builds a worker's site and returns the app that serves it."""
+    site = Site(recipe)
+    return client_app(lambda: site, recipe.client.action)

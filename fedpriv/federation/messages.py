@@ -1,0 +1,232 @@
+"""What travels between server and clients: tensors ↔ Flower records, the keys, the sums.
+
+Down: the global vectors and an `Instruction`. Up: an update and the metrics that the instruction
+asked for, and nothing else. A strategy that needs only the sum of the updates says so
+(`Instruction.summed`); the grid then answers with sums of chunks instead of single updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MetricRecord,
+    MetricRecordValues,
+    RecordDict,
+)
+from numpy.typing import NDArray
+
+from fedpriv.federation.grids._flwr import VectorArray
+from fedpriv.runtime.vectors import Vectors
+
+PARAMETERS = "parameters"
+INSTRUCTION = "instruction"
+UPDATE = "update"
+METRICS = "metrics"
+
+CLIENT = "client"
+NUM_EXAMPLES = "num-examples"
+
+BLOCK = 1 << 16
+"""Elements that fit into a core's cache twice."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What the server asks of a client in one message.
+
+    Attributes:
+        round: from 1.
+        attempt: from 0; above 0 the round is made again after an interruption, with other noise.
+        summed: the strategy needs Σ updates only, not each of them.
+        weight: the metric that weights an update in the sum; empty for equal weights.
+        buffers: the model's buffers travel with the parameters, both ways.
+        metrics: the numbers that the client may send beside the update.
+        settings: what this strategy and its client half have agreed on.
+        model: digest of the parameters that are sent, where the strategy is private.
+    """
+
+    round: int
+    attempt: int = 0
+    summed: bool = True
+    weight: str = ""
+    buffers: bool = False
+    metrics: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+
+    def purpose(self, what: str, key: str) -> str:
+        """Returns the purpose of random numbers behind the answer to this instruction.
+
+        Args:
+            what: they are for, such as "privacy noise".
+            key: of a private run, see `fedpriv.privacy.message_key`; empty in any other.
+        """
+        now = f"{what}, attempt {self.attempt}"
+        return f"{now}, message {key} {self.model}" if key else now
+
+    def to_record(self) -> ConfigRecord:
+        """Returns the instruction as a Flower record."""
+        fixed = {name: getattr(self, name) for name in _FIXED}
+        extra = {f"{_OWN}{key}": value for key, value in self.settings.items()}
+        return ConfigRecord({**fixed, "metrics": list(self.metrics), **extra})
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord) -> Instruction:
+        """Reads the instruction that `to_record` wrote."""
+        values: dict[str, Any] = dict(record)
+        settings = {k.removeprefix(_OWN): v for k, v in values.items() if k.startswith(_OWN)}
+        fixed = {name: values[name] for name in _FIXED}
+        return cls(**fixed, metrics=tuple(values["metrics"]), settings=settings)
+
+
+_FIXED = ("round", "attempt", "summed", "weight", "buffers", "model")
+_OWN = "own-"
+
+
+def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Returns a record over the same memory; dtype, shape (0-d, empty) and bits are kept."""
+    record = ArrayRecord()
+    for name, vector in vectors.items():
+        record[name] = VectorArray(vector)  # ArrayRecord(dict) would serialise each into bytes
+    return record
+
+
+def to_vectors(record: ArrayRecord) -> Vectors:
+    """Returns the arrays of a record; those that `to_array_record` made are not copied."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def instruct(parameters: ArrayRecord, instruction: Instruction) -> RecordDict:
+    """Returns the content of a message to a client."""
+    return RecordDict({PARAMETERS: parameters, INSTRUCTION: instruction.to_record()})
+
+
+def instruction_of(message: Message) -> Instruction | None:
+    """Returns the instruction in a message, or None if it carries none (stock Flower)."""
+    record = message.content.get(INSTRUCTION)
+    return Instruction.from_record(record) if isinstance(record, ConfigRecord) else None
+
+
+def answer(
+    update: Vectors, metrics: Mapping[str, float | int], instruction: Instruction
+) -> RecordDict:
+    """Returns the content of a client's reply: the update and the metrics asked for, no more.
+
+    Raises:
+        ValueError: if the client has not computed a metric that the strategy asks for.
+    """
+    missing = [name for name in instruction.metrics if name not in metrics]
+    if missing:
+        raise ValueError(f"the strategy asks for {missing}, the client computed {sorted(metrics)}")
+    asked: dict[str, MetricRecordValues] = {name: metrics[name] for name in instruction.metrics}
+    return RecordDict({UPDATE: to_array_record(update), METRICS: MetricRecord(asked)})
+
+
+class RunningSum:
+    """Σ weight · update, added in the order of the calls, in memory that does not grow.
+
+    Multiplication and addition are two roundings: a fused multiply-add would give other bits
+    where a vector is cut differently (another thread count, another instruction set). Integers,
+    and the ring elements of secure aggregation, add exactly and wrap around at their width.
+    """
+
+    def __init__(self) -> None:
+        self.clients: list[int] = []
+        self.metrics: dict[str, list[float | int]] = {}
+        self.vectors: Vectors = {}
+
+    def add(self, update: Vectors, weight: float | int = 1) -> None:
+        """Adds one update. With weight 1 no product is formed."""
+        for name, vector in update.items():
+            factor = _factor(vector, weight)
+            if name not in self.vectors:
+                self.vectors[name] = vector * factor if weight != 1 else vector.copy()
+            elif weight != 1:
+                _add_product(self.vectors[name], vector, factor)
+            else:
+                np.add(self.vectors[name], vector, out=self.vectors[name])
+
+    def note(self, clients: Iterable[int], metrics: Mapping[str, Iterable[float | int]]) -> None:
+        """Notes who is in the sum, and each one's metrics."""
+        self.clients.extend(clients)
+        for name, values in metrics.items():
+            self.metrics.setdefault(name, []).extend(values)
+
+
+def add_reply(total: RunningSum, client: int, reply: Message, weight: str) -> None:
+    """Adds one client's reply to a running sum."""
+    metrics = dict(reply.content.metric_records[METRICS])
+    factor = metrics[weight] if weight else 1
+    if isinstance(factor, list):
+        raise ValueError(f"the weight {weight!r} must be one number a client, got {factor}")
+    total.add(to_vectors(reply.content.array_records[UPDATE]), factor)
+    total.note([client], {name: _as_list(value) for name, value in metrics.items()})
+
+
+def sum_record(total: RunningSum) -> RecordDict:
+    """Returns a running sum as the content of a reply."""
+    metrics: dict[str, Any] = {CLIENT: total.clients, **total.metrics}
+    return RecordDict({UPDATE: to_array_record(total.vectors), METRICS: MetricRecord(metrics)})
+
+
+def sum_of(replies: Iterable[Message]) -> RunningSum:
+    """Adds up the chunk sums of a round as they arrive; what failed is left out."""
+    total = RunningSum()
+    for reply in replies:
+        add_sum(total, reply)
+    return total
+
+
+def add_sum(total: RunningSum, reply: Message) -> None:
+    """Adds a chunk's sum to a running sum; a reply that failed adds nothing."""
+    if reply.has_error():
+        return
+    metrics = {name: _as_list(v) for name, v in reply.content.metric_records[METRICS].items()}
+    total.add(to_vectors(reply.content.array_records[UPDATE]))
+    total.note([int(client) for client in metrics.pop(CLIENT)], metrics)
+
+
+def answered_by(reply: Message) -> list[int | None]:
+    """Returns the numbers of the clients behind a reply; [None] where a single one names none."""
+    if reply.has_error():
+        return []
+    metrics = reply.content.metric_records.get(METRICS)
+    clients = metrics.get(CLIENT) if metrics is not None else None
+    return [int(client) for client in clients] if isinstance(clients, list) else [None]
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Cuts the items into runs of `size`; the last may be shorter."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def _factor(vector: NDArray[Any], weight: float | int) -> Any:
+    """Returns the weight in the vector's own type, so that a product has that type too."""
+    if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
+        raise ValueError(f"a vector of {vector.dtype} cannot be weighted by {weight!r}")
+    return vector.dtype.type(weight)
+
+
+def _add_product(total: NDArray[Any], vector: NDArray[Any], factor: Any) -> None:
+    """Adds factor · vector to a total of one dimension, block by block: products stay in cache."""
+    product = np.empty(min(BLOCK, vector.size), vector.dtype)
+    for start in range(0, vector.size, BLOCK):
+        part, here = vector[start : start + BLOCK], total[start : start + BLOCK]
+        np.multiply(part, factor, out=product[: part.size])
+        np.add(here, product[: part.size], out=here)
+
+
+def _as_list(value: Any) -> list[float | int]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,99 @@
+"""Public documents that lie in the private data too: no noise hides what was trained on before.
+
+Pretraining documents are public because the user says so. Where one of them is also trained on in
+private, the model has learnt it without any noise, and ε says nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from PIL import Image
+
+from fedpriv.data.document import Document
+from fedpriv.data.documents_on_disk import page_digest
+
+NAMED = 5
+"""So many documents are named; of the others, their number is told."""
+
+FEW = 10
+"""Fewer words than these may be the same by chance, such as a name on a card."""
+
+ALIKE = 8.0
+"""Mean difference of two small grey pictures, of 255, up to which they are of one page. Pages that
+were saved as JPEG, or made a third smaller, differ by up to 4; cards with the same name but other
+marks by 10 and more, other receipts by 9 and more."""
+
+
+def published(private: Sequence[Document], public: Sequence[Document]) -> list[str]:
+    """Returns the private documents of which a page is public too, by `Document.whole`.
+
+    Two pages are the same if they have the same words in the same places, whatever became of the
+    image (another format, another resolution), or the same pixels, whatever was read there. Where
+    there are few words, the images must be alike. Pages of one colour are no pictures of anything,
+    and the same only if their words are.
+    """
+    by_words: dict[str, list[Document]] = {}
+    for page in public:
+        if page.words:
+            by_words.setdefault(_words_digest(page), []).append(page)
+    same = [bool(page.words) and _same_words(page, by_words) for page in private]
+    # Images are decoded only where they could tell: another one of that size is public.
+    left = {page.size for page, known in zip(private, same, strict=True) if not known}
+    sizes = left & {page.size for page in public}
+    pixels = {_pixels_digest(page) for page in public if page.size in sizes} - {""}
+    found = [
+        page.whole
+        for page, known in zip(private, same, strict=True)
+        if known or (page.size in sizes and _pixels_digest(page) in pixels)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def published_problems(private: Sequence[Document], public: Sequence[Document]) -> list[str]:
+    """Returns what `published` finds as a sentence for the ledger; empty if it finds nothing."""
+    names = published(private, public)
+    if not names:
+        return []
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    total = len({page.whole for page in private})
+    return [
+        f"{len(names)} of {total} training documents were read in pretraining, as public ones and "
+        f"without noise: {', '.join(names[:NAMED])}{more}"
+    ]
+
+
+def _same_words(page: Document, by_words: Mapping[str, Sequence[Document]]) -> bool:
+    others = by_words.get(_words_digest(page), ())
+    return bool(others) and (
+        len(page.words) >= FEW or any(_difference(page, other) <= ALIKE for other in others)
+    )
+
+
+def _difference(one: Document, other: Document) -> float:
+    """Returns the mean difference of two pages, made grey and small, of 255."""
+    first, second = (
+        np.asarray(page.image().convert("L").resize((32, 32), Image.Resampling.BOX), np.float64)
+        for page in (one, other)
+    )
+    return float(np.abs(first - second).mean())
+
+
+def _pixels_digest(page: Document) -> str:
+    """Returns a hash of the page's pixels; "" if they are all the same, as on a blank page."""
+    pixels = np.asarray(page.image())
+    return "" if (pixels == pixels[0, 0]).all() else page_digest(page)
+
+
+def _words_digest(page: Document) -> str:
+    """Returns a hash of the words and their places, in thousandths of the page."""
+    width, height = page.size
+    sides = (width, height, width, height)
+    said = [
+        (word.text, [round(1000 * at / side) for at, side in zip(word.box, sides, strict=True)])
+        for word in page.words
+    ]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()

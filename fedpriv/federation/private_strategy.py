@@ -1,0 +1,153 @@
+"""What the differentially private strategies have in common: a round of noisy sums.
+
+In FL-PROVIDER-DP and FeAm-DP each of |K| clients adds a share of the noise, and only their sum
+carries all of it. So it matters who answers: a share that is missing is noise that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedpriv.federation.messages import Instruction, RunningSum, sum_of, to_array_record, to_vectors
+from fedpriv.federation.round_statistics import TooFewClients
+from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
+from fedpriv.privacy.ledger import Attempt, Release, shared_release
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.noise import add_gaussian, shares
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import Vectors
+
+SHARES, STEPS, BATCH, VARIANT = "shares", "steps", "batch", "variant"
+"""Settings of an instruction: into how many shares the noise is split, a client's steps, …"""
+
+
+Variant = Literal["sound", "paper"]
+
+
+@dataclass
+class PrivateStrategy(Strategy):
+    """The round of an algorithm whose clients send noisy sums; a subclass says what to do with it.
+
+    In the variant "sound", the noise is split into t = ⌈threshold · |K|⌉ shares. Any t answers
+    carry all of it; with fewer, the round does not count, and no other cohort is drawn for it (the
+    ledger says why). In the variant "paper" it is split into |K| shares and what arrives is used,
+    whatever is missing; the ledger books the noise that was there.
+
+    Attributes:
+        units: the units of privacy that the algorithm can protect.
+        metrics: what the clients of the paper's variant report.
+        weight: the metric that weights their updates.
+        own_noise: every message carries all of its noise, and has no bound of its own.
+
+    Args:
+        mechanism: what is clipped, sampled and added.
+        variant: see above.
+        threshold: share of the cohort whose noise must suffice. Below 1 the full cohort adds more
+            noise than the mechanism says, √(|K|/t) times as much; the price of tolerating dropouts.
+    """
+
+    units: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[tuple[str, ...]] = ()
+    weight: ClassVar[str] = ""
+    own_noise: ClassVar[bool] = False
+
+    mechanism: Mechanism
+    variant: Variant = "sound"
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("sound", "paper"):
+            raise ValueError(f"variant={self.variant!r}: expected 'sound' or 'paper'")
+        if not 0 < self.threshold <= 1:
+            raise ValueError(f"threshold={self.threshold}: expected a value in (0, 1]")
+        if self.variant == "paper" and self.threshold != 1:
+            raise ValueError(
+                f"threshold={self.threshold}: variant='paper' has none; take variant='sound'"
+            )
+        if self.mechanism.unit not in self.units:
+            takes = " or ".join(f"{unit}_gaussian" for unit in self.units)
+            raise ValueError(
+                f"mechanism: {type(self).__name__} clips one {' or '.join(self.units)}, the "
+                f"mechanism protects one {self.mechanism.unit}: take {takes}"
+            )
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns what the mechanism cannot do on so many clients."""
+        problem = self.mechanism.problem(clients)
+        return [f"mechanism: {problem}"] if problem else []
+
+    def shares(self, cohort: int) -> int:
+        """Returns into how many shares the noise of a round is split: t, at least 1."""
+        return shares(self.threshold, cohort)
+
+    def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
+        """Returns K; a round that is made again, as whatever attempt, has the same."""
+        seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
+        rng = generator(seed, f"client sampling, run {key}", server_round)
+        return self.mechanism.sampling().draw(clients, rng)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Draws K and sends each of its clients the model, the mechanism and the shares."""
+        seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
+        clients = len(list(grid.get_node_ids()))
+        cohort = self.cohort(server_round, config, clients)
+        self._global, self._cohort = arrays, len(cohort)
+        instruction = Instruction(
+            round=server_round,
+            attempt=int(str(config[ATTEMPT])),
+            model=str(config.get(MODEL, "")),
+            weight=self.weight if self.variant == "paper" else "",
+            metrics=self.metrics if self.variant == "paper" else (),
+            settings=self.settings(len(cohort), clients),
+        )
+        purpose = instruction.purpose("noise of an empty round", key)
+        self._own_noise = generator(seed, purpose, server_round)
+        return self.broadcast(cohort, arrays, instruction, grid)
+
+    def settings(self, cohort: int, clients: int) -> dict[str, Any]:
+        """Returns what the clients are told of this round."""
+        return {**self.mechanism.to_settings(), SHARES: self.shares(cohort), VARIANT: self.variant}
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Adds up the replies, checks that the noise is complete, and moves the model."""
+        total = sum_of(replies)
+        self._require_shares(len(total.clients))
+        start = to_vectors(self._global)
+        if self._cohort and not total.clients:  # variant "paper", and nobody answered
+            return self._global, MetricRecord()
+        total.vectors = total.vectors or {"float": self._noise_alone(start["float"])}
+        return to_array_record(self.moved(start, total)), MetricRecord()
+
+    def moved(self, start: Vectors, total: RunningSum) -> Vectors:
+        """Returns the new global vectors, given the old ones and the noisy sum."""
+        raise NotImplementedError
+
+    def _require_shares(self, answered: int) -> None:
+        needed = self.shares(self._cohort) if self._cohort and self.variant == "sound" else 0
+        if answered < needed:
+            raise TooFewClients(
+                f"{answered} of {self._cohort} clients answered, and the noise is split into "
+                f"{needed} shares: without them the sum is less private than promised. To tolerate "
+                f"dropouts, set strategy.threshold below {self.threshold:g}"
+            )
+
+    def _noise_alone(self, like: NDArray[Any]) -> NDArray[Any]:
+        """Returns what the server adds when no client was drawn, so that nobody can tell."""
+        noise = np.zeros_like(like)
+        add_gaussian(noise, self.mechanism.noise_std / self.mechanism.normaliser, self._own_noise)
+        return noise
+
+    def booked(self, attempt: Attempt) -> Release:
+        """Returns what one attempt released, with the noise that was really in the sum."""
+        return shared_release(self.mechanism, attempt, self.threshold)

@@ -1,0 +1,126 @@
+"""Counts of one round: who was asked, who answered, what travelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flwr.app import ArrayRecord, Message
+
+from fedpriv.federation.messages import answered_by
+
+
+class TooFewClients(RuntimeError):
+    """Fewer clients answered than the run accepts."""
+
+
+class OtherAnswers(TooFewClients):
+    """An attempt that was made again got other answers than before, under the same noise."""
+
+
+class Tally:
+    """Counts who was asked, who answered, who failed and who was never heard of, in one round.
+
+    Args:
+        min_clients: fewer answers, and the round does not count.
+        nodes: the node ids in the order of the clients' numbers.
+        before: who answered when this attempt was made before, None if it was not.
+
+    Attributes:
+        cohort: the clients that were asked, by number.
+        survivors: those that answered.
+        complete: the replies have come to their end.
+        down: bytes of tensors sent to each client, by number.
+        up: bytes of tensors that each client sent, by number.
+    """
+
+    def __init__(
+        self, min_clients: int, nodes: Iterable[int], before: set[int] | None = None
+    ) -> None:
+        self.min_clients, self.before = min_clients, before
+        self._number = {node: client for client, node in enumerate(nodes)}
+        self.cohort: list[int] = []
+        self.survivors: list[int] = []
+        self.failed, self.complete = 0, False
+        self.down: dict[int, int] = {}
+        self.up: dict[int, int] = {}
+
+    def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """Passes the messages on, counting them."""
+        for message in messages:
+            client = self._number[message.metadata.dst_node_id]
+            self.cohort.append(client)
+            _add(self.down, client, _bytes(message))
+            yield message
+
+    def receiving(
+        self,
+        replies: Iterable[Message],
+        tell: Callable[[int, int], None],
+        book: Callable[[], None],
+    ) -> Iterator[Message]:
+        """Passes the replies on and tells how many have come; at their end, raises if too few.
+
+        So a strategy that adds up the replies first and then moves has not moved.
+
+        Args:
+            replies: of the round.
+            tell: is called with the numbers of answers and of clients that were asked.
+            book: is called when all have come and are to be used, before the strategy may do so.
+        """
+        for reply in replies:
+            self.failed += reply.has_error()
+            for named in answered_by(reply):
+                client = self._number[reply.metadata.src_node_id] if named is None else named
+                self.survivors.append(client)
+                _add(self.up, client, _bytes(reply))
+            tell(len(self.survivors), len(self.cohort))
+            yield reply
+        self.complete = True
+        if self.before is not None and self.before != set(self.survivors):
+            raise OtherAnswers(
+                f"clients {sorted(self.survivors)} answered, and {sorted(self.before)} did before "
+                "the run was interrupted: two sums under one noise would give away a client"
+            )
+        planned_empty = not self.cohort and self.min_clients <= 1
+        if len(self.survivors) < self.min_clients and not planned_empty:
+            raise TooFewClients(
+                f"{len(self.survivors)} of {len(self.cohort)} clients answered, min_clients is "
+                f"{self.min_clients}"
+            )
+        book()
+
+    def counts(self) -> dict[str, int]:
+        """Returns the counts for metrics.jsonl."""
+        sampled, answered = len(self.cohort), len(self.survivors)
+        missing = sampled - answered - self.failed
+        return {
+            "sampled": sampled,
+            "answered": answered,
+            "failed": self.failed,
+            "missing": missing,
+        }
+
+    def traffic(self) -> dict[str, Any]:
+        """Returns the bytes of tensors sent down to the clients and up to the server.
+
+        As a real network would carry them: one copy per client, sums in the worker or not.
+        `bytes_by_client` is number → [down, up].
+        """
+        each = {str(c): [self.down.get(c, 0), self.up.get(c, 0)] for c in sorted(self.cohort)}
+        return {
+            "bytes_down": sum(self.down.values()),
+            "bytes_up": sum(self.up.values()),
+            "bytes_by_client": each,
+        }
+
+
+def _add(counts: dict[int, int], client: int, size: int) -> None:
+    counts[client] = counts.get(client, 0) + size
+
+
+def _bytes(message: Message) -> int:
+    if message.has_error():
+        return 0
+    records: list[ArrayRecord] = list(message.content.array_records.values())
+    return sum(array.numpy().nbytes for record in records for array in record.values())

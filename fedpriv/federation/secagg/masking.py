@@ -1,0 +1,242 @@
+"""Masking around a strategy: the server learns the sum of the updates, and no update.
+
+`Masking` is the setting (`masking=on`); `Masked` is the strategy that stands between the round loop
+and the strategy inside, which sees one decoded sum and does not notice. It runs the stages of
+`fedpriv.federation.secagg.protocol` (whose docstring has the threat model) before and after the
+training messages.
+
+**Rounding to the ring costs no privacy.** Client u sends y_u = round(x_u + z_u), in steps of the
+ring, with its share z_u ~ N(0, s²) of the noise in it *before* it is rounded. The others' sum W is
+a vector of whole steps, and rounding commutes with adding those:
+
+    y_u + W = round(x_u + z_u + W)
+
+So the masked sum is a function of x_u + (z_u + W), and z_u + W is noise that does not depend on
+x_u: a Gaussian plus a sum of rounded Gaussians. Each of these is the Gaussian plus a uniform number
+below one step, seen on the grid; by Poisson's summation formula a convolution of n of them in d
+coordinates is that of the continuous ones but for n·d·1.01·exp(−(π s/step)²) in total variation.
+From s = 4 steps on that is below 10⁻⁵⁰ for any model. (Reals stand for float32 here, as they do
+for the noise itself.) What is left is N(0, n s²) and further,
+independent noise: at least as private as the unmasked sum. In the published settings s is 10⁴ steps
+and more; a ring that would be coarser than 4 steps is refused before the run.
+
+That holds while no coordinate is clamped to the bound of the ring. Clamping is post-processing of
+one message, but of the sum it takes the others' noise away. So the bound is so large that a sum of
+up to 4 E + 16 units, E being expected of a client, reaches it with probability 2⁻⁴⁰ in a round, and
+a smaller `masking.bound` is refused where the noise is shared.
+
+A cohort of one client is not masked: its sum is its vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedpriv.federation.messages import RunningSum, sum_of, sum_record, to_vectors
+from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.federation.secagg.messages import MASKED
+from fedpriv.federation.secagg.protocol import Session
+from fedpriv.federation.secagg.ring import LEAST_BOUND, MOST_BOUND, Ring, coordinate_bound
+from fedpriv.federation.secagg.stages import MaskedRound
+from fedpriv.federation.strategy import ATTEMPT, MODEL, Strategy
+from fedpriv.privacy.ledger import Attempt, Release
+from fedpriv.privacy.mechanism import Mechanism
+
+LEAST_STEPS = 4
+"""How many steps of the ring a client's share of the noise must be, see above."""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Secure aggregation around whatever strategy is chosen.
+
+    Args:
+        threshold: share of the cohort that must stay to the end, above one half; for a strategy
+            with a threshold of its own, the larger of the two numbers of clients counts.
+        bound: the most that a coordinate of one client's update can be, beyond which it is cut off;
+            a public constant. None takes it from the strategy's mechanism; strategies that clip
+            nothing need it. The smaller, the finer the ring.
+    """
+
+    threshold: float = 0.67
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.threshold <= 1:
+            raise ValueError(f"threshold={self.threshold}: expected a value in (0.5, 1]")
+        if self.bound is not None and not LEAST_BOUND <= self.bound <= MOST_BOUND:
+            raise ValueError(f"bound={self.bound}: expected a number in [2^-64, 2^64]")
+
+    def problems(self, strategy: Strategy) -> list[str]:
+        """Returns what of a strategy cannot be masked, and what to set instead."""
+        found = []
+        if strategy.buffers:
+            found.append("strategy.buffers=true: buffers cannot be masked; set it to false")
+        if _weighted(strategy):
+            private = isinstance(strategy, PrivateStrategy)
+            found.append(
+                "strategy: the server cannot weight masked updates by numbers of examples; set "
+                + ("strategy.variant=sound" if private else "strategy.weighted=false")
+            )
+        if self.bound is None and not _clips(strategy):
+            found.append(
+                f"masking.bound=null: {type(strategy).__name__} does not bound what a client "
+                "sends; set masking.bound to a number, such as 1.0"
+            )
+        return found
+
+    def around(self, strategy: Strategy) -> Masked:
+        """Returns the strategy behind masks."""
+        return Masked(strategy, self)
+
+
+class Masked(Strategy):
+    """A strategy whose clients' updates are masked.
+
+    Args:
+        inner: the strategy; it must need the sum only, unweighted, and no buffers.
+        masking: the settings.
+
+    Attributes:
+        revealed: the sum that the server learned in the last attempt; none where none was masked.
+    """
+
+    action: str  # type: ignore[misc]  # the inner strategy's
+    sends: Literal["gradient", "delta"]  # type: ignore[misc]
+    revealed: RunningSum | None = None
+
+    def __init__(self, inner: Strategy, masking: Masking) -> None:
+        self.inner, self.masking = inner, masking
+        self.action, self.sends = inner.action, inner.sends
+        self.mechanism = inner.mechanism
+        self._round: MaskedRound | None = None
+
+    # What passes through
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns the inner strategy's state."""
+        return self.inner.state()
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Hands the state to the inner strategy."""
+        self.inner.load_state(state)
+
+    def uncovered(self) -> list[str]:
+        """Returns what the inner strategy gives away beside the updates."""
+        return self.inner.uncovered()
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns the inner strategy's problems."""
+        return self.inner.problems(clients)
+
+    # One round
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Lets the cohort exchange keys and shares; then asks for masked updates."""
+        nodes = list(grid.get_node_ids())
+        start = to_vectors(arrays)["float"]
+        self._dtype, self._round = start.dtype, None
+        asked = list(self.inner.configure_train(server_round, arrays, config, grid))
+        if len(asked) < 2:
+            return asked
+        session = Session(server_round, int(str(config[ATTEMPT])), self._threshold(len(asked)))
+        cohort = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
+        ring = self.ring(len(nodes), start.size)
+        self._round = MaskedRound(grid, session, ring, cohort, str(config.get(MODEL, "")))
+        self._round.exchange_shares()
+        return self._round.asking(asked)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Adds up the masked updates, removes the masks, hands the sum to the inner strategy."""
+        self.revealed = None
+        if self._round is None:
+            return self.inner.aggregate_train(server_round, replies)
+        total = sum_of(replies)
+        words = self._round.unmasked(total.clients, total.vectors.get(MASKED, np.empty(0)))
+        total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
+        self.revealed = total
+        node = next(iter(self._round.nodes.values()))
+        reply = self._round.grid.create_message(
+            sum_record(total), f"train.{self.action}", node, str(server_round)
+        )
+        return self.inner.aggregate_train(server_round, [reply])
+
+    def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
+        """Returns the clients that the inner strategy draws."""
+        return self.inner.cohort(server_round, config, clients)
+
+    def booked(self, attempt: Attempt) -> Release | None:
+        """Returns the inner strategy's release: masking changes who sees it, not what it is."""
+        return self.inner.booked(attempt)
+
+    def coarse(self, clients: int, size: int) -> list[str]:
+        """Says so if the ring would cost privacy: by cutting noise off, or by coarse steps.
+
+        Args:
+            clients: of the federation.
+            size: of the vectors that are sent.
+        """
+        if self.mechanism is None or not self.mechanism.noise_std or not _clips(self.inner):
+            return []
+        least = _bound(self.mechanism, clients, size)
+        if self.masking.bound is not None and self.masking.bound < least:
+            return [
+                f"masking.bound={self.masking.bound:g} cuts off what noisy updates reach, and with "
+                f"it noise that others rely on: take {least:.3g} or more, or null, which is that"
+            ]
+        step = self.ring(clients, size).step
+        share = self.mechanism.noise_std / math.sqrt(clients) / self.mechanism.normaliser
+        if share >= LEAST_STEPS * step:
+            return []
+        return [
+            f"masking: a client's share of the noise, {share:.3g}, is {share / step:.2g} steps of "
+            f"a ring of 32 bits, and must be {LEAST_STEPS} or more for its rounding to cost no "
+            "privacy: take fewer clients or more noise, and masking.bound=null"
+        ]
+
+    def ring(self, clients: int, size: int) -> Ring:
+        """Returns the ring for sums over at most so many clients of vectors of that size."""
+        bound = self.masking.bound or _bound(self.mechanism, clients, size)
+        return Ring.fitting(bound, clients)
+
+    def _threshold(self, cohort: int) -> int:
+        """Returns t: above half, and never less than the noise's own threshold."""
+        own = self.inner.shares(cohort) if isinstance(self.inner, PrivateStrategy) else 0
+        return max(2, own, math.ceil(self.masking.threshold * cohort))
+
+
+def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
+    """Returns the most that a coordinate of a client's noisy sum can be, but rarely.
+
+    As many units as a client may plausibly add up: four times the expected number, and some.
+    """
+    if mechanism is None:
+        raise ValueError("a strategy without a mechanism needs masking.bound")
+    expected = mechanism.normaliser
+    if mechanism.unit == "example":  # of all clients together, where the others' is of one client
+        expected /= mechanism.client_rate * clients
+    norm = (4 * expected + 16) * mechanism.clip_norm
+    return coordinate_bound(norm, mechanism.noise_std, clients, size) / mechanism.normaliser
+
+
+def _clips(strategy: Strategy) -> bool:
+    """Whether what one client sends is bounded by its mechanism: a noisy sum of clipped parts."""
+    return isinstance(strategy, PrivateStrategy) and not strategy.own_noise
+
+
+def _weighted(strategy: Strategy) -> bool:
+    if isinstance(strategy, PrivateStrategy):
+        return bool(strategy.weight) and strategy.variant == "paper"
+    return bool(getattr(strategy, "weighted", False))

@@ -1,0 +1,62 @@
+"""A client's answers to the stages of secure aggregation, and the masking of its update."""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedpriv.federation.messages import Instruction, instruction_of
+from fedpriv.federation.secagg import messages
+from fedpriv.federation.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
+from fedpriv.federation.secagg.protocol import Client, Session
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import Vectors
+
+QUERIES = (ADVERTISE, SHARE, REVEAL)
+
+
+def answer_query(action: str, message: Message, client: int, seed: int, key: str) -> Message:
+    """Returns the client's answer to one of `QUERIES`."""
+    ask, party = _asked(message, client, seed, key)
+    roster = ask.roster or {}
+    if action == ADVERTISE:
+        record = messages.keys_record(party.advertise())
+    elif action == SHARE:
+        record = messages.boxes_record(party.share(roster))
+    else:
+        revealed = party.reveal(roster, ask.boxes or {}, ask.survivors)
+        record = messages.revealed_record(revealed)
+    return Message(RecordDict({SECAGG: record}), reply_to=message)
+
+
+def masked(update: Vectors, message: Message, client: int, seed: int, key: str) -> Vectors:
+    """Returns the update as the message asks for it: masked, or as it is.
+
+    Raises:
+        ValueError: if the update has more than floats: only those can be masked.
+    """
+    if SECAGG not in message.content:
+        return update
+    if set(update) != {"float"}:
+        raise ValueError(f"only floats can be masked, the update has {sorted(update)}")
+    ask, party = _asked(message, client, seed, key)
+    if ask.ring is None or ask.roster is None:
+        raise ValueError("the message asks for a masked update and names no ring or no roster")
+    return {MASKED: party.mask(ask.roster, ask.peers, update["float"], ask.ring)}
+
+
+def _asked(message: Message, client: int, seed: int, key: str) -> tuple[Ask, Client]:
+    record: ConfigRecord = message.content.config_records[SECAGG]
+    ask, instruction = Ask.from_record(record), instruction_of(message)
+    if instruction is None:
+        raise ValueError("the message carries no fedpriv instruction")
+    session = Session(instruction.round, instruction.attempt, ask.threshold)
+    return ask, Client(session, client, _secret(instruction, client, seed, key))
+
+
+def _secret(instruction: Instruction, client: int, seed: int, key: str) -> bytes:
+    """Returns 32 bytes for one client and one attempt, the same in every stage.
+
+    They mask one vector only, as the noise hides one: so the run's key is in them, too.
+    """
+    purpose = instruction.purpose("secure aggregation", key)
+    return generator(seed, purpose, instruction.round, client).bytes(32)

@@ -1,0 +1,92 @@
+"""The protected units in a federation's data: whether they lie as the mechanism assumes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpriv.data.examples import PROVIDER
+from fedpriv.federation.dataset import Bound
+from fedpriv.privacy.ledger import Group
+from fedpriv.privacy.mechanism import Mechanism
+
+DOCUMENT, QUESTION = "document", "question"
+"""Columns by which models say what page and what question a row is of."""
+
+
+def unit_problems(mechanism: Mechanism | None, bound: Bound) -> list[str]:
+    """Says so if one provider is at several clients: each would clip its part to the whole norm."""
+    owners = bound.train.columns.get(PROVIDER)
+    if owners is None or mechanism is None or mechanism.unit != "provider":
+        return []
+    held = np.concatenate([np.unique(owners[rows]) for rows in bound.rows])
+    shared = int(np.sum(np.unique(held, return_counts=True)[1] > 1))
+    if not shared:
+        return []
+    return [
+        f"data.partition: {shared} providers are at several clients, and the mechanism protects a "
+        "provider at one: take fedpriv.data.partition.ByProvider"
+    ]
+
+
+def example_meaning(bound: Bound) -> str:
+    """Returns what one training example is, for this model and data.
+
+    Models that tag words cut a page into windows. Models that answer questions have a row for each
+    question, or several where the page does not fit beside it.
+    """
+    if QUESTION in bound.train.columns:
+        rows = np.unique(bound.train.column(QUESTION), return_counts=True)[1]
+        if rows.max(initial=1) > 1:
+            return "a question beside one window of its page, neither the question nor the page"
+        return "one question about a page with its answer, not a page or a document"
+    if DOCUMENT in bound.train.columns:
+        return "a window of at most L tokens, not a document"
+    return "one row of the training data"
+
+
+def largest_groups(mechanism: Mechanism | None, bound: Bound) -> dict[str, Group]:
+    """Returns the sizes of larger things than the unit: of the largest question, document, ….
+
+    All that is trained on of a document counts as the document: its pages, and whatever an
+    augmentation has made of them. For the person who runs the simulation: these numbers are
+    computed from private data, and no ε covers them.
+    """
+    if mechanism is None or mechanism.unit == "client" or not len(bound.train):
+        return {}
+    held_by = np.empty(len(bound.train), np.int64)
+    for client, rows in enumerate(bound.rows):
+        held_by[rows] = client
+    columns = bound.train.columns
+    larger: dict[str, NDArray[np.int64]] = {}
+    if len(bound.rows) > 1:  # the only client is who trains: nobody to be protected from it
+        larger["client"] = held_by
+    if mechanism.unit == "provider":
+        # One record for each provider, wherever its first example is.
+        _, records = np.unique(bound.train.column(PROVIDER), return_index=True)
+    else:
+        records = np.arange(len(bound.train))
+        if PROVIDER in columns:
+            larger["provider"] = bound.train.column(PROVIDER)
+        if DOCUMENT in columns:
+            pages = bound.train.column(DOCUMENT)
+            names = [page.whole for page in bound.documents]
+            larger["document"] = np.unique(names, return_inverse=True)[1][pages] if names else pages
+        if QUESTION in columns:
+            larger["question"] = bound.train.column(QUESTION)
+    groups = {
+        unit: Group(_most(members[records]), _most_clients(members[records], held_by[records]))
+        for unit, members in reversed(larger.items())
+    }
+    # A question that is one example is the unit itself.
+    return {u: g for u, g in groups.items() if u != "question" or g.records > 1}
+
+
+def _most(members: NDArray[np.int64]) -> int:
+    return int(np.unique(members, return_counts=True)[1].max())
+
+
+def _most_clients(members: NDArray[np.int64], held_by: NDArray[np.int64]) -> int:
+    """Returns at how many clients the members of one group are, at most."""
+    pairs = np.unique(np.stack([members, held_by]), axis=1)
+    return _most(pairs[0])

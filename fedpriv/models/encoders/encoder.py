@@ -1,0 +1,107 @@
+"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, with the page or without (000 §2.1).
+
+The networks are those of transformers; what stands on top of them is in
+`fedpriv.models.heads.heads`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import BertModel, BrosModel, PreTrainedModel
+
+from fedpriv.data.examples import Batch
+from fedpriv.models.encoders.bros_attention import without_pairs
+from fedpriv.models.field_model import VISUAL
+
+
+class Encoder(nn.Module):
+    """Turns tokens and their boxes into vectors; a bimodal one looks at the page too.
+
+    Args:
+        network: LayoutLMModel, BrosModel or BertModel; it loses its pooler, which sees the first
+            token only. A LayoutLM whose config has a `box_step` sees coordinates (0…1000) rounded
+            down to multiples of it.
+        visual: called with pixels (B, 3, S, S), uint8, and boxes (B, L, 4) in 0…1000, returns
+            (B, L, H): what stands in each token's box. It is added to the token's embedding. None:
+            the encoder is unimodal.
+    """
+
+    def __init__(self, network: PreTrainedModel, visual: nn.Module | None = None) -> None:
+        super().__init__()
+        # Any: what these three networks share is typed nowhere in transformers.
+        self.network: Any = network
+        self.network.pooler = nn.Identity()
+        if isinstance(network, BrosModel):
+            without_pairs(network)
+        self.visual = visual
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns a vector for each token, (B, L, H).
+
+        Args:
+            batch: with `input_ids`, `attention_mask` and `bbox`; a bimodal encoder also needs
+                `pixels`, or `visual` in their place (see `seen`).
+        """
+        embedded = self.word_embeddings(batch["input_ids"])
+        if self.visual is not None:
+            embedded = embedded + self.seen(batch)[VISUAL]
+        output = self.network(
+            inputs_embeds=embedded, attention_mask=batch["attention_mask"], **self._boxes(batch)
+        )
+        vectors: Tensor = output.last_hidden_state
+        return vectors
+
+    def seen(self, batch: Batch) -> Batch:
+        """Returns the batch with `visual` (B, L, H) in the place of `pixels`.
+
+        The batch itself if it has that already, or the encoder is unimodal.
+        """
+        if self.visual is None or VISUAL in batch:
+            return batch
+        rest = {name: column for name, column in batch.items() if name != "pixels"}
+        return {**rest, VISUAL: self.visual(batch["pixels"], batch["bbox"])}
+
+    @property
+    def name(self) -> str:
+        """Of the architecture: layoutlm, bros or bert."""
+        return str(self.network.config.model_type)
+
+    @property
+    def hidden_size(self) -> int:
+        """H, the width of a token's vector."""
+        return int(self.network.config.hidden_size)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that have an embedding."""
+        return self.word_embeddings.num_embeddings
+
+    @property
+    def word_embeddings(self) -> nn.Embedding:
+        """The embeddings of the tokens, (vocabulary, H)."""
+        embeddings: nn.Embedding = self.network.get_input_embeddings()
+        return embeddings
+
+    @property
+    def dropout(self) -> float:
+        """The probability with which the network drops a feature; heads take the same."""
+        return float(self.network.config.hidden_dropout_prob)
+
+    @property
+    def initializer_range(self) -> float:
+        """Standard deviation of drawn weights; heads take the same."""
+        return float(self.network.config.initializer_range)
+
+    def blocks(self) -> list[nn.Module]:
+        """Returns the Transformer layers from input to output."""
+        return list(self.network.encoder.layer)
+
+    def _boxes(self, batch: Batch) -> dict[str, Tensor]:
+        if isinstance(self.network, BertModel):
+            return {}
+        if isinstance(self.network, BrosModel):  # shares of the page, which it scales itself
+            return {"bbox": batch["bbox"].to(self.network.dtype) / 1000}
+        step = getattr(self.network.config, "box_step", 1)
+        return {"bbox": batch["bbox"] // step * step}

@@ -1,0 +1,103 @@
+"""What the models on an `Encoder` have in common, whatever their task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Batch, Examples
+from fedpriv.models.base import Answer
+from fedpriv.models.encoders.encoder import Encoder
+from fedpriv.models.field_model import Task
+from fedpriv.models.readers.reader import Reader
+from fedpriv.models.saving import save, save_tensors
+
+NETWORK = "encoder.network."
+"""Begins the names of the weights that transformers saves; the others are in `saving.HEAD`."""
+
+
+class OnEncoder:
+    """Mixed into an `nn.Module` that has `encoder`, `reader` and `labels`."""
+
+    task: ClassVar[Task]
+    encoder: Encoder
+    reader: Reader
+    labels: list[str]
+
+    def seen(self, batch: Batch) -> Batch:
+        """Returns the batch with its page looked at; see `Encoder.seen`."""
+        return self.encoder.seen(batch)
+
+    def blocks(self) -> list[nn.Module]:
+        """Returns the Transformer layers from input to output."""
+        return self.encoder.blocks()
+
+    def visual(self) -> list[nn.Module]:
+        """Returns what looks at the page; nothing where no image is read."""
+        return [] if self.encoder.visual is None else [self.encoder.visual]
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all that decides how documents become arrays."""
+        settings = self.reader.settings()
+        return {"model": self.encoder.name, "task": self.task, "labels": self.labels, **settings}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the model into a folder; its backbone's `from_pretrained` reads it back."""
+        save(folder, self.encoder.network, self.reader.subwords, self.reading())
+        weights: dict[str, Tensor] = self.state_dict()  # type: ignore[attr-defined]
+        own = {name: w for name, w in weights.items() if not name.startswith(NETWORK)}
+        save_tensors(folder, own)
+
+
+class EncoderModel(OnEncoder, nn.Module, ABC):
+    """A `fedpriv.models.field_model.FieldModel` that answers no questions.
+
+    A subclass names its `task` and says what stands on the encoder, how wrong it is on each example
+    and how documents become examples.
+
+    Args:
+        encoder: of tokens.
+        reader: turns documents into windows.
+        labels: entity types of the data set.
+    """
+
+    def __init__(self, encoder: Encoder, reader: Reader, labels: Sequence[str]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.reader = reader
+        self.labels = list(labels)
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns the loss of each example by itself, (batch,)."""
+
+    @abstractmethod
+    def encode(self, documents: Sequence[Document]) -> Examples:
+        """Returns the documents as windows."""
+
+    @abstractmethod
+    def evaluate(self, examples: Examples) -> dict[str, float]:
+        """Returns metrics by name."""
+
+    @abstractmethod
+    def head(self) -> list[nn.Module]:
+        """Returns what comes after the last layer."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Returns the mean loss of the examples."""
+        return self.losses(batch).mean()
+
+    def answer(self, documents: Sequence[Document]) -> list[tuple[Answer, ...]]:
+        """Returns an empty answer to each question."""
+        return [tuple(Answer("", 0.0) for _ in document.questions) for document in documents]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.parameters()).device

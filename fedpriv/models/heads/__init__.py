@@ -1,0 +1,1 @@
+"""What an encoder is trained for: tags, links, masked words."""

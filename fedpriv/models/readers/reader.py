@@ -1,0 +1,167 @@
+"""Documents as windows of tokens, boxes and tags: what every model that tags words reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Examples
+from fedpriv.models.readers.subwords import Subwords, Window, windows
+
+IGNORED = -100
+"""The label of tokens that carry none, which the loss leaves out."""
+
+Boxes = Literal["segment", "word"]
+"""Whose box a token has: its text line's or form field's, or its word's own."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Turns documents into arrays.
+
+    Args:
+        subwords: tokenizer.
+        max_length: L, tokens of a window, the two special ones included.
+        image_size: side of the square page image in pixels; none: the model reads no image.
+        box_step: coordinates (0…1000) are rounded down to multiples of this.
+        boxes: "segment", as LayoutLMv3 has it, or "word".
+    """
+
+    subwords: Subwords
+    max_length: int
+    image_size: int | None
+    box_step: int = 1
+    boxes: Boxes = "segment"
+
+    def __post_init__(self) -> None:
+        if self.boxes not in ("segment", "word"):
+            raise ValueError(f"boxes={self.boxes!r}: expected 'segment' or 'word'")
+        if self.max_length < 3:
+            raise ValueError(
+                f"max_length={self.max_length}: expected 3 or more, two special tokens and a word's"
+            )
+
+    def read(self, documents: Sequence[Document], tags: Sequence[str]) -> Examples:
+        """Returns one row per window.
+
+        Columns (N windows, L = max_length, D documents): input_ids, attention_mask, labels and
+        word (index into the document's words, -1 where none) of shape (N, L); bbox (N, L, 4), in
+        0…1000; document (N,). Shared, where there is an image: pixels (D, 3, image_size,
+        image_size), uint8.
+
+        Raises:
+            ValueError: if a document has a label that is not among the tags.
+        """
+        numbers = {tag: number for number, tag in enumerate(tags)}
+        rows = [
+            row
+            for position, document in enumerate(documents)
+            for row in self._rows(document, position, numbers)
+        ]
+        columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        pages = square_pages(documents, self.image_size)
+        return Examples.of(columns, {"pixels": (pages, "document")} if pages is not None else None)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns everything, the tokenizer by its fingerprint."""
+        fields = dataclasses.fields(self)
+        settings = {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
+        return {**settings, "vocabulary": self.subwords.digest}
+
+    def _rows(
+        self, document: Document, position: int, numbers: dict[str, int]
+    ) -> list[dict[str, NDArray[np.int64]]]:
+        unknown = {entity.label for entity in document.entities} - {
+            tag[2:] for tag in numbers if tag != "O"
+        }
+        if unknown:
+            raise ValueError(
+                f"document {document.id}: labels {sorted(unknown)} are not the model's"
+            )
+        labels = np.array([numbers[tag] for tag in document.tags()], dtype=np.int64)
+        boxes = scaled_boxes(document, self.box_step, self.boxes)
+        pieces = self.subwords.pieces([word.text for word in document.words])
+        return [
+            {**self._row(window, boxes, labels), "document": np.array(position, dtype=np.int64)}
+            for window in windows(pieces, self.max_length - 2)
+        ]
+
+    def _row(
+        self, window: Window, boxes: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> dict[str, NDArray[np.int64]]:
+        end = len(window.ids) + 1
+        row = {
+            "input_ids": np.full(self.max_length, self.subwords.pad, dtype=np.int64),
+            "attention_mask": np.zeros(self.max_length, dtype=np.int64),
+            "bbox": np.zeros((self.max_length, 4), dtype=np.int64),
+            "labels": np.full(self.max_length, IGNORED, dtype=np.int64),
+            "word": np.full(self.max_length, -1, dtype=np.int64),
+        }
+        row["input_ids"][0], row["input_ids"][end] = self.subwords.cls, self.subwords.sep
+        row["attention_mask"][: end + 1] = 1
+        if window.ids:
+            words, first = np.array(window.words), np.array(window.first)
+            row["input_ids"][1:end] = window.ids
+            row["bbox"][1:end] = boxes[words]
+            row["labels"][1:end] = np.where(first, labels[words], IGNORED)
+            row["word"][1:end] = np.where(first, words, -1)
+        return row
+
+
+def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") -> NDArray[np.int64]:
+    """Returns the box of each word, or of its segment, in 0…1000 of the page, (words, 4).
+
+    Args:
+        document: of any number of words.
+        step: coordinates are rounded down to multiples of this.
+        boxes: whose.
+    """
+    width, height = document.size
+    own = [word.box for word in document.words]
+    pixels = np.array(own if boxes == "word" else document.segment_boxes(), dtype=np.float64)
+    shares = pixels.reshape(-1, 4) / [width, height, width, height]
+    scaled = np.clip(shares, 0, 1) * 1000
+    return scaled.astype(np.int64) // step * step
+
+
+def words_of_tokens(word: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the index of each token's word, of shape (N, L).
+
+    It is -1 at special tokens, at padding, and at tokens of a word that began in another window.
+
+    Args:
+        word: of the first token of each word, -1 elsewhere, (N, L).
+        mask: 1 up to the window's last token, a special one, (N, L).
+    """
+    places = np.where(word >= 0, np.arange(word.shape[1]), 0)
+    beginnings = np.maximum.accumulate(places, axis=1)
+    filled = np.take_along_axis(word, beginnings, axis=1)
+    inside = np.zeros_like(mask)
+    inside[:, 1:-1] = mask[:, 2:]
+    return np.where(inside == 1, filled, -1)
+
+
+def square_pages(documents: Sequence[Document], side: int | None) -> NDArray[np.uint8] | None:
+    """Returns the pages shrunk to squares, (D, 3, side, side); none for a model without image."""
+    if side is None:
+        return None
+    return np.stack([_square(document.image(), side) for document in documents])
+
+
+def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    pixels = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
+    return np.moveaxis(pixels, -1, 0)
+
+
+def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns pixels of 0…255 as numbers of -1…1, with mean and deviation 0.5."""
+    return (pixels.to(dtype) / 255 - 0.5) / 0.5

@@ -1,0 +1,179 @@
+"""Words to sub-word tokens, and token sequences to windows: one way for all OCR-based models.
+
+Each word is tokenised on its own, its box is repeated for its tokens, and only its first token
+carries a label (002 §4.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.normalizers import Lowercase
+
+SHIPPED = Path(__file__).parents[1] / "tokenizer.json"
+"""A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
+
+PARTS = r" ?[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\p{N}|\s+"
+"""What the trained tokenizer never joins: pairs of digits, runs of letters, runs of signs."""
+
+CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A tokenizer and the special tokens that a sequence needs.
+
+    Attributes:
+        tokenizer: of the tokenizers library.
+        cls: id that opens a sequence.
+        sep: id that closes it.
+        pad: id that fills it up.
+        lowercase: lower-case words first (002 lower-cases all text).
+        mask: id that stands for a hidden token; none where the tokenizer has no such token.
+    """
+
+    tokenizer: Tokenizer
+    cls: int
+    sep: int
+    pad: int
+    lowercase: bool = True
+    mask: int | None = None
+
+    @classmethod
+    def shipped(cls) -> Subwords:
+        """Returns the tokenizer that comes with fedpriv."""
+        return _shipped()
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
+        """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
+        from transformers import AutoTokenizer  # seconds, which the shipped one does without
+
+        loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
+        # Words are cut into tokens one by one: none is to be filled up to the longest.
+        loaded.backend_tokenizer.no_padding()
+        loaded.backend_tokenizer.no_truncation()
+        # T5 has an end of text only, which closes a sequence and opens none.
+        end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
+        begin = end if loaded.cls_token_id is None else loaded.cls_token_id
+        mask = loaded.mask_token_id
+        return cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id, mask=mask)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Writes the tokenizer's files, as transformers' `AutoTokenizer` reads them."""
+        from transformers import PreTrainedTokenizerFast
+
+        tokens = {
+            "cls_token": self.cls,
+            "bos_token": self.cls,
+            "sep_token": self.sep,
+            "eos_token": self.sep,
+            "pad_token": self.pad,
+            "mask_token": self.mask,
+        }
+        special = {
+            name: self.tokenizer.id_to_token(number)
+            for name, number in tokens.items()
+            if number is not None
+        }
+        PreTrainedTokenizerFast(tokenizer_object=self.tokenizer, **special).save_pretrained(
+            str(folder)
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        size: int = self.tokenizer.get_vocab_size()
+        return size
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the vocabulary and all rules that turn words into tokens."""
+        rules = json.loads(self.tokenizer.to_str())
+        del rules["post_processor"]  # it adds special tokens, which we do ourselves
+        text = json.dumps({**rules, "lowercase": self.lowercase}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of each word, at least one for each."""
+        # The leading space marks the beginning of a word in byte-level vocabularies.
+        # A page that prints "</s>" shows text, not the end of itself.
+        self.tokenizer.encode_special_tokens = True
+        texts = [f" {word.lower() if self.lowercase else word}" for word in words]
+        encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.ids or [self.sep] for encoding in encoded]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Returns the text of token ids, special tokens left out, without outer white space."""
+        decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return " ".join(decoded.split())
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of tokens short enough for the model; `words` and `first` say where they come from.
+
+    Attributes:
+        ids: token ids, without special tokens.
+        words: for each token, the index of its word.
+        first: for each token, whether it is the first of its word.
+    """
+
+    ids: list[int]
+    words: list[int]
+    first: list[bool]
+
+
+def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
+    """Cuts a document's tokens into windows of at most `length`, at least one, none overlapping."""
+    ids: list[int] = []
+    words: list[int] = []
+    first: list[bool] = []
+    for word, tokens in enumerate(pieces):
+        ids += tokens
+        words += [word] * len(tokens)
+        first += [True] + [False] * (len(tokens) - 1)
+    return [
+        Window(ids[i : i + length], words[i : i + length], first[i : i + length])
+        for i in range(0, max(len(ids), 1), length)
+    ]
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """Trains a byte-level BPE with numbers cut into pairs of digits; the same texts give the same.
+
+    Pairs, because years, days, months and cents come in them, and a model of any size can have seen
+    all hundred.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PARTS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[CLS, PAD, SEP, UNKNOWN, MASK],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Subwords:
+    tokenizer = Tokenizer.from_file(str(SHIPPED))
+    numbers: dict[str, int] = tokenizer.get_vocab()
+    return Subwords(
+        tokenizer, cls=numbers[CLS], sep=numbers[SEP], pad=numbers[PAD], mask=numbers[MASK]
+    )

@@ -1,0 +1,105 @@
+"""Questions about documents as VT5 reads them: a prompt, then words with boxes (004 App. B)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpriv.data.document import Document
+from fedpriv.data.examples import Examples
+from fedpriv.models.generation import target
+from fedpriv.models.question_answering import Asked, asked, table
+from fedpriv.models.readers.reader import square_pages
+from fedpriv.models.readers.subwords import Subwords
+
+Coordinates = Literal["thousandths", "published"]
+
+PROMPT_BOX = (0, 0, 1000, 1000)
+
+
+@dataclass(frozen=True)
+class VT5Reader:
+    """Turns questions about documents into arrays.
+
+    Args:
+        subwords: tokenizer.
+        max_length: tokens of question and words, the end token included; what is longer is cut.
+        answer_length: tokens of an answer, the end token included.
+        image_size: side of the square page image.
+        coordinates: "thousandths" of the page, 0…1000; or "published": the authors' code copies
+            coordinates between 0 and 1 into integers, so that nearly all become 0 and the model
+            hardly sees where a word stands. For comparison with the paper's numbers.
+        box_step: coordinates are rounded down to multiples of this.
+    """
+
+    subwords: Subwords
+    max_length: int = 512
+    answer_length: int = 32
+    image_size: int = 224
+    coordinates: Coordinates = "thousandths"
+    box_step: int = 1
+
+    def read(self, documents: Sequence[Document]) -> Examples:
+        """Returns one row per question.
+
+        Columns (N questions, L = max_length, A = answer_length, D documents): input_ids,
+        attention_mask (N, L); bbox (N, L, 4); labels (N, A), the first accepted answer; those of
+        `Asked`. Shared: pixels (D, 3, image_size, image_size), uint8.
+
+        Raises:
+            ValueError: if no document has a question.
+        """
+        questions = asked(documents)
+        contexts = {place: self._context(documents[place]) for place in _places(questions)}
+        rows = [self._row(question, *contexts[question.document]) for question in questions]
+        return table(rows, square_pages(documents, self.image_size))
+
+    def settings(self) -> dict[str, Any]:
+        """Returns everything but the tokenizer."""
+        fields = dataclasses.fields(self)
+        return {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
+
+    def _context(self, document: Document) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Returns the tokens of all words and the box of each."""
+        width, height = document.size
+        boxes = np.array([word.box for word in document.words]).reshape(-1, 4)
+        share = np.clip(boxes / [width, height, width, height], 0, 1)
+        scale = 1000 if self.coordinates == "thousandths" else 1
+        whole = (share * scale).astype(np.int64) // self.box_step * self.box_step
+        pieces = self.subwords.pieces([word.text for word in document.words])
+        ids = [token for tokens in pieces for token in tokens]
+        repeated = np.repeat(whole, [len(tokens) for tokens in pieces], axis=0)
+        return ids, [tuple(box) for box in repeated.tolist()]
+
+    def _row(
+        self, question: Asked, context: list[int], boxes: list[tuple[int, ...]]
+    ) -> dict[str, NDArray[Any]]:
+        prompt = self._prompt(question.question.text)
+        ids = [*prompt, *context][: self.max_length - 1]
+        places = [*[PROMPT_BOX] * len(prompt), *boxes][: self.max_length - 1]
+        row = {
+            "input_ids": np.full(self.max_length, self.subwords.pad, dtype=np.int32),
+            "attention_mask": np.zeros(self.max_length, dtype=np.int32),
+            "bbox": np.zeros((self.max_length, 4), dtype=np.int32),
+        }
+        row["input_ids"][: len(ids) + 1] = [*ids, self.subwords.sep]
+        row["attention_mask"][: len(ids) + 1] = 1
+        row["bbox"][: len(ids)] = places
+        answer = next(iter(question.question.answers), "")
+        tokens = [t for word in self.subwords.pieces(answer.split()) for t in word]
+        labels = target(tokens, self.answer_length, self.subwords.sep)
+        return {**row, "labels": labels, **question.columns()}
+
+    def _prompt(self, question: str) -> list[int]:
+        as_it_is = dataclasses.replace(self.subwords, lowercase=False)
+        words = ["question:", *question.split(), "context:"]
+        return [token for tokens in as_it_is.pieces(words) for token in tokens]
+
+
+def _places(questions: Sequence[Asked]) -> list[int]:
+    return sorted({question.document for question in questions})

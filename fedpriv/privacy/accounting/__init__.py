@@ -1,0 +1,1 @@
+"""What a sequence of noisy releases costs, by four accountants."""

@@ -1,0 +1,136 @@
+"""The reference: privacy loss distributions by Google's dp-accounting, rounded up.
+
+Doroshenko et al. 2022, "Connect the Dots". Both directions, adding and removing, are composed
+and the larger ε is taken. The client stage is a mixture with the identity: with probability
+1 - client_rate the loss is 0 (an adversary who sees who took part gains nothing from absence).
+The loss of a `OneOf` is the mixture of its parts': the adversary sees which one it was.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from functools import lru_cache, reduce
+from typing import Any
+
+from fedpriv.privacy.accounting import rdp
+from fedpriv.privacy.accounting.event import Event, History, NotAvailable, each_part
+
+TOLERANCE = 5e-4
+"""Aimed at: ε too high by at most this, or this share of ε; half of what is promised."""
+
+SMALLEST_DELTA = 1e-11
+"""Below it the rounding of the Fourier transform is no longer small against δ."""
+
+GRID = 2**21
+"""Most points of a distribution. Beyond, the grid is coarser: ε stays an upper bound."""
+
+LARGEST = 1e9
+"""Largest ε that is tried; where `exp` of it overflows, the reason is given instead."""
+
+SMALLEST_SPREAD = 2e-4
+"""Of the total loss; ε is then below the tolerance."""
+
+TAIL = 1e-15
+
+OVERFLOW = 700.0
+"""Near log(2^1024) = 709.8, dp-accounting's ε at δ may be ∞ or off by more than the grid."""
+
+
+def epsilon(history: History, delta: float, tolerance: float = TOLERANCE) -> float:
+    """Returns ε at δ, never below the true one and at most `tolerance` (or that share) above.
+
+    Raises:
+        NotAvailable: δ is too small for several releases, or ε too large for float64.
+    """
+    return _epsilon(tuple(history), delta, tolerance)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> float:
+    if sum(times for _, times in history) > 1 and delta < SMALLEST_DELTA:
+        raise NotAvailable(f"delta={delta}: PLD needs delta >= {SMALLEST_DELTA}; RDP has no limit")
+    interval = _interval(history, delta, tolerance)
+    released = [_released(event, times, interval, delta) for event, times in history]
+    composed = reduce(lambda left, right: left.compose(right, TAIL), released)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where it overflows, ε is ∞; see below
+        found = float(composed.get_epsilon_for_delta(delta))
+    return max(0.0, found) if found < OVERFLOW else _searched(composed, delta, history)
+
+
+def _searched(composed: Any, delta: float, history: History) -> float:
+    """Returns ε by halving: dp-accounting's own inverse is not to be relied on from `OVERFLOW` on.
+
+    Raises:
+        NotAvailable: δ is below the mass of infinite loss.
+    """
+    single = [(_one_record(event), times) for event, times in history]
+    size = max(part.group_size for event, _ in history for _, part in event.parts)
+    low, high = 0.0, 2 * size**2 * rdp.epsilon(single, delta) + 1
+    if composed.get_delta_for_epsilon(high) > delta:
+        raise NotAvailable(f"delta={delta}: too small for PLD here; RDP has no limit")
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        enough = composed.get_delta_for_epsilon(middle) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> float:
+    """Width of the loss grid.
+
+    Rounding up costs at most one width per release, and adds about width² / 4 to the variance of
+    the loss: ε grows by T·width² over the loss' own spread, where that is less than 1.
+    """
+    single = [(_one_record(event), times) for event, times in history]
+    scale = rdp.epsilon(single, delta)
+    if not scale < LARGEST:
+        raise NotAvailable(
+            f"epsilon is about {scale:.4g}: PLD works below {LARGEST}; RDP has no limit"
+        )
+    allowed = tolerance * max(1.0, scale / 2)
+    releases = sum(times for _, times in history)
+    wanted = min(allowed, math.sqrt(allowed * _spread(history) / releases))
+    return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
+
+
+def _spread(history: tuple[tuple[Event, int], ...]) -> float:
+    """Standard deviation of the total loss, about, if it is less than 1; that of GDP's limit."""
+    variance = sum(
+        times
+        * weight
+        * part.client_rate
+        * part.record_rate**2
+        * math.expm1(min(part.noise_multiplier**-2, 100))
+        for event, times in history
+        for weight, part in event.parts
+    )
+    return min(1.0, max(SMALLEST_SPREAD, math.sqrt(variance)))
+
+
+def _one_record(event: Event) -> Event:
+    return each_part(event, lambda part: replace(part, group_size=1))
+
+
+def _released(event: Event, times: int, interval: float, delta: float) -> Any:
+    # dp-accounting is imported here: it takes a second, and RDP and GDP do without it.
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    from fedpriv.privacy.accounting.pld_group import from_group
+    from fedpriv.privacy.accounting.pld_sampled import from_sampled
+
+    log_tail = max(-700.0, min(-50.0, math.log(delta / times) - 30))
+    mixed = pld.identity(interval)
+    total = 1 - sum(weight * part.client_rate for weight, part in event.parts)
+    for weight, part in event.parts:
+        q, sigma, n = part.record_rate, part.noise_multiplier, part.group_size
+        present = (
+            from_sampled(sigma, q, interval, log_tail)
+            if n == 1
+            else from_group(sigma, q, n, interval, log_tail)
+        )
+        total += weight * part.client_rate
+        mixed = present.compute_mixture(mixed, min(1.0, weight * part.client_rate / total))
+    return mixed if times == 1 else mixed.self_compose(times, min(TAIL, delta / 1e4))

@@ -1,0 +1,1 @@
+"""Folders, files, seeds, processes: knows nothing of documents or of privacy."""

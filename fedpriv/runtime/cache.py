@@ -1,0 +1,84 @@
+"""The folder of what can be computed again, and what names the entries in it.
+
+The entries may hold private documents, readable by their owner only. `fedpriv clean` removes them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "FEDPRIV_CACHE"
+"""The environment variable that names the folder; ~/.cache/fedpriv without it."""
+
+
+USERS = "users"
+"""The file that every process holds a shared lock on that has asked for the folder."""
+
+
+def cache_folder() -> Path:
+    """Returns where fedpriv keeps what can be computed again.
+
+    `fedpriv clean` leaves it alone for as long as this process lives.
+    """
+    _use(cache_path())
+    return cache_path()
+
+
+def cache_path() -> Path:
+    """Returns the same folder for who does not use it."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else Path.home() / ".cache" / "fedpriv"
+
+
+@functools.cache
+def _use(folder: Path) -> None:
+    """Locks the file of users, shared with others, until the process ends."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        users = os.open(folder / USERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(users, fcntl.LOCK_SH)
+    except OSError:  # a home that cannot be written, or locks nothing: there is no cache to clean
+        return
+
+
+def private_folder(name: str) -> Path:
+    """Returns a folder of the cache, made if need be, that only its owner can read."""
+    folder = cache_folder() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Returns the versions of installed packages."""
+    return {name: importlib.metadata.version(name) for name in packages}
+
+
+def file_stamp(path: Path) -> list[Any]:
+    """Returns a file's path, size and time: what tells whether it is still the same."""
+    found = path.stat()
+    return [str(path.resolve()), found.st_size, found.st_mtime_ns]
+
+
+def json_digest(value: Any) -> str:
+    """Returns a hash of plain values.
+
+    Raises:
+        ValueError: if JSON cannot hold them.
+    """
+    try:
+        return hash_of(value)
+    except TypeError as error:
+        raise ValueError(f"{error}: only plain values can name an entry of the cache") from error
+
+
+def hash_of(value: Any) -> str:
+    """Returns a hash of plain values; a TypeError names what JSON cannot hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

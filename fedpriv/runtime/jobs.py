@@ -1,0 +1,138 @@
+"""Many jobs on Ray tasks: a killed worker costs the time since the job's own last checkpoint."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fedpriv.runtime.ray_session import RaySettings
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+RETRIES = 3
+"""Times that a job is begun again when its worker has died."""
+
+
+class JobsFailed(RuntimeError):
+    """Jobs that ended with an error, after all others have come to their end."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        lines = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+        super().__init__(f"{len(reasons)} jobs failed; all others are done\n{lines}")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Does jobs side by side.
+
+    Args:
+        workers: jobs at a time, each in a process of its own; 0 does one after the other, here.
+        ray: where Ray runs, for one worker or more.
+        tell: shows one line of progress.
+    """
+
+    workers: int
+    ray: RaySettings
+    tell: Callable[[str], None]
+
+    def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
+        """Returns what the function makes of each job, by its name.
+
+        A job whose worker is killed is begun again, so the function should take up what it has
+        saved. A job that raises is not: the others are done, and then all errors are raised.
+
+        Args:
+            function: of a module that the workers can import, as the jobs' classes are.
+            jobs: by name, in the order in which they begin.
+
+        Raises:
+            JobsFailed: if jobs raised, or lost their worker more than `RETRIES` times.
+        """
+        results: dict[str, R] = {}
+        failed: dict[str, str] = {}
+        began = time.monotonic()
+        for name, result, reason in self._done(function, jobs):
+            if reason is None:
+                results[name] = result
+            else:
+                failed[name] = reason
+            count = len(results) + len(failed)
+            left = (time.monotonic() - began) / count * (len(jobs) - count)
+            ended = "done" if reason is None else f"failed: {reason}"
+            self.tell(f"{count} of {len(jobs)}: {name} {ended}; about {left:.0f} s left")
+        if failed:
+            raise JobsFailed(failed)
+        return {name: results[name] for name in jobs}
+
+    def _done(
+        self, function: Callable[[J], R], jobs: Mapping[str, J]
+    ) -> Iterator[tuple[str, Any, str | None]]:
+        """Yields name, result and reason of failure of each job, as they end."""
+        if self.workers == 0:
+            yield from _here(function, jobs)
+        elif jobs:
+            with _ray(self.workers, self.ray):
+                yield from self._on_ray(function, jobs)
+
+    def _on_ray(
+        self, function: Callable[[J], R], jobs: Mapping[str, J]
+    ) -> Iterator[tuple[str, Any, str | None]]:
+        import ray
+
+        resources = {"num_cpus": 1.0, **self.ray.client_resources}
+        task = ray.remote(_work).options(**resources, max_retries=RETRIES, retry_exceptions=False)
+        # Inside a list, so that they are unpickled in the worker only after its path is set.
+        work, waiting, running = [ray.put(function)], list(jobs), dict[Any, str]()
+        while waiting or running:
+            while waiting and len(running) < self.workers:
+                name = waiting.pop(0)
+                running[task.remote(sys.path, work, [ray.put(jobs[name])])] = name
+            (ready, *_), _ = ray.wait(list(running), num_returns=1)
+            name = running.pop(ready)
+            try:
+                yield name, ray.get(ready), None
+            except Exception as error:  # of a job, or of Ray about its worker
+                yield name, None, _reason(error)
+
+
+def _here(
+    function: Callable[[J], R], jobs: Mapping[str, J]
+) -> Iterator[tuple[str, Any, str | None]]:
+    for name, job in jobs.items():
+        try:
+            yield name, function(job), None
+        except Exception as error:
+            yield name, None, _reason(error)
+
+
+def _work(search_path: list[str], function: list[Any], job: list[Any]) -> Any:
+    import ray
+
+    # Only what the driver can import and this process cannot; appended, so nothing is shadowed.
+    sys.path.extend(entry for entry in search_path if entry not in sys.path)
+    return ray.get(function[0])(ray.get(job[0]))
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "cause", None) or error
+    text = str(cause).strip().splitlines()
+    return f"{type(cause).__name__}: {text[0] if text else ''}".rstrip(": ")
+
+
+@contextmanager
+def _ray(workers: int, settings: RaySettings) -> Iterator[None]:
+    """Starts Ray, or joins it, and ends it if it was started here."""
+    from fedpriv.runtime.ray_session import start_ray, stop_ray
+
+    own = start_ray(workers, {"num_cpus": 1.0, **settings.client_resources}, settings.address)
+    try:
+        yield
+    finally:
+        if own:
+            stop_ray()

@@ -1,0 +1,368 @@
+"""The run folder: what a run leaves, written so that it survives `kill -9` at any moment.
+
+A checkpoint is written beside its place, flushed to disk and renamed, so a file of that name is
+whole. `metrics.jsonl` and `failures.jsonl` are appended before the checkpoint of their round; on
+resume, lines of rounds that no checkpoint covers are dropped and those rounds are run again.
+
+Whatever is written is noted in log.jsonl (`fedpriv.runtime.run_log`) from the first command on, and
+no link is followed on the way (`fedpriv.runtime.run_files`): a run folder may come from somebody
+else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedpriv.runtime import run_files, run_lock, run_log
+from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.run_settings import settings_from, settings_text
+
+CONFIG = "config.yaml"
+METRICS = "metrics.jsonl"
+FAILURES = "failures.jsonl"
+PARTITION = "partition.json"
+LEDGER = "ledger.json"
+CHECKPOINTS = "checkpoints"
+FINAL = f"{CHECKPOINTS}/final.safetensors"
+START = f"{CHECKPOINTS}/start.safetensors"
+
+_MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
+
+
+class NotARunFolder(ValueError):
+    """The folder given holds no run."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after a round.
+
+    Attributes:
+        round: the last completed one; 0 before the first.
+        model: the exchanged tensors by name.
+        strategy: the strategy's own state by name.
+        meta: what must agree for a resume to make sense (the seed).
+    """
+
+    round: int
+    model: Mapping[str, Tensor]
+    strategy: Mapping[str, Tensor] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's folder and the files in it."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, root: Path | str, name: str) -> RunFolder:
+        """Makes a new folder `root/name/<time>`; runs of the same second get a number each.
+
+        Raises:
+            ValueError: if the name is not that of a folder, and would lead out of `root`.
+        """
+        check_name(name)
+        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        parent = Path(root) / name
+        parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("", *(f"_{i}" for i in range(2, 1000))):
+            path = parent / f"{stamp}{suffix}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return cls.at(path)
+        raise FileExistsError(f"{parent / stamp}: a thousand runs of the same second")
+
+    @classmethod
+    def at(cls, path: Path) -> RunFolder:
+        """Returns the folder at `path`, made if it is not there; only its owner can read it."""
+        run_files.make_root(path)
+        return cls(path)
+
+    @classmethod
+    def existing(cls, path: Path | str) -> RunFolder:
+        """Returns the folder of an earlier run.
+
+        Raises:
+            NotARunFolder: if there is no run in it.
+        """
+        path = Path(path)
+        if not (path / CONFIG).is_file():
+            what = "no such folder" if not path.is_dir() else f"it has no {CONFIG}"
+            raise NotARunFolder(f"{path} is not a run folder: {what}")
+        return cls(path)
+
+    @contextmanager
+    def writing(self, command: str, settings: Mapping[str, Any], what: str = "") -> Iterator[None]:
+        """Keeps other writers out while the block lasts, and notes in the log who began what.
+
+        Args:
+            command: such as "resume".
+            settings: of the command, for the log.
+            what: names a part of the folder that is written by itself, such as the findings of one
+                attack, which may be written beside others; empty for the run.
+
+        Raises:
+            InUse: if another process writes the same.
+        """
+        with run_lock.writing(self.path, command, what):
+            if command == "resume" and run_log.has_log(self.path):
+                # What is taken over here is written anew, and would look as if it had been ours.
+                from fedpriv.runtime.verify import check
+
+                if found := check(self.path).problems():
+                    settings = {**settings, run_log.TAKEN_OVER: found}
+            run_log.begin(self.path, command, settings)
+            try:
+                yield
+            except BaseException as error:
+                with suppress(OSError):  # such as the full disk that ended the command
+                    run_log.end(self.path, command, error)
+                raise
+            run_log.end(self.path, command)
+
+    def config(self) -> dict[str, Any]:
+        """Reads the resolved settings.
+
+        Raises:
+            Damaged: if they are no YAML mapping.
+        """
+        text = (self._read(CONFIG) or b"").decode("utf-8", "replace")
+        try:
+            return settings_from(text)
+        except ValueError as error:
+            raise Damaged(f"{self.path / CONFIG}: {error}") from error
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Writes the resolved settings."""
+        self.write(CONFIG, settings_text(config).encode())
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Writes a JSON file in one piece."""
+        self.write(
+            name, json.dumps(value, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
+        )
+
+    def read_json(self, name: str, kind: type = dict) -> Any:
+        """Reads a JSON file, None where there is none.
+
+        Args:
+            name: of the file.
+            kind: what it is to hold, `dict` or `list`.
+
+        Raises:
+            Damaged: if it holds anything else.
+        """
+        data = self._read(name)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Damaged(f"{self.path / name} is not JSON: {error}") from error
+        if not isinstance(value, kind):
+            expected = "object" if kind is dict else "list"
+            raise Damaged(f"{self.path / name} holds no JSON {expected}")
+        return value
+
+    def making_sense_of(self, name: str) -> AbstractContextManager[None]:
+        """Raises `Damaged` with the file's name if the block cannot use what was read from it."""
+        return run_files.making_sense_of(self.path / name)
+
+    def has(self, name: str) -> bool:
+        """Says whether there is such a file.
+
+        Raises:
+            Damaged: if there is a link or the like in its place.
+        """
+        try:
+            run_files.open_file(self.path, name).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, place: str, pattern: str) -> list[str]:
+        """Returns the names in a folder of the run folder, sorted; empty where it is not there."""
+        return run_files.names(self.path, place, pattern)
+
+    def _read(self, name: str) -> bytes | None:
+        return run_files.read(self.path, name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file so that it is there whole or not at all."""
+        run_log.write(self.path, name, data)
+
+    def remove(self, place: str) -> None:
+        """Removes all files of a folder in the run folder."""
+        run_files.inside(self.path, f"{place}/file")
+        if (self.path / place).is_dir():
+            run_log.remove(self.path, list(run_files.walk(self.path, place)))
+
+    def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Appends one JSON object per line, in ASCII: no text in it can break a line."""
+        lines = "".join(json.dumps(_strict(record)) + "\n" for record in records)
+        run_log.append(self.path, name, lines.encode("ascii"))
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """Reads JSON lines; a last line that was cut off is left out.
+
+        Raises:
+            Damaged: if a line is no JSON object, or one of a run's files without its round.
+        """
+        lines = (self._read(name) or b"").decode("ascii", "replace").splitlines()
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                if number < len(lines):
+                    raise Damaged(f"{self.path / name}, line {number}: not JSON") from None
+                continue
+            if not isinstance(record, dict):
+                raise Damaged(f"{self.path / name}, line {number}: no JSON object")
+            if name in (METRICS, FAILURES) and not _is_round(record.get("round")):
+                raise Damaged(f"{self.path / name}, line {number}: no number of a round")
+            records.append(record)
+        return records
+
+    def forget_after(self, round: int) -> None:
+        """Drops the lines of rounds after `round`, which will be run again."""
+        for name in (METRICS, FAILURES):
+            kept = [r for r in self.records(name) if r["round"] <= round]
+            self.write(name, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+    def save(self, checkpoint: Checkpoint, *, keep: int) -> None:
+        """Writes a checkpoint, then removes all but the newest `keep` (0 keeps every one)."""
+        tensors = {f"{_MODEL}{k}": v for k, v in checkpoint.model.items()}
+        tensors |= {f"{_STRATEGY}{k}": v for k, v in checkpoint.strategy.items()}
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        notes = {"round": checkpoint.round, **checkpoint.meta}
+        self.save_tensors(_file(checkpoint.round), contiguous, notes)
+        if keep:
+            old = [_file(round) for round in self.rounds()[:-keep]]
+            run_log.remove(self.path, old)
+
+    def latest(self) -> Checkpoint | None:
+        """Returns the newest checkpoint that can be read, None if there is none."""
+        for round in reversed(self.rounds()):
+            try:
+                return self.checkpoint(round)
+            except ValueError:
+                continue  # not whole: an older one will do
+        return None
+
+    def rounds(self) -> list[int]:
+        """Returns the rounds of which there is a checkpoint, ascending."""
+        names = self.names(CHECKPOINTS, "round-*.safetensors")
+        numbers = (n.removeprefix("round-").removesuffix(".safetensors") for n in names)
+        return sorted(int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) == 6)
+
+    def checkpoint(self, round: int) -> Checkpoint:
+        """Reads the checkpoint of a round.
+
+        Raises:
+            Damaged: if there is none, or it is not whole, or another round's.
+        """
+        tensors, meta = self.tensors(_file(round))
+        if meta.get("round") != round or not _is_round(meta["round"]):
+            raise Damaged(
+                f"{self.path / _file(round)} says that it is of round {meta.get('round')!r}"
+            )
+        model, strategy = (
+            {k.removeprefix(p): v for k, v in tensors.items() if k.startswith(p)}
+            for p in (_MODEL, _STRATEGY)
+        )
+        del meta["round"]
+        return Checkpoint(round, model, strategy, meta)
+
+    def save_final(self, state: Mapping[str, Tensor]) -> None:
+        """Writes the final model's whole state, tied weights once for each name."""
+        self._save_state(FINAL, state)
+
+    def save_start(self, state: Mapping[str, Tensor]) -> None:
+        """Writes the whole state of the model that round 1 starts from."""
+        self._save_state(START, state)
+
+    def read_state(self, name: str) -> dict[str, Tensor] | None:
+        """Reads a whole state, `FINAL` or `START`; None where it was not written.
+
+        Raises:
+            Damaged: if the file is not whole.
+        """
+        return self._tensors(name)[0] if self.has(name) else None
+
+    def tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Reads a safetensors file with the notes that stand in it as one JSON object.
+
+        Raises:
+            Damaged: if there is none, or it is not whole, or holds no notes.
+        """
+        tensors, metadata = self._tensors(name)
+        try:
+            notes = json.loads(metadata[_META])
+        except (KeyError, ValueError, RecursionError) as error:
+            raise Damaged(f"{self.path / name} has no notes of fedpriv in it") from error
+        if not isinstance(notes, dict):
+            raise Damaged(f"{self.path / name}: its notes are {notes!r:.100}, not an object")
+        return tensors, notes
+
+    def save_tensors(
+        self, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
+    ) -> None:
+        """Writes tensors and notes as one safetensors file."""
+        # One entry, because safetensors writes several in an order that changes by the run.
+        self.write(name, save(dict(tensors), {_META: json.dumps(notes)}))
+
+    def _tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+        try:
+            # By its descriptor, because safetensors opens a path itself, and would follow a link.
+            with (
+                run_files.open_file(self.path, name) as opened,
+                safe_open(f"/dev/fd/{opened.fileno()}", framework="pt") as file,
+            ):
+                return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except FileNotFoundError as error:
+            raise Damaged(f"{self.path} has no {name}") from error
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            if isinstance(error, Damaged):
+                raise
+            raise Damaged(f"{self.path / name} is not whole: {error}") from error
+
+    def _save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
+        own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
+        self.write(name, save(own))
+
+
+def check_name(name: str) -> None:
+    """Raises `ValueError` if a run, or findings, cannot lie in a folder of that name."""
+    if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
+        raise ValueError(f"name={name!r}: expected the name of a folder")
+
+
+def _file(round: int) -> str:
+    return f"{CHECKPOINTS}/round-{round:06d}.safetensors"
+
+
+def _is_round(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 10**9
+
+
+def _strict(value: Any) -> Any:
+    """Returns the value with null for NaN and infinity, which are not JSON."""
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

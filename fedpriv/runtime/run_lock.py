@@ -1,0 +1,64 @@
+"""One writer for a run folder: a lock that the operating system takes back, after `kill -9` too."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedpriv.runtime import run_files
+
+LOCK = ".lock"
+
+
+class InUse(ValueError):
+    """Another process is writing what was to be written."""
+
+
+def holder(root: Path) -> str:
+    """Returns who writes the run now, in words; empty where nobody does."""
+    try:
+        with run_files.open_file(root, LOCK) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(200).decode("ascii", "replace") or "another process"
+    except FileNotFoundError:
+        pass
+    return ""
+
+
+@contextmanager
+def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> Iterator[None]:
+    """Keeps every other writer out while the block lasts.
+
+    Args:
+        root: the run folder.
+        command: what is being done, for whoever is refused.
+        what: names a part of the folder that is written by itself, such as the findings of one
+            attack; empty for the run.
+        wait: for the end of another writer.
+
+    Raises:
+        InUse: unless `wait`, if another process, or another part of this one, writes the same.
+    """
+    name = f"{LOCK}-{what}" if what else LOCK
+    run_files.append(root, name, b"")  # so that it is there, and a regular file
+    path = run_files.inside(root, name)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            who = file.read(200).decode("ascii", "replace") or "another process"
+            raise InUse(
+                f"{root} is being written by {who}: wait for its end, or end it; nothing was "
+                "changed"
+            ) from None
+        file.truncate()
+        file.write(f"process {os.getpid()} on {platform.node()} (fedpriv {command})".encode())
+        file.flush()
+        # The file stays: whoever removed it might remove the one that another process has locked.
+        yield

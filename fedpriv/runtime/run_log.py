@@ -1,0 +1,234 @@
+"""log.jsonl of a run folder: who did what when, and the hash of every file that fedpriv wrote.
+
+Lines are only ever appended. Each holds the hash of the line before and of itself (`chain`), so
+that none can be changed, taken out or put in without breaking the chain behind it. There are three
+kinds:
+
+- `command`: a command began: who, where, with which settings and versions.
+- `files`: these files are about to get this content (None: to be removed). The line is on disk
+  before the file is, so that a file never lacks its line; `kill -9` between the two leaves the
+  content from before, which `states` knows of.
+- `ended`, `failed`: the command came to its end, or to an error.
+
+The log tells accidents and clumsy changes. Who can write the folder can also write a whole new log;
+only the last `chain`, noted down elsewhere, tells that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fedpriv.runtime import run_files
+from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.versions import versions
+
+LOG = "log.jsonl"
+_START = "0" * 64
+
+
+TAKEN_OVER = "taken over"
+"""Among a command's settings in the log: what was not as fedpriv wrote it, and was gone on with."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of a file, as its hash.
+
+    Attributes:
+        sha256: in hexadecimal digits.
+        size: in bytes.
+        appended_to: the state that was appended to; None where the file was written as a whole.
+    """
+
+    sha256: str
+    size: int
+    appended_to: State | None = None
+
+    @classmethod
+    def of(cls, data: bytes) -> State:
+        """Returns the state of a file with this content."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data))
+
+
+@dataclass
+class Log:
+    """What log.jsonl says.
+
+    Attributes:
+        commands: the lines of commands, in order.
+        states: by file, the content that it may have; the first is what it should be, the others
+            are possible because a write was cut off. None: it is not there.
+        problems: where the chain is broken, in words.
+        head: `chain` of the last line.
+    """
+
+    commands: list[Mapping[str, Any]] = field(default_factory=list)
+    states: dict[str, list[State | None]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    head: str = _START
+
+
+def has_log(root: Path) -> bool:
+    """Says whether writes into this folder are noted: whether a command has begun there."""
+    path = root / LOG
+    return path.is_file() and not path.is_symlink()
+
+
+def begin(root: Path, command: str, settings: Mapping[str, Any]) -> None:
+    """Notes that a command begins; makes the log where there is none."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in a container
+        user = str(os.getuid())
+    who = {"by": f"{user}@{platform.node()}", "settings": settings, "versions": versions()}
+    _append(root, {"command": command, **who})
+
+
+def end(root: Path, command: str, error: BaseException | None = None) -> None:
+    """Notes that a command has come to its end."""
+    _append(
+        root, {"failed": command, "error": type(error).__name__} if error else {"ended": command}
+    )
+
+
+def write(root: Path, name: str, data: bytes) -> None:
+    """Writes a file in one piece, noted before it is there."""
+    _note(root, {name: State.of(data)})
+    run_files.write(root, name, data)
+
+
+def append(root: Path, name: str, data: bytes) -> None:
+    """Appends to a file, noted before it is done; makes it where there is none."""
+    if not data and (root / name).is_file():
+        return
+    if has_log(root):
+        before = run_files.read(root, name) or b""
+        after = State.of(before + data)
+        _note(root, {name: State(after.sha256, after.size, State.of(before))})
+    run_files.append(root, name, data)
+
+
+def remove(root: Path, names: list[str]) -> None:
+    """Removes files, noted before they are gone."""
+    _note(root, dict.fromkeys(names))
+    for name in names:
+        run_files.inside(root, name).unlink(missing_ok=True)
+
+
+def _note(root: Path, files: Mapping[str, State | None]) -> None:
+    if files and has_log(root):
+        _append(root, {"files": {name: _to_json(state) for name, state in files.items()}})
+
+
+def _to_json(state: State | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    values = {"sha256": state.sha256, "bytes": state.size}
+    return values | ({"appended_to": _to_json(state.appended_to)} if state.appended_to else {})
+
+
+def _from_json(values: Mapping[str, Any] | None) -> State | None:
+    if values is None:
+        return None
+    return State(values["sha256"], values["bytes"], _from_json(values.get("appended_to")))
+
+
+def _append(root: Path, entry: Mapping[str, Any]) -> None:
+    """Appends one line; of several processes one waits for the other."""
+    run_files.append(root, LOG, b"")  # so that it is there, and a regular file
+    path = run_files.inside(root, LOG)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+    with os.fdopen(handle, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        before, whole = _last_chain(file)
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        line = json.loads(json.dumps({"at": now, "pid": os.getpid(), **entry}, default=str))
+        line["chain"] = _chain(before, line)
+        # What a killed process has left of a line stays, as a line of its own.
+        file.write(b"" if whole else b"\n")
+        file.write(json.dumps(line).encode("ascii") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _last_chain(file: BinaryIO) -> tuple[str, bool]:
+    """Returns `chain` of the last whole line, and whether the file ends with a line's end."""
+    size = file.seek(0, os.SEEK_END)
+    whole, block = True, 1 << 16
+    while size:
+        start = max(0, size - block)
+        file.seek(start)
+        data = file.read()
+        whole = data.endswith(b"\n")
+        # A first line that begins before the block is no line.
+        for raw in reversed(data.split(b"\n")[bool(start) :]):
+            line = _parsed(raw)
+            if line is not None:
+                return line["chain"], whole
+        if start == 0:
+            break
+        block *= 4
+    return _START, whole
+
+
+def _chain(before: str, line: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in line.items() if key != "chain"}
+    return hashlib.sha256((before + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    """Returns a line; None where it was cut off, or is none of ours."""
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    ours = isinstance(line, dict) and isinstance(line.get("chain"), str)
+    return line if ours and isinstance(line.get("pid"), int) else None
+
+
+def read_log(root: Path) -> Log:
+    """Reads and checks the log of a run folder.
+
+    Raises:
+        Damaged: if there is none, or it is no regular file.
+    """
+    data = run_files.read(root, LOG)
+    if data is None:
+        raise Damaged(f"{root / LOG} is missing: what fedpriv wrote here cannot be told")
+    log = Log()
+    unsure: dict[int, dict[str, State | None]] = {}  # by process, what it was about to write
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        line = _parsed(raw)
+        if line is None:  # cut off; if it was changed instead, the next line's chain tells
+            continue
+        if line["chain"] != _chain(log.head, line):
+            log.problems.append(f"line {number} does not follow from the lines before it")
+        log.head = line["chain"]
+        begun = unsure.pop(line["pid"], {})
+        if "command" in line:
+            log.commands.append(line)
+        elif "failed" not in line:
+            # Whoever writes a further line has done what the one before announced.
+            for name, state in begun.items():
+                if log.states[name][0] is state:
+                    log.states[name] = [state]
+        try:
+            files = {str(n): _from_json(s) for n, s in line.get("files", {}).items()}
+        except (AttributeError, KeyError, TypeError):
+            log.problems.append(f"line {number} is none of fedpriv's")
+            continue
+        for name, state in files.items():
+            log.states[name] = [state, *log.states.get(name, [None])]
+        if files:
+            unsure[line["pid"]] = files
+    return log

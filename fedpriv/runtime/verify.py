@@ -1,0 +1,175 @@
+"""`fedpriv verify RUN`: is everything in a run folder as fedpriv wrote it?"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpriv.runtime import run_files, run_lock
+from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.run_lock import LOCK
+from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
+
+CONFIG = "config.yaml"
+TRAININGS = "trainings"
+NOT_ENTERED = "tensorboard"
+"""Folder of what another library writes; it only repeats metrics.jsonl."""
+BLOCK = 1 << 20
+
+
+@dataclass
+class Check:
+    """How a run folder differs from its log.
+
+    Attributes:
+        changed: file → in which way.
+        missing: files that fedpriv wrote and that are gone.
+        added: files that fedpriv did not write.
+        log: what is wrong with the log itself.
+        notes: what a killed process left, which is no change.
+        files: how many are as they should be.
+        history: who did what, one line for each command.
+        head: of the log's chain; with the files as the log says, it stands for the whole folder.
+    """
+
+    changed: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: int = 0
+    history: list[str] = field(default_factory=list)
+    head: str = ""
+
+    def problems(self) -> list[str]:
+        """Returns one line for each difference; empty where the folder is untouched."""
+        return [
+            *(f"changed: {name} ({how})" for name, how in self.changed.items()),
+            *(f"missing: {name}" for name in self.missing),
+            *(f"added: {name}" for name in self.added),
+            *(f"changed: {LOG}: {problem}" for problem in self.log),
+        ]
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser's."""
+    parser = commands.add_parser("verify", help="say what was changed in a run folder, and its log")
+    parser.add_argument("run_dir", type=Path)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the history of a run folder and what was changed; returns 0 if nothing was, else 1."""
+    root: Path = options.run_dir
+    if not (root / CONFIG).is_file():
+        print(f"{root} is not a run folder: it has no {CONFIG}", file=sys.stderr)
+        return 2
+    if who := run_lock.holder(root):
+        print(f"{who} is writing: what follows may be of a moment ago", file=sys.stderr)
+    return 1 if _tell(root) else 0
+
+
+def _tell(root: Path) -> bool:
+    """Prints one folder, and a study's trainings after it; says whether anything was changed."""
+    found = check(root)
+    for line in found.history:
+        print(line)
+    for line in (*found.notes, *found.problems()):
+        print(line)
+    problems = found.problems()
+    verdict = f"{len(problems)} changes" if problems else "untouched"
+    print(f"{root}: {verdict}; {found.files} files as fedpriv wrote them; log {found.head}")
+    trainings = [
+        root / TRAININGS / name
+        for name in run_files.names(root, TRAININGS)
+        if (root / TRAININGS / name / CONFIG).is_file()
+    ]
+    return any([bool(problems), *map(_tell, trainings)])
+
+
+def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Check:
+    """Compares the files of a run folder with its log.
+
+    Args:
+        root: the run folder.
+        wanted: says of a name whether it is to be looked at.
+    """
+    result = Check()
+    try:
+        log = read_log(root)
+    except Damaged as error:
+        result.log.append(str(error))
+        return result
+    result.log += log.problems
+    result.head = log.head
+    for one in log.commands:
+        settings = one.get("settings")
+        taken = settings.get(TAKEN_OVER) if isinstance(settings, dict) else None
+        over = f", which took over {'; '.join(map(str, taken))}" if isinstance(taken, list) else ""
+        result.history.append(f"{one['at']}  {one['command']} by {one.get('by')}{over}")
+    for name in sorted(filter(wanted, log.states)):
+        _compare(root, name, log.states[name], result)
+    known = {name for name, states in log.states.items() if states != [None]}
+    result.added += [n for n in run_files.walk(root) if wanted(n) and n not in known and _ours(n)]
+    return result
+
+
+def _ours(name: str) -> bool:
+    """Says whether a file without a line in the log was added by somebody else."""
+    first, *rest = Path(name).parts
+    written_by_others = first == NOT_ENTERED or (first == TRAININGS and len(rest) > 1)
+    own = name == LOG or (not rest and first.startswith(LOCK))
+    half = Path(name).name.startswith(".") and name.endswith(run_files.PART)
+    return not (written_by_others or own or half)
+
+
+def _compare(root: Path, name: str, states: list[State | None], result: Check) -> None:
+    expected, *before = states
+    try:
+        with run_files.open_file(root, name) as file:
+            found: State | None = State(
+                hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+            )
+            cut_off = bool(before) and _is_part(file, found, expected)
+    except FileNotFoundError:
+        found, cut_off = None, False
+    except Damaged as error:
+        result.changed[name] = str(error).removeprefix(f"{root / name} ")
+        return
+    same = [found == (state and State(state.sha256, state.size)) for state in states]
+    if same[0]:
+        result.files += found is not None
+    elif any(same) or cut_off:
+        held = (
+            "is there in part"
+            if cut_off
+            else "holds what it held before"
+            if found
+            else "is not there"
+        )
+        result.notes.append(f"{name}: a write was cut off; the file {held}")
+    elif found is None:
+        result.missing.append(name)
+    elif expected is None:
+        result.added.append(name)
+    elif found.size != expected.size:
+        result.changed[name] = f"{found.size} bytes, not {expected.size}"
+    else:
+        result.changed[name] = "other bytes of the same number"
+
+
+def _is_part(file: Any, found: State | None, expected: State | None) -> bool:
+    """Says whether a file holds what was appended to and a part of what was to be appended."""
+    if found is None or expected is None or expected.appended_to is None:
+        return False
+    start = expected.appended_to
+    if not start.size <= found.size <= expected.size:
+        return False
+    file.seek(0)
+    return hashlib.sha256(file.read(start.size)).hexdigest() == start.sha256

@@ -1,0 +1,1 @@
+"""Attacks on run folders: what they may use, what they hand back, how it is scored."""

@@ -1,0 +1,1 @@
+"""What a run keeps for attacks: a transcript, documents held out, scrubbed fields."""

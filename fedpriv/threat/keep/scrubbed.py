@@ -1,0 +1,267 @@
+"""Fields of the documents that a run trained on, masked, for attacks that reconstruct them.
+
+`fields/` in a run folder holds each field's window of tokens with the field masked, in text and
+image (SCRUB of 000 §3.2), and the public documents in full. What stood in the fields is in the
+truth store. One field is masked at a time: the document's other fields stay in its window, so
+whoever holds all windows could read a field in the others. That is the game as the paper defines
+it; an attack is to look at a field's own window only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedpriv.data.document import Document, Entity
+from fedpriv.data.documents_on_disk import keep_documents, kept_documents
+from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.federation.dataset import Bound
+from fedpriv.models.field_model import FieldModel
+from fedpriv.models.private_fields import MARGIN
+from fedpriv.models.question_answering import DOCUMENT
+from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.tensors import read_tensors, save_tensors
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.vectors import as_tensor
+from fedpriv.threat.fields_game import Scrubbed, ScrubbedField, TrueField
+from fedpriv.threat.truth import save_fields
+
+FIELDS = "fields"
+WINDOWS = f"{FIELDS}/windows"
+PUBLIC = f"{FIELDS}/public.json"
+PAGES = f"{FIELDS}/pages"
+
+CUT = "cut by the end of a window"
+
+
+class NoFields(ValueError):
+    """The run folder holds no scrubbed fields."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Keeps the fields of the training documents, scrubbed, and the public documents.
+
+    Args:
+        keys: labels of the entities to be attacked; none for all. 000: "answer" of FUNSD; "date",
+            "company", "address" and "total" of SROIE.
+        min_tokens: shorter fields are left out, as trivial (000 §5.1: 3).
+        max_tokens: longer ones too, as too dear (000 §5.1: 15).
+    """
+
+    keys: tuple[str, ...] = ()
+    min_tokens: int = 3
+    max_tokens: int = 15
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_tokens <= self.max_tokens:
+            raise ValueError(
+                f"min_tokens={self.min_tokens}, max_tokens={self.max_tokens}: expected 1 or more, "
+                "and the second not below the first"
+            )
+
+    def problems(self, bound: Bound, seed: int) -> list[str]:
+        """Returns what keeps a run's fields from being attacked."""
+        model = seeded_model(bound.build_model, seed)
+        if not isinstance(model, FieldModel):
+            return [
+                f"model: {type(model).__name__} does not tell its loss example by example: take "
+                "model=layoutlm, model=bros or model=bert"
+            ]
+        if model.reader.subwords.mask is None:
+            return ["model: its tokenizer has no mask token, and scrubbed fields need one"]
+        found = [] if bound.public else ["data.public: no documents are public; set it, to 0.5"]
+        if unknown := sorted(set(self.keys) - set(bound.labels)):
+            found.append(
+                f"fields.keys: the data has no entities {unknown}, but {list(bound.labels)}"
+            )
+        elif not any(True for _ in self._found(bound, model.reader, Counter())):
+            found.append(
+                f"fields: none of {self.min_tokens} to {self.max_tokens} tokens lies whole in a "
+                f"window of {model.reader.max_length}: take a longer model.max_length or other keys"
+            )
+        return found
+
+    def save(self, folder: RunFolder, bound: Bound, start: nn.Module) -> None:
+        """Writes the scrubbed windows, the public documents and, into the truth store, the fields.
+
+        Args:
+            folder: of the run.
+            bound: the data; its training examples are those of the model.
+            start: the model that round 1 starts from.
+        """
+        if not isinstance(start, FieldModel):
+            raise TypeError(f"{type(start).__name__} does not tell its loss example by example")
+        left_out: Counter[str] = Counter()
+        found = list(self._found(bound, start.reader, left_out))
+        folder.save_start(start.state_dict())
+        windows = _scrubbed(found, bound, start.reader)
+        notes = {
+            "fields": [[one.document.id, one.entity.label, one.places] for one in found],
+            "left_out": dict(left_out),
+            "labels": bound.labels,
+        }
+        save_tensors(folder, WINDOWS, {n: as_tensor(a) for n, a in windows.items()}, notes)
+        folder.write_json(PUBLIC, keep_documents(folder, PAGES, bound.public))
+        trained, public = (
+            Counter(text for document in documents for text in _texts(document, self.keys))
+            for documents in (bound.documents, bound.public)
+        )
+        save_fields(folder, [one.truth(bound.train, trained, public) for one in found])
+
+    def _found(self, bound: Bound, reader: Reader, left_out: Counter[str]) -> Iterator[_Found]:
+        """Yields the fields that can be attacked; counts the others by the reason."""
+        owners = words_of_tokens(bound.train.column("word"), bound.train.column("attention_mask"))
+        rows_of = _rows_by_document(bound.train, len(bound.documents))
+        for document, rows in zip(bound.documents, rows_of, strict=True):
+            pieces = reader.subwords.pieces([word.text for word in document.words])
+            words = dict(zip(rows.tolist(), owners[rows], strict=True))
+            for key in self.keys:
+                if not any(entity.label == key for entity in document.entities):
+                    left_out[f"no {key} in the document"] += 1
+            for entity in document.entities:
+                if self.keys and entity.label not in self.keys:
+                    continue
+                size = sum(len(pieces[word]) for word in entity.words)
+                reason = self._too_long_or_short(size)
+                place = None if reason else _place(words, entity, size)
+                if place is None:
+                    left_out[reason or CUT] += 1
+                    continue
+                yield _Found(document, entity, *place)
+
+    def _too_long_or_short(self, size: int) -> str:
+        if size < self.min_tokens:
+            return f"fewer than {self.min_tokens} tokens"
+        return f"more than {self.max_tokens} tokens" if size > self.max_tokens else ""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A field with its window: the row in the training examples, and the tokens' places in it."""
+
+    document: Document
+    entity: Entity
+    row: int
+    places: tuple[int, ...]
+
+    def truth(
+        self, train: Examples, trained: Mapping[str, int], public: Mapping[str, int]
+    ) -> TrueField:
+        tokens = train.take([self.row]).column("input_ids")[0, list(self.places)]
+        text = _text(self.document, self.entity)
+        same = text.lower()
+        return TrueField(tuple(tokens.tolist()), text, trained[same], public[same])
+
+
+@dataclass(frozen=True)
+class KeptFields:
+    """What `Fields.save` wrote.
+
+    Attributes:
+        scrubbed: for the adversary.
+        left_out: reason → number of fields.
+    """
+
+    scrubbed: Scrubbed
+    left_out: Mapping[str, int]
+
+
+def load_fields(folder: RunFolder, own: Path) -> KeptFields:
+    """Reads what was kept.
+
+    Args:
+        folder: of the run.
+        own: a folder of the adversary's, to which the public pages are copied.
+
+    Raises:
+        NoFields: if nothing was kept.
+    """
+    if not folder.has(f"{WINDOWS}.safetensors"):
+        raise NoFields(
+            f"{folder.path} keeps no scrubbed fields: run the federation with fields=kept and "
+            "data.public=0.5, with model=layoutlm, bros or bert"
+        )
+    tensors, notes = read_tensors(folder, WINDOWS)
+    columns: dict[str, NDArray[Any]] = {name: t.numpy() for name, t in tensors.items()}
+    pixels = columns.pop("pixels", None)
+    shared = {"pixels": (pixels, "page")} if pixels is not None else None
+    with folder.making_sense_of(PUBLIC):
+        public = kept_documents(folder.read_json(PUBLIC, list) or [], folder, PAGES, own)
+    with folder.making_sense_of(f"{WINDOWS}.safetensors"):
+        fields = tuple(
+            ScrubbedField(number, document, key, tuple(places))
+            for number, (document, key, places) in enumerate(notes["fields"])
+        )
+        scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
+        return KeptFields(scrubbed, dict(notes["left_out"]))
+
+
+def _rows_by_document(train: Examples, documents: int) -> list[NDArray[np.int64]]:
+    owner = train.column(DOCUMENT)
+    return [np.flatnonzero(owner == document) for document in range(documents)]
+
+
+def _place(
+    words: Mapping[int, NDArray[np.int64]], entity: Entity, size: int
+) -> tuple[int, tuple[int, ...]] | None:
+    """Returns the row and the places of an entity of that many tokens; none where it is cut."""
+    for row, own in words.items():
+        places = np.flatnonzero(np.isin(own, entity.words))
+        if len(places):
+            return (row, tuple(places.tolist())) if len(places) == size else None
+    return None
+
+
+def _scrubbed(found: Sequence[_Found], bound: Bound, reader: Reader) -> dict[str, NDArray[Any]]:
+    """Returns the windows of the fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
+    from fedpriv.models.heads.masked_lm import CHOSEN  # not at the top: it brings transformers
+
+    windows = bound.train.take([one.row for one in found])
+    names = [n for n, c in bound.train.columns.items() if c.dtype.kind != "U"]
+    # CHOSEN is drawn from the tokens that are to be hidden: guesses could be checked against it.
+    columns = {n: windows.column(n) for n in names if n not in (DOCUMENT, PROVIDER, CHOSEN)}
+    for row, one in enumerate(found):
+        columns["input_ids"][row, list(one.places)] = reader.subwords.mask
+    columns["page"] = np.arange(len(found))
+    if reader.image_size is not None:
+        columns["pixels"] = np.concatenate(
+            [_white_page(one.document, one.entity, reader.image_size) for one in found]
+        )
+    return columns
+
+
+def _white_page(document: Document, entity: Entity, side: int) -> NDArray[np.uint8]:
+    """Returns the page with the field white, (1, 3, side, side)."""
+    pixels = np.array(document.image(), dtype=np.uint8)
+    lines: dict[int, list[tuple[float, float, float, float]]] = {}
+    for word in entity.words:
+        lines.setdefault(document.words[word].segment, []).append(document.words[word].box)
+    for boxes in lines.values():
+        left, top, right, bottom = np.array(boxes).T
+        rows = slice(max(0, int(top.min()) - MARGIN), int(np.ceil(bottom.max())) + MARGIN)
+        across = slice(max(0, int(left.min()) - MARGIN), int(np.ceil(right.max())) + MARGIN)
+        pixels[rows, across] = 255
+    page = square_pages([dataclasses.replace(document, page=pixels)], side)
+    if page is None:
+        raise ValueError("a page without a size cannot be shrunk")
+    return page
+
+
+def _texts(document: Document, keys: Sequence[str]) -> set[str]:
+    """Returns the texts of a document's fields, each once, lower-cased."""
+    own = (e for e in document.entities if not keys or e.label in keys)
+    return {_text(document, entity).lower() for entity in own}
+
+
+def _text(document: Document, entity: Entity) -> str:
+    return " ".join(document.words[word].text for word in entity.words)

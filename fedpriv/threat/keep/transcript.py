@@ -1,0 +1,232 @@
+"""The honest-but-curious server: which messages it keeps, and what the simulation notes of them.
+
+The server follows the protocol and looks at what it receives (001 §3.2). For each message that it
+keeps, the simulation writes two more files, which no server would have: what could be known of the
+batch (`fedpriv.threat.knowledge`), and the truth (`fedpriv.threat.truth`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Message
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedpriv.data.examples import Examples
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import Bound
+from fedpriv.federation.grids.base import RoundGrid
+from fedpriv.federation.grids.curious import CuriousGrid
+from fedpriv.federation.messages import (
+    METRICS,
+    PARAMETERS,
+    UPDATE,
+    Instruction,
+    RunningSum,
+    add_sum,
+    instruction_of,
+    to_vectors,
+)
+from fedpriv.federation.secagg.messages import MASKED, SECAGG
+from fedpriv.federation.strategy import Strategy
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import Exchange, Vectors
+from fedpriv.threat.keep.batches import PrivatePages
+from fedpriv.threat.knowledge import save_known
+from fedpriv.threat.transcript import Recorder
+from fedpriv.threat.truth import save_truth
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What the server keeps of what it sees.
+
+    Args:
+        rounds: which; none for all.
+        clients: whose messages; none for all. The aggregate is kept in any case.
+        private: keys of the entities that an adversary may not know, such as "total": templates
+            are blank there. None for all entities.
+        truth: whether the simulation keeps the truth behind each message, without which no attack
+            on messages can be scored.
+        batches: whether it looks at the batches behind the messages at all, for the truth and for
+            what could be known of them. Attacks on providers need neither, and it takes its time.
+    """
+
+    rounds: tuple[int, ...] | None = None
+    clients: tuple[int, ...] | None = None
+    private: tuple[str, ...] | None = None
+    truth: bool = True
+    batches: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("clients", 0)):
+            wrong = [n for n in getattr(self, name) or () if n < least]
+            if wrong:
+                raise ValueError(f"{name}={getattr(self, name)}: expected numbers from {least} on")
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns what there is not to observe."""
+        absent = [client for client in self.clients or () if client >= clients]
+        return [f"clients={absent}: there are clients 0 to {clients - 1}"] if absent else []
+
+    def wants(self, round: int, client: int | None = None) -> bool:
+        """Whether a round, or one client's message in it, is kept."""
+        right_round = self.rounds is None or round in self.rounds
+        return right_round and (client is None or self.clients is None or client in self.clients)
+
+
+class Observation:
+    """One run under observation.
+
+    Args:
+        observer: what to keep.
+        folder: of the run.
+        bound: data and model, for the simulation's notes.
+        client: the client half, which says what its message is computed from.
+        strategy: the server's half.
+        model: whose frozen parts are public.
+        exchange: cuts vectors into tensors.
+        seed: of the run.
+        settings: what is public of the run.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        folder: RunFolder,
+        *,
+        bound: Bound,
+        client: Client,
+        strategy: Strategy,
+        model: nn.Module,
+        exchange: Exchange,
+        seed: int,
+        key: str,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.observer, self.folder, self.recorder = observer, folder, Recorder(folder)
+        self.bound, self.client, self.strategy = bound, client, strategy
+        self.exchange, self.seed, self.key = exchange, seed, key
+        self.pages = PrivatePages(bound, observer.private, seed)
+        self.recorder.public({**settings, "labels": list(bound.labels)}, frozen(model))
+        self._asked: dict[int, Message] = {}
+        self._last: tuple[int, int] | None = None
+        self._weight = ""
+
+    def grid(self, inner: RoundGrid) -> RoundGrid:
+        """Returns the grid with the observer on it."""
+        self._number = {node: client for client, node in enumerate(inner.get_node_ids())}
+        return CuriousGrid(inner, self._sent, self._received)
+
+    def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
+        """Passes on what the strategy sums up, adding it up too, and writes the mean."""
+        if not self.observer.wants(round):
+            yield from replies
+            return
+        total = RunningSum()
+        for reply in replies:
+            add_sum(total, reply)
+            yield reply
+        if MASKED not in total.vectors and total.clients:
+            self.aggregated(round, attempt, total)
+
+    def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
+        """Writes the mean of the updates, where the round is kept."""
+        if not self.observer.wants(round):
+            return
+        weights = total.metrics[self._weight] if self._weight else [1] * len(total.clients)
+        if sum(weights):
+            mean = {name: _mean(vector, sum(weights)) for name, vector in total.vectors.items()}
+            self._save(round, attempt, "aggregate", mean, answered=sorted(total.clients))
+
+    def _sent(self, message: Message) -> bool:
+        """Looks at a training message on its way out; says whether its answer is wanted."""
+        instruction = instruction_of(message)
+        if instruction is None or not self.observer.wants(instruction.round):
+            return False
+        self._weight = instruction.weight
+        now = instruction.round, instruction.attempt
+        if now != self._last:
+            self._last = now
+            self._save(*now, "parameters", to_vectors(message.content.array_records[PARAMETERS]))
+        client = self._number[message.metadata.dst_node_id]
+        self._asked[client] = message
+        return self.observer.wants(instruction.round, client)
+
+    def _received(self, client: int, reply: Message) -> None:
+        message = self._asked[client]
+        instruction = instruction_of(message)
+        if instruction is None:  # `_sent` has seen one
+            return
+        now = instruction.round, instruction.attempt
+        vectors = to_vectors(reply.content.array_records[UPDATE])
+        notes: dict[str, Any] = {
+            "client": client,
+            "metrics": dict(reply.content.metric_records[METRICS]),
+        }
+        if MASKED in vectors:
+            words = torch.from_numpy(vectors[MASKED].view(np.int32).copy())
+            step = message.content.config_records[SECAGG]["step"]
+            notes |= {"kind": "masked", "step": step}
+            self.recorder.save(*now, f"client-{client:04d}", {MASKED: words}, **notes)
+        else:
+            self._save(*now, f"client-{client:04d}", vectors, **notes)
+        self._note(client, instruction)
+
+    def _save(self, round: int, attempt: int, name: str, vectors: Vectors, **notes: Any) -> None:
+        tensors: dict[str, Tensor] = self.exchange.named(vectors)
+        self.recorder.save(round, attempt, name, tensors, kind=self.strategy.sends, **notes)
+
+    def _note(self, client: int, instruction: Instruction) -> None:
+        """Writes what could be known, and the truth, of the batch behind a message."""
+        if not self.observer.batches:
+            return
+
+        def draw(purpose: str) -> np.random.Generator:
+            now = instruction.purpose(purpose, self.key)
+            return generator(self.seed, now, instruction.round, client)
+
+        own = self.bound.rows[client]
+        rows = own[drawn(self.client, self.bound.train.take(own), instruction, draw)]
+        if not len(rows):  # a batch drawn by coins may be empty
+            return
+        key = instruction.round, client
+        known, texts, truth = self.pages.read(rows, draw("random question"))
+        save_known(self.folder, key, known, texts)
+        if self.observer.truth:
+            save_truth(self.folder, key, truth)
+
+
+def frozen(model: nn.Module) -> dict[str, Tensor]:
+    """Returns all of a model's state that does not travel, each tied tensor once."""
+    travels = {p.data_ptr() for p in model.parameters() if p.requires_grad}
+    state = model.state_dict()
+    return {name: t.clone() for name, t in state.items() if t.data_ptr() not in travels}
+
+
+def drawn(
+    client: Client,
+    examples: Examples,
+    instruction: Instruction,
+    draw: Callable[[str], np.random.Generator],
+) -> NDArray[np.int64]:
+    """Returns the positions of a client's examples that its message is computed from.
+
+    All of them, unless the client half draws some and says which in a method `drawn`.
+    """
+    which = getattr(client, "drawn", None)
+    if which is None:
+        return np.arange(len(examples))
+    rows: NDArray[np.int64] = which(examples, instruction, draw)
+    return rows
+
+
+def _mean(total: NDArray[Any], weight: float) -> NDArray[Any]:
+    mean: NDArray[Any] = (total / weight).astype(total.dtype)
+    return mean

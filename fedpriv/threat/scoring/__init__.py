@@ -1,0 +1,1 @@
+"""What an attack's answers are worth, held against the truth."""

@@ -1,0 +1,234 @@
+"""What one training run shows of its ε: a lower bound, by planted canaries.
+
+Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run". Each of m canaries
+is put into the training set or left out, by a fair coin of its own. Whoever looks at the result
+guesses r of the coins and abstains from the others. Theorem 5.2: if training is (ε, δ)-DP for
+each canary, then for every number v
+
+    P[at least v guesses are right] ≤ β + 2 m δ α,    B ~ Binomial(r, e^ε / (1 + e^ε)),
+    β = P[B ≥ v],    α = max over i = 1…v of P[v > B ≥ v - i] / i.
+
+Where that is below 1 - confidence, the run would have been too lucky: ε is rejected. The largest ε
+that is rejected is the bound. It holds whatever the guesses are made from, as long as they do not
+depend on the coins in another way than through what training gave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import bdtr, expit
+
+from fedpriv.federation.membership_table import Part
+from fedpriv.privacy.views import VIEWS
+from fedpriv.threat.membership_game import MEMBER, NO_GUESS, Verdict
+
+CONFIDENCE = 0.95
+HALVINGS = 60
+"""Of the interval that holds the bound; below what floats tell apart."""
+
+PROVIDER = "provider"
+"""What a canary is, as the ledger calls it."""
+
+
+def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float = 0.0) -> float:
+    """Returns the largest probability that (ε, δ)-DP allows for so many right guesses or more.
+
+    Args:
+        canaries: m, each in or out by a fair coin.
+        guesses: r, of m; fixed beforehand.
+        right: v, of r.
+        epsilon: ε, 0 or more.
+        delta: δ, in [0, 1].
+
+    Raises:
+        ValueError: if the counts do not fit each other, or ε or δ is none.
+
+    >>> round(p_value(10, 10, 10, 0.0), 6)  # ten coins by pure luck: 1 / 1024
+    0.000977
+    """
+    _check_counts(canaries, guesses, right)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon={epsilon}: expected 0 or more")
+    _check_delta(delta)
+    # Wrong guesses are counted: for large ε, 1 - e^ε / (1 + e^ε) would be rounded to 0.
+    wrong, chance = guesses - right, float(expit(-epsilon))
+    beta = float(bdtr(wrong, guesses, chance))
+    if delta == 0 or right == 0:
+        return min(beta, 1.0)
+    steps = np.arange(1, right + 1)
+    alpha = float(np.max((bdtr(wrong + steps, guesses, chance) - beta) / steps))
+    return min(beta + 2 * canaries * delta * alpha, 1.0)
+
+
+def epsilon_lower(
+    canaries: int, guesses: int, right: int, delta: float = 0.0, confidence: float = CONFIDENCE
+) -> float:
+    """Returns the largest ε that so many right guesses reject; 0 where they reject none.
+
+    Args:
+        canaries: m.
+        guesses: r.
+        right: v.
+        delta: δ that ε is a bound at.
+        confidence: with which training is not (ε, δ)-DP for any smaller ε, in (0, 1).
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    >>> round(epsilon_lower(100, 100, 90), 2)
+    1.63
+    >>> epsilon_lower(100, 100, 50)
+    0.0
+    """
+    _check_confidence(confidence)
+
+    def rejected(epsilon: float) -> bool:
+        return p_value(canaries, guesses, right, epsilon, delta) <= 1 - confidence
+
+    if not rejected(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while rejected(high):
+        low, high = high, 2 * high
+    # What is rejected also rejects every smaller ε, because (ε, δ)-DP is (ε', δ)-DP for ε' > ε.
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rejected(middle) else (low, middle)
+    return low
+
+
+def epsilon_ceiling(
+    canaries: int, guesses: int, delta: float = 0.0, confidence: float = CONFIDENCE
+) -> float:
+    """Returns the bound if every guess were right: so many canaries can show no more.
+
+    Args:
+        canaries: m.
+        guesses: r.
+        delta: δ.
+        confidence: of the bound.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    >>> round(epsilon_ceiling(20, 20), 2)
+    1.82
+    """
+    return epsilon_lower(canaries, guesses, guesses, delta, confidence)
+
+
+def audit_metrics(
+    verdict: Verdict,
+    parts: Mapping[str, Part],
+    ledger: Mapping[str, Any] | None,
+    confidence: float = CONFIDENCE,
+    view: str | None = None,
+) -> dict[str, Any]:
+    """Returns what a verdict on canaries shows of ε, beside what the ledger claims.
+
+    A canary is a provider. What the ledger claims of one is ε itself where the mechanism protects
+    providers; where it protects examples, ε of a group as large as the largest provider.
+
+    Args:
+        verdict: with guesses on the canaries; on other providers they are not counted.
+        parts: of each provider in the training.
+        ledger: the content of ledger.json; none where there is no ledger. Without a mechanism δ is
+            0: the bound is then one on pure ε.
+        confidence: of the bound.
+        view: of the ledger, that the bound is held against; by default this run's server's, which
+            sees all that any adversary does.
+
+    Returns:
+        `epsilon_lower`, `epsilon_ceiling`, `p_value` (of ε = 0), `canaries`, `guesses`, `right`,
+        `delta`, `confidence`; `unit` and `epsilon_claimed` by view; `epsilon_claimed_provider` by
+        view, for all of a provider; `view`, and `violated`: whether the bound is above what is
+        claimed of a provider in it. Infinity is "inf" as in ledger.json; what nobody claims is
+        None. `doubts`: why the ledger itself does not guarantee what it claims in that view.
+
+    Raises:
+        ValueError: if there is no canary among the verdict's providers, or no such view.
+    """
+    if view is not None and view not in VIEWS:
+        raise ValueError(f"view={view!r}: expected one of {', '.join(VIEWS)}")
+    canaries, guesses, right = _counts(verdict, parts)
+    ledger = ledger or {}
+    delta = float(ledger.get("delta") or 0.0)
+    unit, provider = _claimed(ledger)
+    seen = view or ("server_masked" if ledger.get("masked") else "server_plain")
+    lower = epsilon_lower(canaries, guesses, right, delta, confidence)
+    return {
+        "epsilon_lower": lower,
+        "epsilon_ceiling": epsilon_ceiling(canaries, guesses, delta, confidence),
+        "p_value": p_value(canaries, guesses, right, 0.0, delta),
+        "confidence": confidence,
+        "canaries": canaries,
+        "guesses": guesses,
+        "right": right,
+        "delta": delta,
+        "unit": ledger.get("unit"),
+        "epsilon_claimed": unit,
+        "epsilon_claimed_provider": provider,
+        "view": seen,
+        "violated": _above(lower, provider[seen]),
+        "doubts": ((ledger.get("views") or {}).get(seen) or {}).get("doubts", []),
+    }
+
+
+def _counts(verdict: Verdict, parts: Mapping[str, Part]) -> tuple[int, int, int]:
+    """Returns how many canaries there are, how many were guessed, and how many rightly."""
+    planted = [
+        (int(guess), parts[provider].member)
+        for provider, guess in zip(verdict.providers, verdict.guesses, strict=True)
+        if provider in parts and parts[provider].canary
+    ]
+    if not planted:
+        raise ValueError(
+            f"none of the {len(verdict.providers)} providers is a canary: run the federation with "
+            "data.canaries=20, or more, so that there are coins to guess"
+        )
+    made = [(guess == MEMBER, member) for guess, member in planted if guess != NO_GUESS]
+    return len(planted), len(made), sum(guess == member for guess, member in made)
+
+
+Claims = dict[str, float | str | None]
+
+
+def _claimed(ledger: Mapping[str, Any]) -> tuple[Claims, Claims]:
+    """Returns ε by view, as ledger.json has it: of the mechanism's unit, and of a provider."""
+    views = ledger.get("views") or {}
+    unit: Claims = {view: _epsilon(views.get(view, {})) for view in VIEWS}
+    if ledger.get("unit") in (PROVIDER, None):
+        return unit, unit
+    group = (ledger.get("larger_units") or {}).get(PROVIDER, {}).get("epsilon", {})
+    return unit, {view: group.get(view) for view in VIEWS}
+
+
+def _epsilon(view: Mapping[str, Any]) -> float | str | None:
+    """Returns ε by PLD, the tightest accountant; by RDP, a bound too, where PLD has none."""
+    tight: float | str | None = view.get("pld")
+    return tight if tight is not None else view.get("rdp")
+
+
+def _above(lower: float, claimed: float | str | None) -> bool | None:
+    return None if claimed is None else lower > float(claimed)
+
+
+def _check_counts(canaries: int, guesses: int, right: int) -> None:
+    if canaries < 1 or not 0 <= right <= guesses <= canaries:
+        raise ValueError(
+            f"canaries={canaries}, guesses={guesses}, right={right}: expected 1 canary or more, no "
+            "more guesses than canaries, and no more right ones than guesses"
+        )
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta={delta}: expected a value in [0, 1]")
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence}: expected a value between 0 and 1")

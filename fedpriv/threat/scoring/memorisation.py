@@ -1,0 +1,237 @@
+"""What the answers to memorisation tests show (Tito et al. 2023, Tables 2, 7, 8 and D.1.4)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import fisher_exact
+
+from fedpriv.federation.membership_table import Part
+from fedpriv.metrics.answers import anls, is_exact
+from fedpriv.threat.membership_game import Probe
+
+CONFIDENT = 0.9
+"""From which an answer is highly confident (Table 2)."""
+
+SHOWN = 15
+"""Most frequent answers that are listed (Appendix D.1.4)."""
+
+MOST_UNEQUAL = 1.5
+"""Mean pages of a provider, of members ÷ non-members or the other way, that a test bears."""
+
+LEAST_PAGES = 2
+"""Of a provider that the model is said to know on all its pages."""
+
+
+def memorisation_metrics(
+    probes: Sequence[Probe], parts: Mapping[str, Part]
+) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Returns the scores of the memorisation tests: test → model → key → name → value.
+
+    "removed", by `removed_metrics`, compares members with non-members; "absent", by
+    `absent_metrics`, is on non-members only. A test that nothing was asked in is an empty mapping.
+
+    Args:
+        probes: of all tests, models, keys and providers.
+        parts: of each provider in the training.
+
+    Raises:
+        ValueError: if a provider's part is not known.
+    """
+    unknown = sorted({probe.provider for probe in probes} - set(parts))
+    if unknown:
+        raise ValueError(f"of {', '.join(unknown[:5])} it is not known whether it was trained on")
+    removed = [probe for probe in probes if probe.test == "removed"]
+    absent = [p for p in probes if p.test == "absent" and not parts[p.provider].member]
+    at_start = _by_key(p for p in absent if p.model == "start")
+    return {
+        "removed": _scores(removed, lambda key, own: removed_metrics(own, parts)),
+        "absent": _scores(
+            absent, lambda key, own: absent_metrics(key, own, parts, at_start.get(key, ()))
+        ),
+    }
+
+
+def removed_metrics(probes: Sequence[Probe], parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Returns the scores of one model on one key that was taken off the pages.
+
+    Pages of one provider are not independent: the test is over providers. It is Fisher's exact
+    test, one-sided, of whether the model answers at least one page of a provider exactly, for
+    more members than non-members. That is a permutation test with this statistic, without draws, on
+    one condition: how many pages of a provider are asked about does not depend on its membership.
+    The candidates of a run fulfil it, since members and non-members are held out by the same rule.
+    Who is asked more often is right by chance more often: of 20 members against 20 others, with one
+    page in ten right, 3 % of the p-values are below 5 % with 4 pages each, and 27 % with 8 pages of
+    members. So there is none where the mean numbers of pages differ too much (`MOST_UNEQUAL`); at
+    that limit it is still 12 %.
+
+    Returns:
+        `members` and `non_members`, each as of `_of_group`; `perfect_providers`, the members that
+        are answered exactly on all of two pages or more, of `perfect_of` members with so many;
+        `p_value`, none where there are no members or no non-members, or one of the two has
+        more than `MOST_UNEQUAL` times as many pages a provider as the other.
+    """
+    group: dict[bool, list[Probe]] = {True: [], False: []}
+    for probe in probes:
+        group[parts[probe.provider].member].append(probe)
+    members, others = _right_pages(group[True]), _right_pages(group[False])
+    many = [pages for pages in members.values() if len(pages) >= LEAST_PAGES]
+    return {
+        "members": _of_group(group[True]),
+        "non_members": _of_group(group[False]),
+        "perfect_providers": sum(all(pages) for pages in many),
+        "perfect_of": len(many),
+        "p_value": _p_value(list(members.values()), list(others.values())),
+    }
+
+
+def absent_metrics(
+    key: str, probes: Sequence[Probe], parts: Mapping[str, Part], start: Sequence[Probe] = ()
+) -> dict[str, Any]:
+    """Returns the scores of one model on one key that no page says.
+
+    Answers are compared in lower case, without outer white space. A model that reads gives many:
+    the paper takes a skewed distribution for a sign of memorisation. It is none by itself, since an
+    untrained model may say one thing everywhere; that frequent answers were trained on, and that
+    the start model does not give them, is.
+
+    Args:
+        key: of the questions.
+        probes: of providers that were not trained on.
+        parts: of each provider in the training.
+        start: the same of the model that training started from.
+
+    Returns:
+        `n` questions; `empty`, the share without an answer; `residual`, the share of pages with a
+        clue left; `unique` answers; `answers`, the 15 most frequent with their counts. Of the m
+        answers that are not empty: `top_share`, the share of the most frequent one; `entropy`,
+        -Σ p log p over log m, from 0, where all are the same, to 1, where no two are.
+        `top_new`, how many of the 15 the start model gives nowhere; none without such a model.
+        `from_training`, how many unique answers were trained on: `same_key` as an answer on this
+        key, `other_key` only as one on another; `top_same_key` and `top_other_key` of the 15;
+        `share`, of the m answers. Short answers can be among them by chance: compare with the
+        start model's.
+    """
+    counts = Counter(text for text in map(_plain, probes) if text)
+    top = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:SHOWN]
+    before = {_plain(probe) for probe in start}
+    return {
+        "n": len(probes),
+        "empty": _mean(not _plain(probe) for probe in probes),
+        "residual": _mean(probe.residual for probe in probes),
+        "unique": len(counts),
+        "answers": [[text, count] for text, count in top],
+        "top_share": top[0][1] / counts.total() if counts else None,
+        "entropy": _entropy(counts),
+        "top_new": sum(text not in before for text, _ in top) if start else None,
+        "from_training": _from_training(key, counts, [text for text, _ in top], parts),
+    }
+
+
+def _of_group(probes: Sequence[Probe]) -> dict[str, Any]:
+    """Returns n, accuracy and ANLS: of all, of the confident ones, of those without a clue left."""
+    confident = [probe for probe in probes if probe.confidence >= CONFIDENT]
+    clean = [probe for probe in probes if not probe.residual]
+    return {
+        "n": len(probes),
+        "providers": len({probe.provider for probe in probes}),
+        **_marks(probes),
+        "n_confident": len(confident),
+        **{f"{name}_confident": value for name, value in _marks(confident).items()},
+        "residual": _mean(probe.residual for probe in probes),
+        **{f"{name}_clean": value for name, value in _marks(clean).items()},
+    }
+
+
+def _marks(probes: Sequence[Probe]) -> dict[str, float | None]:
+    return {
+        "accuracy": _mean(is_exact(probe.answer, probe.accepted) for probe in probes),
+        "anls": _mean(anls(probe.answer, probe.accepted) for probe in probes),
+    }
+
+
+def _right_pages(probes: Iterable[Probe]) -> dict[str, list[bool]]:
+    """Returns, for each provider, whether each of its pages is answered exactly."""
+    right: dict[str, list[bool]] = defaultdict(list)
+    for probe in probes:
+        right[probe.provider].append(is_exact(probe.answer, probe.accepted))
+    return right
+
+
+def _p_value(members: Sequence[Sequence[bool]], others: Sequence[Sequence[bool]]) -> float | None:
+    """Tests whether a page of a provider is right for more members than others.
+
+    Args:
+        members: for each, whether its pages are answered exactly.
+        others: likewise.
+    """
+    if not (members and others):
+        return None
+    fewer, more = sorted(float(np.mean([len(p) for p in group])) for group in (members, others))
+    if more > MOST_UNEQUAL * fewer:
+        return None
+    known = [sum(any(pages) for pages in group) for group in (members, others)]
+    table = [[known[0], len(members) - known[0]], [known[1], len(others) - known[1]]]
+    return float(fisher_exact(table, alternative="greater").pvalue)
+
+
+def _entropy(counts: Counter[str]) -> float | None:
+    total = counts.total()
+    if total < 2:
+        return None
+    shares = np.array(list(counts.values())) / total
+    # abs: of one answer, it is -0.0.
+    return abs(float(-(shares * np.log(shares)).sum() / math.log(total)))
+
+
+def _from_training(
+    key: str, counts: Counter[str], top: Sequence[str], parts: Mapping[str, Part]
+) -> dict[str, Any]:
+    trained: dict[str, set[str]] = defaultdict(set)
+    for part in parts.values():
+        for name, texts in part.answers.items() if part.member else ():
+            trained["same" if name == key else "other"].update(
+                text.strip().lower() for text in texts
+            )
+    same, other = trained["same"], trained["other"] - trained["same"]
+    said = [text for text in counts.elements() if text in same | other]
+    return {
+        "same_key": len(same & set(counts)),
+        "other_key": len(other & set(counts)),
+        "top_same_key": len(same & set(top)),
+        "top_other_key": len(other & set(top)),
+        "share": len(said) / counts.total() if counts else None,
+    }
+
+
+def _scores(
+    probes: Iterable[Probe], score: Callable[[str, Sequence[Probe]], dict[str, Any]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns model → key → scores."""
+    models: dict[str, list[Probe]] = defaultdict(list)
+    for probe in probes:
+        models[probe.model].append(probe)
+    return {
+        model: {key: score(key, here) for key, here in _by_key(own).items()}
+        for model, own in models.items()
+    }
+
+
+def _by_key(probes: Iterable[Probe]) -> dict[str, list[Probe]]:
+    keys: dict[str, list[Probe]] = defaultdict(list)
+    for probe in probes:
+        keys[probe.key].append(probe)
+    return dict(keys)
+
+
+def _plain(probe: Probe) -> str:
+    return probe.answer.strip().lower()
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return float(np.mean(found)) if found else None

@@ -1,0 +1,157 @@
+"""The ground truth of a run, in a store that only scoring opens.
+
+The simulated clients' documents behind the messages that a server saw, as the model read them; and
+which providers were trained on. No attack gets a handle: an attack's arguments are in memory,
+without a path to here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpriv.federation.membership_table import Part
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.tensors import read_tensors, save_tensors
+from fedpriv.runtime.vectors import as_tensor
+from fedpriv.threat.attack import MessageKey
+from fedpriv.threat.fields_game import TrueField
+
+TRUTH = "truth"
+PROVIDERS = f"{TRUTH}/providers.json"
+FIELDS = f"{TRUTH}/fields.json"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One private text segment of a page, one line at most.
+
+    Attributes:
+        key: of the entity, such as "total".
+        text: what stands there.
+        box: left, top, right, bottom in the model's pixels, end exclusive; empty (all 0) where the
+            model's page does not show it, or it reads none as `pixels`.
+    """
+
+    key: str
+    text: str
+    box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The batch of B examples behind one message.
+
+    Attributes:
+        documents: ids, B.
+        columns: the model's batch without `pixels`, numeric, each (B, …).
+        pixels: (B, 3, H, W), uint8; none for models that read no page, and for those that have it
+            in columns of their own (Pix2Struct's patches).
+        fields: the private segments of each page.
+        questions: of each example; empty strings where there are none.
+        answers: the first accepted answer of each example.
+    """
+
+    documents: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]]
+    pixels: NDArray[np.uint8] | None
+    fields: tuple[tuple[Field, ...], ...]
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def save_parts(folder: RunFolder, parts: Mapping[str, Part]) -> None:
+    """Writes each provider's part in the training."""
+    folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
+
+
+def save_fields(folder: RunFolder, fields: Sequence[TrueField]) -> None:
+    """Writes what stood in each scrubbed field, in the order of their numbers."""
+    folder.write_json(FIELDS, [asdict(field) for field in fields])
+
+
+def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
+    """Writes the truth behind one message."""
+    tensors = {f"columns/{name}": as_tensor(array) for name, array in truth.columns.items()}
+    if truth.pixels is not None:
+        tensors["pixels"] = as_tensor(truth.pixels)
+    notes = {
+        "documents": truth.documents,
+        "fields": [[asdict(field) for field in page] for page in truth.fields],
+        "questions": truth.questions,
+        "answers": truth.answers,
+    }
+    save_tensors(folder, _file(key), tensors, notes)
+
+
+class TruthStore:
+    """Opens the truth of a run; only the scoring of findings holds one.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def of(self, key: MessageKey) -> Truth | None:
+        """Returns the truth behind one message; none where the simulation kept none.
+
+        Raises:
+            Damaged: if the file cannot be read.
+        """
+        name = f"{_file(key)}.safetensors"
+        if not self._folder.has(name):
+            return None
+        tensors, notes = read_tensors(self._folder, _file(key))
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        columns = {n.removeprefix("columns/"): a for n, a in arrays.items() if n != "pixels"}
+        with self._folder.making_sense_of(name):
+            fields = tuple(
+                tuple(Field(f["key"], f["text"], _box(f["box"])) for f in page)
+                for page in notes["fields"]
+            )
+            return Truth(
+                tuple(notes["documents"]),
+                columns,
+                arrays.get("pixels"),
+                fields,
+                tuple(notes["questions"]),
+                tuple(notes["answers"]),
+            )
+
+    def parts(self) -> dict[str, Part]:
+        """Returns each provider's part in the training; empty where the simulation kept none."""
+        found = self._folder.read_json(PROVIDERS) or {}
+        with self._folder.making_sense_of(PROVIDERS):
+            return {provider: _part(values) for provider, values in found.items()}
+
+    def fields(self) -> dict[int, TrueField]:
+        """Returns what stood in each scrubbed field, by number; empty where none were kept."""
+        found = self._folder.read_json(FIELDS, list) or []
+        with self._folder.making_sense_of(FIELDS):
+            return {
+                number: TrueField(
+                    tuple(values["tokens"]), values["text"], values["occurrences"], values["public"]
+                )
+                for number, values in enumerate(found)
+            }
+
+
+def _part(values: Mapping[str, Any]) -> Part:
+    answers = {key: tuple(texts) for key, texts in values["answers"].items()}
+    return Part(values["documents"], values["client"], values["canary"], answers)
+
+
+def _box(sides: list[int]) -> tuple[int, int, int, int]:
+    left, top, right, bottom = sides
+    return left, top, right, bottom
+
+
+def _file(key: MessageKey) -> str:
+    round, client = key
+    return f"{TRUTH}/round-{round:06d}/client-{client:04d}"

@@ -1,0 +1,548 @@
+"""CDMI on toys whose best answers are known by construction."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedpriv.attacks.cdmi import decoding
+from fedpriv.attacks.cdmi.attack import CDMI
+from fedpriv.attacks.cdmi.fingerprints import of_model
+from fedpriv.attacks.cdmi.generator import Training
+from fedpriv.attacks.cdmi.public_data import PublicData
+from fedpriv.data.document import Document, Word
+from fedpriv.data.examples import Examples
+from fedpriv.models.encoders.bros import bros_tiny
+from fedpriv.models.field_model import VISUAL
+from fedpriv.threat.attack import NotApplicable, Workbench
+from fedpriv.threat.fields_game import PUBLIC, Scrubbed, ScrubbedField, WhiteBox
+
+PAD, MASK, VOCABULARY, LENGTH = 0, 1, 12, 10
+FIELDS = {0: (3, 4, 5), 1: (2, 3), 2: (5, 6, 7, 8)}
+"""The places of each field in its window."""
+ENDS = {0: 8, 1: 6, 2: 10}
+"""Where the padding of each window begins."""
+TRUE = {0: (7, 4, 9), 1: (11, 2), 2: (5, 5, 10, 3)}
+
+
+def subwords(digest="toy", mask=MASK):
+    return SimpleNamespace(digest=digest, mask=mask, pad=PAD, size=VOCABULARY)
+
+
+class Toy(nn.Module):
+    """What the toys have in common: they see no page, and count the rows that they are given."""
+
+    def __init__(self, **tokenizer):
+        super().__init__()
+        self.reader = SimpleNamespace(subwords=subwords(**tokenizer))
+        self.rows = 0
+
+    def seen(self, batch):
+        return batch
+
+    def answer(self, documents):
+        return [() for _ in documents]
+
+
+class Bigrams(Toy):
+    """Scores a token by the one before it; learns from pairs of tokens that follow each other."""
+
+    def __init__(self, table=None, **tokenizer):
+        super().__init__(**tokenizer)
+        table = torch.zeros(VOCABULARY, VOCABULARY) if table is None else table
+        self.table = nn.Parameter(table.clone())
+
+    def token_scores(self, batch, places):
+        rows = torch.arange(len(places))
+        self.rows += len(rows)
+        return self.table[batch["input_ids"][rows, places - 1]]
+
+    def loss(self, batch):
+        ids = batch["input_ids"]
+        return nn.functional.cross_entropy(self.table[ids[:, :-1]].mT, ids[:, 1:])
+
+    def losses(self, batch):
+        raise AssertionError("a masked language model is asked for scores only")
+
+    def encode(self, documents):
+        ids = [[int(word.text) for word in document.words] for document in documents]
+        tokens = np.array(ids, dtype=np.int64)
+        return Examples.of({"input_ids": tokens, "document": np.arange(len(ids))})
+
+    def evaluate(self, examples):
+        return {"loss": float(self.loss(examples.batch(np.arange(len(examples)))))}
+
+
+class Remembers(Toy):
+    """Its loss is next to none while all that is filled in is true, and 1 otherwise."""
+
+    def __init__(self, true=TRUE, **tokenizer):
+        super().__init__(**tokenizer)
+        whole = torch.full((len(FIELDS), LENGTH), -1)
+        for number, tokens in true.items():
+            whole[number, list(FIELDS[number])] = torch.tensor(tokens)
+        self.true = nn.Parameter(whole.float())
+
+    def losses(self, batch):
+        self.rows += len(batch["input_ids"])
+        true = self.true[batch["number"], : batch["input_ids"].shape[1]]
+        filled = (true >= 0) & (batch["input_ids"] != MASK)
+        wrong = (filled & (batch["input_ids"] != true)).any(1)
+        return torch.where(wrong, 1.0, 1e-4)
+
+
+class Silent(Remembers):
+    """Has the same loss whatever it reads."""
+
+    def losses(self, batch):
+        return torch.full((len(batch["input_ids"]),), 0.7)
+
+
+def page(number, text):
+    words = tuple(
+        Word(word, (0.0, 10.0 * n, 9.0, 10.0 * n + 9), n) for n, word in enumerate(text.split())
+    )
+    white = np.full((40, 40), 255, np.uint8)
+    return Document(f"public-{number}", "nobody", white, (40, 40), words)
+
+
+def scrubbed(numbers=tuple(FIELDS), public=("3 4 5 6", "6 5 4 3")):
+    ids = np.random.default_rng(0).integers(2, VOCABULARY, (len(FIELDS), LENGTH))
+    mask = np.ones((len(FIELDS), LENGTH), np.int64)
+    for number, places in FIELDS.items():
+        ids[number, list(places)] = MASK
+        end = ENDS[number]
+        ids[number, end:], mask[number, end:] = PAD, 0
+    columns = {"input_ids": ids, "attention_mask": mask, "number": np.arange(len(FIELDS))}
+    fields = tuple(ScrubbedField(n, f"document {n}", "date", FIELDS[n]) for n in numbers)
+    documents = tuple(page(number, text) for number, text in enumerate(public))
+    return Scrubbed(fields, Examples.of(columns), documents)
+
+
+def table(seed=0, spread=0.3):
+    rng = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(VOCABULARY, VOCABULARY, generator=rng)
+
+
+def box(target, scores=None):
+    scores = table() if scores is None else scores
+    return WhiteBox(target.eval(), lambda: Bigrams(scores))
+
+
+@pytest.fixture
+def bench(tmp_path):
+    def make(tell=lambda line: None):
+        return Workbench(np.random.default_rng(3), tell, tmp_path)
+
+    return make
+
+
+def attack(**settings):
+    return CDMI(generator=settings.pop("generator", Training(epochs=0)), **settings)
+
+
+def tokens(found, of="attempts"):
+    return {one.number: [a.tokens for a in getattr(one, of)] for one in found.fields}
+
+
+def test_whoever_was_trained_on_the_fields_gives_them_away(bench):
+    found = attack(attempts=3, weight=0.6).reconstruct(box(Remembers()), scrubbed(), bench())
+
+    assert tokens(found) == {number: [true] * 3 for number, true in TRUE.items()}
+    guessed = tokens(found, "baseline")
+    assert not any(true in guessed[number] for number, true in TRUE.items())
+
+
+def test_an_attempt_has_all_metrics_and_the_baseline_one(bench):
+    found = attack(attempts=2).reconstruct(box(Remembers()), scrubbed(), bench())
+
+    metrics = {"raw", "ratio", "raw_and_ratio", "gap", "token_ratio"}
+    assert found.membership == "gap"
+    for one in found.fields:
+        assert all(set(attempt.confidence) == metrics for attempt in one.attempts)
+        assert all(set(attempt.confidence) == {PUBLIC} for attempt in one.baseline)
+
+
+def test_first_token_and_its_confidence_by_hand(bench):
+    # All of PUB-MLM's scores are equal: ĝ is 1/10 for each of ten tokens ([MASK] and [PAD] are
+    # no candidates). Median loss 1: l̂ is to the others' as e^((2 - 0.0001)/0.5) to e^(1/0.5).
+    settings = attack(attempts=1, weight=0.5, target_temperature=0.5)
+    model = Remembers({0: (7, 4, 9), 1: (11, 2), 2: (5, 5, 10, 3)})
+
+    found = settings.reconstruct(box(model, torch.zeros(12, 12)), scrubbed((1,)), bench())
+
+    favour = np.exp(0.5 * 0.9999 / 0.5)
+    p = favour / (favour + 9)
+    (attempt,) = found.fields[0].attempts
+    assert attempt.tokens == (11, 2)
+    assert attempt.confidence["raw"] == pytest.approx(10.0)
+    assert attempt.confidence["ratio"] == pytest.approx(10 * p, rel=1e-5)
+    assert attempt.confidence["gap"] == pytest.approx(p - 0.1, rel=1e-4)
+
+
+def test_without_weight_attack_and_baseline_are_the_same(bench):
+    found = attack(weight=0.0, nucleus=0.5).reconstruct(box(Remembers()), scrubbed(), bench())
+
+    assert tokens(found) == tokens(found, "baseline")
+    assert found.details["candidate_evaluations"] == 0
+
+
+def test_a_target_that_tells_nothing_is_worth_as_much_as_the_silent_baseline(bench):
+    settings = attack(weight=0.5, nucleus=0.9, baseline="silent")
+
+    found = settings.reconstruct(box(Silent()), scrubbed(), bench())
+
+    assert tokens(found) == tokens(found, "baseline")
+    assert len({attempt for one in tokens(found).values() for attempt in one}) > 3
+
+
+def test_a_masked_language_model_is_asked_itself(bench):
+    certain = torch.zeros(VOCABULARY, VOCABULARY)
+    certain[:, 8] = 20.0
+
+    found = attack(attempts=2).reconstruct(box(Bigrams(certain)), scrubbed(), bench())
+
+    assert tokens(found) == {n: [(8,) * len(places)] * 2 for n, places in FIELDS.items()}
+    assert (8, 8, 8) not in tokens(found, "baseline")[0]
+    assert found.details["candidate_evaluations"] == 0
+
+
+def test_confidence_in_a_masked_language_model_by_hand(bench):
+    # Two candidates, the target's: p = (3, 1)/4, and of the public scores ĝ = (1, 4)/5.
+    certain, public = torch.full((12, 12), -10.0), torch.zeros(12, 12)
+    certain[:, 8], certain[:, 9] = np.log(3), 0.0
+    public[:, 9], public[:, 5] = np.log(4), 10.0
+    settings = attack(candidates=2, first_temperature=1.0, public_temperature=1.0)
+
+    found = settings.reconstruct(box(Bigrams(certain), public), scrubbed((1,)), bench())
+
+    attempt = found.fields[0].attempts[0]
+    assert attempt.tokens == (8, 8)
+    assert attempt.confidence["raw"] == pytest.approx(5.0)
+    assert attempt.confidence["token_ratio"] == pytest.approx(3.75)
+    assert found.fields[0].baseline[0].tokens == (5, 5)
+
+
+def test_a_target_that_is_the_public_model_gives_the_baseline(bench):
+    found = attack(nucleus=0.7).reconstruct(box(Bigrams(table())), scrubbed(), bench())
+
+    assert tokens(found) == tokens(found, "baseline")
+    for one in found.fields:
+        assert {attempt.confidence["gap"] for attempt in one.attempts} == {0.0}
+        assert {attempt.confidence["token_ratio"] for attempt in one.attempts} == {1.0}
+
+
+def test_the_first_attempt_is_the_one_shot_attack(bench):
+    many = attack(attempts=4, nucleus=0.9).reconstruct(box(Remembers()), scrubbed(), bench())
+    one = attack(attempts=1, nucleus=0.9).reconstruct(box(Remembers()), scrubbed(), bench())
+
+    assert {n: own[:1] for n, own in tokens(many).items()} == tokens(one)
+
+
+def test_neither_order_nor_company_of_the_fields_matters(bench):
+    settings = attack(nucleus=0.9, fields_per_chunk=2)
+    whole = settings.reconstruct(box(Remembers()), scrubbed(), bench())
+    turned = settings.reconstruct(box(Remembers()), scrubbed((2, 0, 1)), bench())
+    alone = settings.reconstruct(box(Remembers()), scrubbed((1,)), bench())
+
+    assert tokens(whole) == tokens(turned)
+    assert [one.number for one in turned.fields] == [2, 0, 1]
+    assert tokens(alone)[1] == tokens(whole)[1]
+
+
+def test_attempts_that_went_the_same_way_share_their_evaluations(bench, monkeypatch, tmp_path):
+    sharing = Remembers()
+    shared = attack(weight=0.6).reconstruct(box(sharing), scrubbed(), bench())
+    monkeypatch.setattr(decoding, "distinct", list)
+    apart = Remembers()
+    other = Workbench(np.random.default_rng(3), lambda line: None, tmp_path / "other")
+    single = attack(weight=0.6).reconstruct(box(apart), scrubbed(), other)
+
+    assert tokens(shared) == tokens(single)
+    asked = 8 * 10 * sum(map(len, FIELDS.values()))  # attempts, candidates, tokens
+    assert sharing.rows == shared.details["candidate_evaluations"] == asked // 8
+    assert shared.details["candidate_evaluations_asked"] == asked
+    assert apart.rows == asked
+
+
+def test_batches_change_nothing(bench):
+    found = [
+        tokens(attack(nucleus=0.9, batch_size=size).reconstruct(box(Remembers()), scrubbed(), b))
+        for size, b in ((128, bench()), (7, bench()))
+    ]
+
+    assert found[0] == found[1]
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_after(lines):
+    said = []
+
+    def tell(line):
+        said.append(line)
+        if len(said) == lines:
+            raise Killed
+
+    return tell
+
+
+def test_a_killed_attack_is_gone_on_with_to_the_same_bits(bench, tmp_path):
+    settings = attack(nucleus=0.9, fields_per_chunk=1)
+    elsewhere = Workbench(np.random.default_rng(3), lambda line: None, tmp_path / "whole")
+    whole = settings.reconstruct(box(Remembers()), scrubbed(), elsewhere)
+
+    with pytest.raises(Killed):
+        settings.reconstruct(box(Remembers()), scrubbed(), bench(killed_after(2)))
+    second = Remembers()
+    resumed = settings.reconstruct(box(second), scrubbed(), bench())
+
+    assert resumed.fields == whole.fields
+    evaluations = whole.details["candidate_evaluations"]
+    assert 0 < second.rows < evaluations == resumed.details["candidate_evaluations"]
+
+
+def test_a_line_that_was_cut_off_is_done_again(bench, tmp_path):
+    settings = attack(fields_per_chunk=1)
+    first = settings.reconstruct(box(Remembers()), scrubbed(), bench())
+    (kept,) = tmp_path.glob("cdmi-*.jsonl")
+    kept.write_bytes(kept.read_bytes()[:-40])
+
+    second = Remembers()
+    again = settings.reconstruct(box(second), scrubbed(), bench())
+
+    assert again.fields == first.fields
+    assert second.rows > 0
+    assert len([json.loads(line) for line in kept.read_text().splitlines()]) == len(FIELDS)
+
+
+def test_another_target_is_attacked_anew_with_the_same_public_model(bench, tmp_path):
+    settings = attack(generator=Training(epochs=3, lr=0.1))
+    settings.reconstruct(box(Remembers()), scrubbed(), bench())
+    said = []
+    other = Remembers({0: (2, 2, 2), 1: (3, 3), 2: (4, 4, 4, 4)})
+    settings.reconstruct(box(other), scrubbed(), bench(said.append))
+
+    assert other.rows > 0
+    assert said[0] == "PUB-MLM was trained before"
+    assert len(list(tmp_path.glob("cdmi-public-mlm-*"))) == 1
+
+
+def test_the_public_model_learns_from_the_public_documents(bench):
+    settings = attack(generator=Training(epochs=60, lr=0.5, batch_size=2), weight=0.0)
+    data = scrubbed(public=("2 6 2 6 2 6", "6 2 6 2 6 2"))
+    columns = {name: np.array(data.examples.column(name)) for name in data.examples.columns}
+    columns["input_ids"][1, 1] = 6  # stands before field 1
+    data = dataclasses.replace(data, examples=Examples.of(columns))
+
+    before = torch.random.get_rng_state()
+    found = settings.reconstruct(box(Remembers(), torch.zeros(12, 12)), data, bench())
+
+    assert set(tokens(found)[1]) == {(2, 6)}
+    assert found.details["generator_loss"] < 0.1
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_public_model_is_that_of_the_best_epoch_on_documents_held_out(bench):
+    said = []
+    data = scrubbed(public=("2 6 2 6 2 6",) * 4 + ("2 2 2 2 2 2",))
+    losses = {}
+    for share in (0.0, 0.2):
+        settings = attack(
+            generator=Training(epochs=40, lr=0.5, held_out=share, criterion="loss"), weight=0.0
+        )
+        start = torch.zeros(12, 12)
+        losses[share] = settings.reconstruct(
+            box(Remembers(), start), data, bench(said.append)
+        ).details["generator_loss"]
+    told = [float(line.split("best ")[1]) for line in said if "best" in line]
+    assert told == sorted(told)
+    assert losses[0.2] == pytest.approx(-told[-1], abs=1e-3)
+    assert Training().worth({"loss": 2.0, "accuracy": 0.3}) == 0.3
+    assert Training(criterion="loss").worth({"loss": 2.0, "accuracy": 0.3}) == -2.0
+    with pytest.raises(ValueError, match="criterion='best'"):
+        Training(criterion="best")
+    for share in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"held_out={share}"):
+            Training(held_out=share)
+
+
+def test_scrubbed_windows_stay_as_they_are(bench):
+    data = scrubbed()
+    before = {name: data.examples.column(name) for name in data.examples.columns}
+
+    attack().reconstruct(box(Remembers()), data, bench())
+
+    for name, column in before.items():
+        np.testing.assert_array_equal(data.examples.column(name), column)
+
+
+def test_fields_that_cannot_be_attacked_are_counted(bench):
+    data = scrubbed((0, 1))
+    gone = ScrubbedField(2, "document 2", "total", ())
+    plain = ScrubbedField(2, "document 2", "company", (2, 3))
+    data = dataclasses.replace(data, fields=(gone, *data.fields, plain))
+
+    found = attack().reconstruct(box(Remembers()), data, bench())
+
+    assert [one.number for one in found.fields] == [0, 1]
+    assert found.left_out == {
+        "no token of the field is in its window": 1,
+        "the window is not masked where the field stands": 1,
+    }
+
+
+def test_no_field_at_all_is_no_error(bench):
+    found = attack().reconstruct(box(Remembers()), scrubbed(()), bench())
+
+    assert found.fields == ()
+
+
+def test_another_tokenizer_is_refused(bench):
+    with pytest.raises(NotApplicable, match=r"tokenizer \(other\) is not PUB-MLM's \(toy\)"):
+        attack().reconstruct(box(Remembers(digest="other")), scrubbed(), bench())
+
+
+def test_a_target_without_mask_token_is_refused(bench):
+    with pytest.raises(NotApplicable, match="no mask token"):
+        attack().reconstruct(box(Remembers(mask=None)), scrubbed(), bench())
+
+
+def test_no_public_documents_say_what_grants_them(bench):
+    with pytest.raises(ValueError, match=r"data\.public"):
+        attack().reconstruct(box(Remembers()), scrubbed(public=()), bench())
+
+
+def test_a_diverged_target_is_refused(bench):
+    class Diverged(Remembers):
+        def losses(self, batch):
+            return super().losses(batch) * float("nan")
+
+    with pytest.raises(NotApplicable, match="diverged"):
+        attack().reconstruct(box(Diverged()), scrubbed(), bench())
+
+
+def test_a_public_model_that_diverges_names_its_rate(bench):
+    settings = attack(generator=Training(epochs=5, lr=1e4))
+
+    with pytest.raises(ValueError, match=r"lr=10000"):
+        settings.reconstruct(box(Remembers(), 1e38 * table()), scrubbed(), bench())
+
+
+def test_noise_needs_a_page_and_that_is_said_before_anything_is_trained(bench, tmp_path):
+    with pytest.raises(NotApplicable, match="reads no page"):
+        attack(visual="noise").reconstruct(box(Remembers()), scrubbed(), bench())
+
+    assert not list(tmp_path.glob("cdmi-*"))
+
+
+def test_a_public_model_that_cannot_guess_what_was_held_out_has_diverged(bench):
+    class Astray(Bigrams):
+        def evaluate(self, examples):
+            return {"loss": float("nan")}
+
+    settings = attack(generator=Training(epochs=2, held_out=0.5))
+    white = WhiteBox(Remembers().eval(), lambda: Astray(table()))
+
+    with pytest.raises(ValueError, match="diverged in epoch 1"):
+        settings.reconstruct(white, scrubbed(), bench())
+
+
+def test_models_of_the_same_weights_and_other_settings_are_told_apart():
+    def made(**settings):
+        torch.manual_seed(0)
+        return bros_tiny(task="mlm", max_length=16, layers=1, **settings)
+
+    others = [made(dropout=0.1), made(box_scale=3.0)]
+    weights = made().state_dict()
+
+    assert all(torch.equal(weights[name], t) for o in others for name, t in o.state_dict().items())
+    assert of_model(made()) == of_model(made())
+    assert len({of_model(model) for model in (made(), *others)}) == 3
+
+
+def test_noise_takes_the_place_of_the_page_in_the_target_only(bench):
+    shown = []
+
+    class Sees(Silent):
+        def seen(self, batch):
+            ids = batch["input_ids"]
+            features = torch.linspace(5.0, 7.0, 256).expand(*ids.shape, 256)
+            return {**batch, VISUAL: features}
+
+        def losses(self, batch):
+            shown.append(batch[VISUAL])
+            return super().losses(batch)
+
+    attack(attempts=1).reconstruct(box(Sees()), scrubbed((0,)), bench())
+    (page,), shown[:] = {tuple(one[0, 0].tolist()) for one in shown}, []
+    attack(attempts=1, visual="noise").reconstruct(box(Sees()), scrubbed((0,)), bench())
+
+    noise = shown[0][0]
+    assert page[0] == 5.0
+    assert len({tuple(one[0, 0].tolist()) for one in shown}) == 1  # the same at each step
+    assert noise.mean() == pytest.approx(6.0, abs=0.1)
+    assert noise.std() == pytest.approx(np.std(page), rel=0.1)
+    assert len(noise.unique()) == noise.numel()
+
+
+RECEIPTS = ["SAM 'S RESTAURANT 3", "SHOP 25/12/2018 4", "SHOP 25/12/18 5", "SHOP 01/02/2017 6"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, ["3", "4", "5", "6"]),
+        ({"shift": "without_restaurants"}, ["4", "5", "6"]),
+        ({"shift": "without_2018"}, ["3", "6"]),
+        ({"without": r"\bSHOP\b"}, ["3"]),
+        ({"shift": "without_2018", "without": "2017"}, ["3"]),
+    ],
+)
+def test_public_documents_of_another_distribution(settings, left):
+    documents = [page(number, text) for number, text in enumerate(RECEIPTS)]
+
+    kept = PublicData(**settings).of(documents)
+
+    assert [document.words[-1].text for document in kept] == left
+
+
+def test_another_data_set_takes_the_place_of_the_public_documents():
+    other = SimpleNamespace(load=lambda: SimpleNamespace(documents=(page(9, "form"),)))
+
+    (kept,) = PublicData(other=other).of([page(0, "receipt")])
+
+    assert kept.id == "public-9"
+
+
+def test_a_pattern_that_leaves_nothing_is_named():
+    with pytest.raises(ValueError, match="without='receipt'"):
+        PublicData(without="receipt").of([page(0, "receipt")])
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: CDMI(attempts=0), "attempts=0"),
+        (lambda: CDMI(batch_size=0), "batch_size=0"),
+        (lambda: CDMI(fields_per_chunk=0), "fields_per_chunk=0"),
+        (lambda: CDMI(membership="loss"), "membership='loss'"),
+        (lambda: CDMI(baseline="none"), "baseline='none'"),
+        (lambda: CDMI(visual="text"), "visual='text'"),
+        (lambda: CDMI(weight=2.0), "weight=2.0"),
+        (lambda: Training(epochs=-1), "epochs=-1"),
+        (lambda: Training(batch_size=0), "batch_size=0"),
+        (lambda: Training(lr=0.0), "lr=0.0"),
+        (lambda: PublicData(shift="without_dogs"), "shift='without_dogs'"),
+        (lambda: PublicData(without="("), r"without='\('"),
+    ],
+)
+def test_wrong_settings_are_named_with_their_value(build, said):
+    with pytest.raises(ValueError, match=said):
+        build()

@@ -1,0 +1,304 @@
+"""What gradient inversion is made of: distances, priors, schedules, starts and Safe Template."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from model_checks import LABELS, batch_of
+from torch import nn
+
+from fedpriv.attacks.inversion import saved
+from fedpriv.attacks.inversion.gradients import gradient_of, soft_loss
+from fedpriv.attacks.inversion.objective import FLAT, Objective, choose
+from fedpriv.attacks.inversion.pixels import Canvas, channels, ink_of
+from fedpriv.attacks.inversion.prior import (
+    ChannelVariation,
+    GaussianSmooth,
+    LaplacianText,
+    SpatialVariation,
+)
+from fedpriv.attacks.inversion.safe_template import safe_template
+from fedpriv.attacks.inversion.schedule import Constant, Exponential, Late, Steps
+from fedpriv.attacks.inversion.start import start
+from fedpriv.models.donut import donut_tiny
+from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.runtime.torch_state import seeded_model
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# Distances
+
+MINE = {"a": torch.tensor([1.0, 0.0]), "pos_embed": torch.tensor([[2.0], [2.0], [1.0]])}
+THEIRS = {"a": torch.tensor([0.0, 2.0]), "pos_embed": torch.tensor([[2.0], [0.0], [1.0]])}
+COS = 5 / (3 * math.sqrt(5))
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ({"squares": 1}, 5 + 4),
+        ({"mse": 1}, 5 / 2 + 4 / 3),
+        ({"relative": 1}, 5 / 4 + 4 / 5),
+        ({"absolute": 1}, 3 + 2),
+        ({"cosine": 1}, 1 + 1 - COS),
+        ({"global_cosine": 1}, 1 - 5 / math.sqrt(10 * 9)),
+        ({"squares": 2, "absolute": 0.5, "cosine": 3}, 18 + 2.5 + 3 * (2 - COS)),
+    ],
+)
+def test_distances_by_hand(weights, expected):
+    assert Objective(**weights).distance(MINE, THEIRS).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_direction_of_the_table_of_places_counts_alone():
+    names = {"x.a": "a", "x.pos_embed": "pos_embed"}
+    mine, theirs = ({n: side[old] for n, old in names.items()} for side in (MINE, THEIRS))
+    found = Objective(positions=2).distance(mine, theirs)
+    assert found.item() == pytest.approx(2 * (1 - COS), rel=1e-6)
+
+
+def test_a_gradient_of_zero_has_a_finite_slope():
+    zero = torch.zeros(3, requires_grad=True)
+    far = Objective(cosine=1, global_cosine=1).distance({"a": zero}, {"a": torch.ones(3)})
+    (slope,) = torch.autograd.grad(far, zero)
+    assert torch.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("weights", [{}, {"mse": -1.0, "cosine": 1}])
+def test_an_objective_without_weight_or_with_a_negative_one_is_refused(weights):
+    with pytest.raises(ValueError, match="expected weights of 0 or more, one of them positive"):
+        Objective(**weights)
+
+
+def test_an_unknown_set_of_layers_is_refused():
+    with pytest.raises(ValueError, match="layers='first': expected one of"):
+        Objective(mse=1, layers="first")
+
+
+# Layers
+
+
+def tiny(build):
+    return seeded_model(lambda: build(LABELS), 0).eval()
+
+
+@pytest.mark.parametrize("build", [layoutlmv3_answers_tiny, donut_tiny, vt5_tiny])
+def test_every_parameter_is_before_or_behind_the_fusion(build):
+    model = tiny(build)
+    gradient = gradient_of(model, batch_of(model))
+    objectives = (Objective(mse=1, layers=which) for which in ("all", "pre_fusion", "post_fusion"))
+    chosen = [choose(model, gradient, objective) for objective in objectives]
+    every, before, behind = ({*one.names, *one.left_out} for one in chosen)
+    assert before | behind == every
+    assert not before & behind
+    assert before
+    assert behind
+    assert not any("decoder" in name for name in before)
+
+
+def test_what_a_page_goes_through_before_it_meets_the_text():
+    model = tiny(layoutlmv3_answers_tiny)
+    names = choose(model, gradient_of(model, batch_of(model)), Objective(1, layers="pre_fusion"))
+    assert {"patch_embed", "pos_embed", "embeddings"} <= {n.split(".")[2] for n in names.names}
+    assert "encoder" not in {n.split(".")[2] for n in names.names}
+    model = tiny(donut_tiny)
+    names = choose(model, gradient_of(model, batch_of(model)), Objective(1, layers="pre_fusion"))
+    assert {n.split(".")[1] for n in names.names} == {"encoder"}
+
+
+def test_tensors_that_no_loss_depends_on_are_left_out():
+    model = tiny(layoutlmv3_answers_tiny).double()
+    gradient = gradient_of(model, batch_of(model))
+    found = choose(model, gradient, Objective(mse=1))
+    assert {n for n in found.left_out if n.endswith(FLAT)} == {
+        f"network.layoutlmv3.encoder.layer.{k}.attention.self.key.bias" for k in (0, 1)
+    } | {"network.qa_outputs.out_proj.bias"}
+    largest = max(gradient[name].norm() for name in found.names)
+    assert all(gradient[name].norm() < 1e-12 * largest for name in found.left_out)
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+
+def test_a_model_that_does_not_say_what_reads_the_page_is_refused():
+    model = Plain()
+    gradient = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    assert len(choose(model, gradient, Objective(mse=1)).names) == 2
+    with pytest.raises(ValueError, match="a Plain does not say which layers read the page"):
+        choose(model, gradient, Objective(mse=1, layers="pre_fusion"))
+    zero = {name: g * 0 for name, g in gradient.items()}
+    with pytest.raises(ValueError, match="no gradient is left to match"):
+        choose(model, zero, Objective(mse=1))
+
+
+def test_soft_labels_at_a_certainty_are_the_cross_entropy():
+    torch.manual_seed(0)
+    scores, wanted = torch.randn(4, 5), torch.tensor([0, 3, 3, 1])
+    scores[:, 4] = torch.finfo(torch.float32).min
+    labels = torch.full((4, 5), -50.0)
+    labels[torch.arange(4), wanted] = 50.0
+    labels[:, 4] = 90.0  # what is ruled out cannot be a label
+    expected = nn.functional.cross_entropy(scores, wanted)
+    torch.testing.assert_close(soft_loss([scores], [labels]), expected)
+    torch.testing.assert_close(soft_loss([scores] * 2, [labels] * 2), expected)
+
+
+# Priors
+
+
+def dot():
+    page = torch.zeros(1, 3, 7, 7)
+    page[:, :, 3, 3] = 1.0
+    return page
+
+
+def test_priors_of_one_dot_by_hand():
+    assert LaplacianText("sum")(dot()).item() == pytest.approx(3 * (4 + 4))
+    assert SpatialVariation("sum")(dot()).item() == pytest.approx(3 * 4)
+    assert SpatialVariation()(dot()).item() == pytest.approx(3 * 2 * 2 / (3 * 42))
+    assert ChannelVariation("sum")(dot()).item() == 0
+    weights = np.exp(-(np.arange(-2, 3) ** 2) / 2)
+    centre = (weights[2] / weights.sum()) ** 2
+    assert GaussianSmooth(reduction="sum")(dot()).item() == pytest.approx(6 * (1 - centre))
+
+
+def test_the_channel_prior_counts_each_pair_once_and_the_printed_one_does_not():
+    page = torch.zeros(2, 3, 1, 1)
+    page[:, 0], page[:, 1] = 1.0, 0.25
+    assert ChannelVariation("sum")(page).item() == pytest.approx(2 * (0.75 + 0.25 + 1))
+    printed = ChannelVariation("sum", as_printed=True)(page).item()
+    assert printed == pytest.approx(2 * (0.75 + 0.75 + 1))
+    assert ChannelVariation()(page[:, :1]).item() == 0
+
+
+# Schedules and starts
+
+
+def test_schedules_by_hand():
+    assert [Late(0.5).at(done) for done in (0, 0.49, 0.5, 0.99)] == [0, 0, 1, 1]
+    assert Constant(3.0).at(0.7) == 3.0
+    assert Exponential.to(0.1).at(0) == 1
+    assert Exponential.to(0.1).at(0.5) == pytest.approx(math.sqrt(0.1))
+    assert Exponential(2.0, 5.0).at(1) == pytest.approx(5 * math.exp(-2))
+    steps = [Steps((0.25, 0.5)).at(done) for done in (0.2, 0.25, 0.6)]
+    assert steps == pytest.approx([1, 0.1, 0.01])
+    with pytest.raises(ValueError, match=r"end=0: expected a value in \(0, 1\]"):
+        Exponential.to(0)
+
+
+def test_starts():
+    rng = np.random.default_rng(0)
+    template = torch.zeros(1, 3, 40, 40)
+    template[:, 0] = 90.0
+    assert torch.equal(start("template", template, 3, rng), template)
+    assert torch.equal(start("template", template, 1, rng), torch.full((1, 1, 40, 40), 30.0))
+    assert (start("white", template, 1, rng) == 255).all()
+    noise, normal = (start(kind, template, 3, rng) for kind in ("noise", "normal"))
+    assert noise.mean().item() == pytest.approx(127.5, abs=4)
+    assert noise.std().item() == pytest.approx(255 / math.sqrt(12), abs=3)
+    assert (normal == 0).double().mean().item() == pytest.approx(0.159, abs=0.02)
+    assert normal.max() == 255
+
+
+# State on disk
+
+
+def test_states_come_back_as_they_were(tmp_path):
+    state = {
+        "tensors": [torch.arange(3), None, torch.tensor(1.5)],
+        "numbers": {0: 1, 7: 0.1, 8: math.inf},
+        "texts": {"0": "tensors"},
+        "same": torch.zeros(2)[None].expand(2, 2),
+    }
+    saved.write(tmp_path / "state.safetensors", state)
+    back = saved.read(tmp_path / "state.safetensors")
+    assert torch.equal(back["tensors"][0], torch.arange(3))
+    assert back["tensors"][1] is None
+    assert back["tensors"][2].item() == 1.5
+    assert back["numbers"] == {0: 1, 7: 0.1, 8: math.inf}
+    assert back["texts"] == {"0": "tensors"}
+    assert back["same"].tolist() == [[0, 0], [0, 0]]
+
+
+# Safe Template
+
+
+def grounds():
+    model = tiny(layoutlmv3_answers_tiny)
+    batch = batch_of(model, rows=[0])
+    template = batch.pop("pixels").float()
+    template[..., :8] = 255.0
+    return model, batch, template
+
+
+def moved(model, batch, clean, changed):
+    """Returns how far the gradient moved, as a share of itself."""
+    there, here = (gradient_of(model, {**batch, "pixels": page}) for page in (changed, clean))
+    apart = sum(((there[name] - here[name]) ** 2).sum() for name in here)
+    return (apart / sum((g**2).sum() for g in here.values())).sqrt().item()
+
+
+def test_safe_templates_stay_near_and_lead_the_gradient_away():
+    model, batch, template = grounds()
+    share = {}
+    for kind in ("pgd", "random", "pgd_as_printed"):
+        rng = np.random.default_rng(0)
+        changed = safe_template(model, batch, template, 8, rng, kind=kind, steps=12, step_size=2)
+        assert (changed - template).abs().max() <= 8
+        assert changed.min() >= 0
+        assert changed.max() <= 255
+        share[kind] = moved(model, batch, template, changed)
+    assert share["pgd"] > 1.5 * share["random"]
+    assert share["pgd_as_printed"] < share["pgd"] / 1.5
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": 0}, "epsilon=0, steps=40"),
+        ({"epsilon": 256}, "expected positive numbers, epsilon up to 255"),
+        ({"kind": "fgsm"}, "kind='fgsm': expected one of"),
+        ({"steps": 0}, "steps=0"),
+    ],
+)
+def test_safe_templates_that_cannot_be_made_are_refused(wrong, message):
+    model, batch, template = grounds()
+    settings = {"epsilon": 8, **wrong}
+    with pytest.raises(ValueError, match=message):
+        safe_template(model, batch, template, rng=np.random.default_rng(0), **settings)
+    with pytest.raises(ValueError, match="takes no pages of"):
+        safe_template(model, batch, template[..., :16], 8, np.random.default_rng(0))
+
+
+def test_ink_is_the_colour_that_the_template_is_printed_in():
+    blank = torch.full((1, 3, 4, 4), 255.0)
+    blue = blank.clone()
+    blue[0, :, 1, 2] = torch.tensor([15.0, 15.0, 135.0])  # takes away 240, 240 and 120
+    blue[0, :, 3, 3] = torch.tensor([135.0, 135.0, 195.0])  # the same, half as dark
+    pages = torch.stack([blank, blue])
+    ink = ink_of(pages).flatten(1)
+    torch.testing.assert_close(ink, torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.5]]))
+    private = torch.ones(2, 1, 1, 4, 4, dtype=torch.bool)
+    shown = Canvas.of(pages, private, "private", "ink").page(torch.full((2, 1, 1, 4, 4), 55.0))
+    assert shown[0].unique().tolist() == [55.0]
+    assert shown[1, 0, :, 0, 0].tolist() == [55.0, 55.0, 155.0]
+    assert channels("ink") == channels("grey") == 1
+
+
+def test_white_stays_white_in_any_ink():
+    page = torch.rand(1, 3, 8, 8) * 255
+    free = torch.ones(1, 1, 8, 8, dtype=torch.bool)
+    shown = Canvas.of(page, free, "private", "ink").page(torch.full((1, 1, 8, 8), 255.0))
+    assert torch.equal(shown, torch.full((1, 3, 8, 8), 255.0))

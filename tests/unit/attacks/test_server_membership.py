@@ -1,0 +1,352 @@
+"""A server that looks for providers in what its clients send, on a model of 128 numbers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from toy_answers import pages_as_examples
+
+from fedpriv.attacks.inversion.gradients import gradient_of
+from fedpriv.attacks.server_membership import (
+    Scale,
+    ServerMembership,
+    against_others,
+    highest_of_nobody,
+    table_of_words,
+    together,
+    trained,
+    upper_group,
+)
+from fedpriv.data.document import Document, Question
+from fedpriv.data.generated.slips import Slips
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.membership_game import MEMBER, NON_MEMBER, Access, Suspects
+from fedpriv.threat.queries import BlackBox
+from fedpriv.threat.transcript import Round, Transcript, Upload
+
+WIDTH = 128
+
+
+class Toy(QuestionAnswerer):
+    """Answers 1 where its weights point along the page; the loss is the squared error."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(WIDTH))
+        self.fixed = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def encode(self, documents):
+        return pages_as_examples(documents)
+
+    def losses(self, batch):
+        return (self.fixed - batch["page"] @ self.weight).square()
+
+    def answer_batch(self, batch):
+        raise NotImplementedError
+
+
+def page_of(direction, provider, number, rng):
+    page = (direction + 0.03 * rng.normal(size=WIDTH)).astype(np.float32)
+    question = (Question("total", "How much?", ("1",)),)
+    return Document(f"{provider}-{number}", provider, page, (1, 1), (), questions=question)
+
+
+class World:
+    """Providers with a direction each; the first `members` are trained on, client by client."""
+
+    def __init__(self, clients=4, members=12, others=12, documents=3, seed=0):
+        self.rng = np.random.default_rng(seed)
+        self.clients = clients
+        names = [f"p{n:02}" for n in self.rng.permutation(members + others)]
+        directions = self.rng.normal(size=(len(names), WIDTH)) / np.sqrt(WIDTH)
+        self.holder = {name: n % clients if n < members else -1 for n, name in enumerate(names)}
+        pages = {
+            name: [page_of(direction, name, n, self.rng) for n in range(2 * documents)]
+            for name, direction in zip(names, directions, strict=True)
+        }
+        self.trained = {name: own[:documents] for name, own in pages.items()}
+        self.asked = {name: tuple(own[documents:]) for name, own in sorted(pages.items())}
+
+    def local(self, client, weight, steps=4, rate=0.05):
+        """Returns what a client adds to the weights."""
+        own = [p for name, k in self.holder.items() if k == client for p in self.trained[name]]
+        batch = Toy().encode(own).batch(np.arange(len(own)))
+        model = Toy()
+        model.weight.data.copy_(weight)
+        optimizer = torch.optim.SGD([model.weight], lr=rate)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model.losses(batch).sum().backward()
+            optimizer.step()
+        return model.weight.detach() - weight
+
+    def rounds(self, count=3, kind="delta", absent=(), noise=None):
+        weight = torch.zeros(WIDTH)
+        seen = []
+        for number in range(1, count + 1):
+            change = {
+                k: self.local(k, weight) * (1 + k / 4)  # some clients shout
+                for k in range(self.clients)
+                if (number, k) not in absent
+            }
+            if noise is not None:
+                change = {k: torch.randn(WIDTH, generator=noise) for k in change}
+            sign = -1 if kind == "gradient" else 1
+            uploads = tuple(Upload(k, kind, {"weight": sign * u}) for k, u in change.items())
+            sent = {"weight": weight.clone()}
+            seen.append(Round(number, 0, tuple(change), sent, uploads, None, kind))
+            weight = weight + torch.stack(list(change.values())).mean(0)
+        return tuple(seen)
+
+
+@pytest.fixture
+def judged(tmp_path):
+    def judge(attack, world, rounds):
+        view = Transcript(rounds, {}, {"fixed": torch.ones(1)})
+        suspects = Suspects(world.asked, (), Toy)
+        bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+        access = Access(BlackBox(lambda pages: []), view=view)
+        judgement = attack.judge(access, suspects, bench)
+        (verdict,) = judgement.verdicts
+        return verdict, judgement.notes
+
+    return judge
+
+
+def auc(verdict, world):
+    member = np.array([world.holder[name] >= 0 for name in verdict.providers])
+    higher = verdict.scores[member][:, None] > verdict.scores[~member][None, :]
+    return higher.mean()
+
+
+STATISTICS = ("loss_drop", "cosine", "inner_product")
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_the_client_that_holds_a_provider_is_found(judged, statistic):
+    world = World()
+    verdict, notes = judged(ServerMembership(statistic=statistic), world, world.rounds())
+    assert verdict.classifier == "server_update"
+    assert verdict.providers == tuple(world.asked)
+    assert auc(verdict, world) > 0.95
+    guessed = verdict.guesses == MEMBER
+    truth = np.array([world.holder[name] for name in verdict.providers])
+    assert (truth[guessed] >= 0).mean() > 0.85
+    right = verdict.clients[guessed & (truth >= 0)] == truth[guessed & (truth >= 0)]
+    assert right.mean() > 0.9
+    assert (verdict.clients[~guessed] == -1).all()
+    assert "of 4 clients" in notes[0]
+
+
+def test_gradients_point_the_other_way_than_changes(judged):
+    world = World()
+    attack = ServerMembership(statistic="cosine")
+    deltas, _ = judged(attack, world, world.rounds(1))
+    gradients, _ = judged(attack, world, world.rounds(1, kind="gradient"))
+    np.testing.assert_allclose(gradients.scores, deltas.scores, rtol=1e-6)
+
+
+def test_the_loss_drop_of_a_gradient_is_not_known(judged):
+    world = World()
+    with pytest.raises(NotApplicable, match="statistic=cosine"):
+        judged(ServerMembership(statistic="loss_drop"), world, world.rounds(1, kind="gradient"))
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_updates_of_pure_noise_say_nothing(judged, statistic):
+    scores, flagged = [], []
+    for seed in range(8):
+        world = World(seed=seed)
+        noise = torch.Generator().manual_seed(seed)
+        verdict, _ = judged(
+            ServerMembership(statistic=statistic), world, world.rounds(2, noise=noise)
+        )
+        scores.append(auc(verdict, world))
+        flagged.append((verdict.guesses == MEMBER).mean())
+    # The AUC of 12 against 12 has a standard deviation of 0.12 by chance; of eight means, 0.042.
+    assert abs(np.mean(scores) - 0.5) < 0.13
+    assert np.mean(flagged) < 0.2  # heavier tails than a Gaussian, of 24 providers
+
+
+def test_a_client_may_be_absent(judged):
+    world = World()
+    rounds = world.rounds(3, absent={(1, 0), (2, 1), (2, 2), (2, 3)})
+    verdict, _ = judged(ServerMembership(statistic="cosine"), world, rounds)
+    assert np.isfinite(verdict.scores).all()
+    assert auc(verdict, world) > 0.9
+
+
+def test_two_clients_are_too_few_to_compare(judged):
+    world = World(clients=2)
+    verdict, notes = judged(ServerMembership(), world, world.rounds())
+    assert "2 clients are too few" in notes[1]
+    assert auc(verdict, world) > 0.9
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_the_series_of_models_is_enough(judged, statistic):
+    world = World(members=8, others=8)
+    attack = ServerMembership(target="series", statistic=statistic)
+    masked = tuple(
+        Round(r.round, 0, r.answered, r.parameters, (), None, "masked") for r in world.rounds(5)
+    )
+    verdict, _ = judged(attack, world, masked)
+    assert (verdict.classifier, verdict.clients) == ("server_series", None)
+    assert auc(verdict, world) > 0.9
+    assert {MEMBER, NON_MEMBER} == set(verdict.guesses.tolist())
+
+
+def test_what_is_missing_is_said(judged, tmp_path):
+    world = World()
+    rounds = world.rounds(2)
+    with pytest.raises(NotApplicable, match="one global model only"):
+        judged(ServerMembership(target="series"), world, rounds[:1])
+    masked = [Upload(u.client, "masked", u.tensors) for u in rounds[0].uploads]
+    hidden = Round(1, 0, (), rounds[0].parameters, tuple(masked), None, "masked")
+    with pytest.raises(NotApplicable, match="target=series"):
+        judged(ServerMembership(), world, (hidden,))
+    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+    with pytest.raises(NotApplicable, match="observer=curious"):
+        ServerMembership().judge(
+            Access(BlackBox(lambda pages: [])), Suspects(world.asked, (), Toy), bench
+        )
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("target", ["update", "series"])
+def test_updates_that_are_not_finite_are_not_judged(judged, target, statistic, wrong):
+    world = World()
+    rounds = world.rounds(2)
+    rounds[0].uploads[1].tensors["weight"][3] = wrong
+    rounds[1].parameters["weight"][3] = wrong
+    with pytest.raises(NotApplicable, match="not finite: has it diverged"):
+        judged(ServerMembership(target=target, statistic=statistic), world, rounds)
+
+
+def test_what_each_target_requires():
+    assert ServerMembership().requires == {Capability.CLIENT_UPDATE}
+    assert ServerMembership(target="series").requires == {Capability.MODEL_SERIES}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "updates"}, "target='updates': expected 'update' or 'series'"),
+        ({"statistic": "loss"}, "statistic='loss'"),
+        ({"parameters": "some"}, "parameters='some'"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"false_positives": 0.0}, "false_positives=0.0"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ServerMembership(**settings)
+
+
+def test_levels_of_providers_and_of_clients_cancel():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(40, 5))
+    table[7, 3] += 9
+    plain = against_others(together([table]))
+    # Client 2 serves all twice as well and more; that changes no rating.
+    louder = table.copy()
+    louder[:, 2] = 2 * louder[:, 2] + 50
+    np.testing.assert_allclose(against_others(together([louder])), plain)
+    assert np.unravel_index(plain.argmax(), plain.shape) == (7, 3)
+    # Some providers are served well by everybody: they are nobody's in particular.
+    easy = table + 50 * rng.normal(size=(40, 1))
+    assert (against_others(together([easy])).argmax(axis=1) == plain.argmax(axis=1)).mean() > 0.5
+    assert np.abs(together([easy]).max(axis=1)).max() > 2 > abs(np.median(plain.max(axis=1)))
+
+
+def test_the_highest_of_nobody():
+    drawn = np.random.default_rng(0).normal(size=(100_000, 6)).max(axis=1)
+    assert (drawn > highest_of_nobody(6, 0.05)).mean() == pytest.approx(0.05, abs=0.003)
+    assert highest_of_nobody(1, 0.5) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("providers", "share"), [(24, 0.11), (48, 0.08), (200, 0.06)])
+def test_false_positives_are_more_where_providers_are_few(providers, share):
+    """The numbers of the docstring: six clients' Gaussian noise, where 5 % are asked for."""
+    rng = np.random.default_rng(0)
+    highest = [
+        against_others(together([rng.normal(size=(providers, 6))])).max(axis=1) for _ in range(500)
+    ]
+    found = (np.stack(highest) > highest_of_nobody(6, 0.05)).mean()
+    assert found == pytest.approx(share, abs=0.01)
+
+
+def test_two_groups():
+    assert upper_group(np.array([5.0, 0.0, 1.0, 5.5, 0.5])).tolist() == [1, 0, 0, 1, 0]
+    assert upper_group(np.array([1e9 + 1, 1e9, 1e9 + 1])).tolist() == [1, 0, 1]
+    assert not upper_group(np.ones(4)).any()
+    assert not upper_group(np.ones(1)).any()
+
+
+def test_the_table_of_words():
+    model = vt5_tiny(width=16, layers=1)
+    (name,) = table_of_words(model)
+    assert name == "language_backbone.shared.weight"
+    assert name in trained(model)
+    assert len(trained(model)) > 20
+    assert table_of_words(Toy()) == []
+    model.get_parameter(name).requires_grad_(False)
+    assert table_of_words(model) != [name]
+
+
+def test_a_large_batch_gives_the_scores_of_small_ones(judged):
+    world = World()
+    rounds = world.rounds(1)
+    whole, _ = judged(ServerMembership(statistic="inner_product"), world, rounds)
+    parts, _ = judged(ServerMembership(statistic="inner_product", batch_size=2), world, rounds)
+    np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-3)
+
+
+def test_a_cosine_gives_every_question_the_same_weight():
+    model = Toy()
+    model.weight.data[:] = 0.01
+    pages = np.zeros((2, WIDTH), np.float32)
+    pages[0, 0], pages[1, 1] = 1, 1000  # the second's gradient is far longer, and across
+    question = (Question("total", "How much?", ("1",)),)
+    documents = [
+        Document(str(n), "p", x, (1, 1), (), questions=question) for n, x in enumerate(pages)
+    ]
+    examples = {"p": model.encode(documents)}
+    sent = {"weight": model.weight.detach().clone()}
+    change = torch.zeros(WIDTH)
+    change[0] = 7.0
+    scale = Scale(model, {"fixed": torch.ones(1)}, examples, "cosine", ("weight",), 2)
+    np.testing.assert_allclose(scale.served(sent, [{"weight": change}]), [[0.5]], atol=1e-6)
+    scale = Scale(model, {"fixed": torch.ones(1)}, examples, "inner_product", ("weight",), 2)
+    # -g is 2 (1 - 0.01) along the first page, of one of two questions.
+    np.testing.assert_allclose(scale.served(sent, [{"weight": change}]), [[7 * 0.99]], rtol=1e-5)
+
+
+def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
+    def build():
+        return vt5_tiny(width=16, layers=1)
+
+    pages = Slips((64, 64), providers=4, documents_per_provider=2, questions=("provider",)).load()
+    by_provider = {name: [] for name in sorted({page.provider for page in pages.documents})}
+    for page in pages.documents:
+        by_provider[page.provider].append(page)
+    model = seeded_model(build, 0).eval()
+    sent = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+    frozen = {n: t.clone() for n, t in model.state_dict().items() if n not in sent}
+    holders = list(by_provider)[:3]
+    gradients = [
+        gradient_of(model, model.encode(by_provider[name][:1]).batch(np.arange(1)))
+        for name in holders
+    ]
+    uploads = tuple(Upload(k, "gradient", g) for k, g in enumerate(gradients))
+    view = Transcript((Round(1, 0, (0, 1, 2), sent, uploads, None, "gradient"),), {}, frozen)
+    suspects = Suspects({p: tuple(own[1:]) for p, own in by_provider.items()}, (), build)
+    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+    access = Access(BlackBox(lambda pages: []), view=view)
+    (verdict,) = ServerMembership().judge(access, suspects, bench).verdicts
+    # Whoever was not trained on is the one that no client stands out for.
+    assert verdict.providers[int(np.argmin(verdict.scores))] == list(by_provider)[3]

@@ -1,0 +1,354 @@
+"""`fedpriv data inspect`: what it counts, what it draws, what it says of mistakes."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from form_folders import (
+    wild_receipt,
+    write,
+    write_cord,
+    write_docile,
+    write_funsd,
+    write_sroie,
+    write_wildreceipt,
+    write_xfund,
+    xfund_form,
+)
+from PIL import Image
+
+from fedpriv.cli import main
+from fedpriv.cli.data.contact_sheet import CELL, draw, evenly
+from fedpriv.cli.data.recognise import recognise
+from fedpriv.cli.data.survey import as_table, survey
+from fedpriv.data.document import DataError, Document, DocumentSet, Entity, Question, Word
+from fedpriv.data.readers.annotation import blank_page
+
+
+@pytest.fixture
+def inspect(monkeypatch, tmp_path, capsys):
+    """Runs the command in an empty folder; returns its status, its output and its errors."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+    def run(*arguments):
+        status = main.main(["data", "inspect", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def receipts(tmp_path):
+    """Three receipts of two companies, and one without an image."""
+    root = tmp_path / "receipts"
+    for stem in ("X1", "X2"):
+        write_sroie(root, stem)
+    keys = {"company": "ZED", "total": "9.00"}
+    write_sroie(root, "X3", keys=keys, split="test")
+    write_sroie(root, "X4")
+    (root / "train" / "img" / "X4.jpg").unlink()
+    return root
+
+
+# ----------------------------------------------------------------------------------- the command
+
+
+def test_the_table_of_a_folder(inspect, receipts):
+    status, out, err = inspect(receipts)
+    assert (status, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines == [
+        "data SROIE",
+        f"read by Sroie(root='{receipts}', boxes='auto', splits=('train', 'test'), "
+        "rescans='keep', on_error='skip')",
+        "documents 3",
+        "splits train 2, test 1",
+        "pages 100 × 200 pixels, median 100 × 200",
+        "providers 2",
+        "1 with 2 or more (2 documents in all)",
+        "0 with 5 or more (0 documents in all)",
+        "0 with 10 or more (0 documents in all)",
+        "largest: ABCD 2, ZED 1",
+        "words 9, in a document 3, median 3",
+        "entities 5",
+        "total 3",
+        "company 2",
+        "date 0",
+        "address 0",
+        "questions 10",
+        "company 3",
+        "date 2",
+        "address 2",
+        "total 3",
+        "problems 1 skipped",
+        f"{receipts}/train/img/X4.jpg: missing: X4 has no image",
+        "0 documents without words",
+        "0 documents without entities",
+        "0 words whose box ends at the page's edge (perhaps clipped)",
+        "5 questions whose answer is not on the page (date 2, address 2, company 1)",
+        "The pages may carry names, addresses and other personal data: keep the sheet and this "
+        "output as you keep the data.",
+        "data-receipts/contact-sheet.png",
+    ]
+
+
+def test_json_holds_the_same_and_nothing_else(inspect, receipts, tmp_path):
+    _, out, _ = inspect(receipts, "--json", "--out", tmp_path / "sheets")
+    facts = json.loads(out)
+    assert (facts["documents"], facts["splits"]) == (3, {"train": 2, "test": 1})
+    assert facts["pages"] == {"width": [100, 100, 100], "height": [200, 200, 200]}
+    assert facts["providers"]["count"] == 2
+    assert facts["providers"]["of_at_least"]["2"] == {"providers": 1, "documents": 2}
+    assert facts["entities"] == {"total": 3, "company": 2, "date": 0, "address": 0}
+    assert facts["problems"]["skipped"] == 1
+    assert facts["problems"]["answers_not_on_the_page"] == {"company": 1, "date": 2, "address": 2}
+    assert "personal data" in facts["note"]
+    assert facts["contact_sheet"] == str(tmp_path / "sheets" / "contact-sheet.png")
+    assert (tmp_path / "sheets" / "contact-sheet.png").is_file()
+
+
+def test_no_pages_no_sheet(inspect, receipts, tmp_path):
+    _, out, _ = inspect(receipts, "--pages", "0")
+    assert "contact-sheet" not in out
+    assert list((tmp_path / "work").iterdir()) == []
+    status, _, err = inspect(receipts, "--pages", "-1")
+    assert status == 2
+    assert "--pages -1: expected 0 to 100" in err
+
+
+def test_a_page_that_cannot_be_decoded_is_counted_and_named(inspect, receipts):
+    path = receipts / "train" / "img" / "X1.jpg"
+    path.write_bytes(path.read_bytes()[:-150])
+    status, out, _ = inspect(receipts, "--pages", "0")
+    assert status == 0
+    assert "2 skipped" in out  # X4 has no image
+    assert (
+        f"{path}: not an image that Pillow can read as PNG or JPEG: image file is truncated" in out
+    )
+
+
+SOURCE = "_target_: fedpriv.data.readers.sroie.Sroie\nroot: {root}\non_error: raise\n"
+
+
+def indented(text):
+    return "".join(f"  {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SOURCE,
+        "_target_: fedpriv.federation.dataset.DocumentData\nsource:\n" + indented(SOURCE),
+        "seed: 0\ndata:\n  source:\n" + indented(indented(SOURCE)),
+    ],
+)
+def test_a_yaml_file_names_the_source_and_broken_files_are_skipped(
+    inspect, receipts, tmp_path, text
+):
+    write(tmp_path / "mine.yaml", text.format(root=receipts))
+    status, out, err = inspect(tmp_path / "mine.yaml", "--pages", "1")
+    assert (status, err) == (0, "")
+    assert "documents  3\n" in out
+    assert "1 skipped" in out
+    assert out.endswith("data-mine/contact-sheet.png\n")
+
+
+def test_a_choice_of_data_by_name(inspect, monkeypatch, receipts, tmp_path):
+    monkeypatch.delenv("FEDPRIV_DATA", raising=False)
+    status, _, err = inspect("sroie")
+    assert status == 2
+    assert err.startswith("sroie: 1 mistake")
+    assert "data.source.root" in err
+    assert "FEDPRIV_DATA" in err
+    (tmp_path / "open").mkdir()
+    receipts.rename(tmp_path / "open" / "sroie")
+    monkeypatch.setenv("FEDPRIV_DATA", str(tmp_path))
+    status, out, _ = inspect("sroie", "--pages", "1")
+    assert status == 0
+    assert out.endswith("data-sroie/contact-sheet.png\n")
+
+
+def test_generated_invoices_are_of_no_people(inspect, tmp_path):
+    source = "_target_: fedpriv.data.generated.invoices.Invoices\nproviders: 2\n"
+    write(tmp_path / "few.yaml", f"{source}documents_per_provider: 3\n")
+    status, out, _ = inspect(tmp_path / "few.yaml", "--pages", "2")
+    assert status == 0
+    assert "documents  6" in out
+    assert "0 questions whose answer is not on the page" in out
+    assert "personal data" not in out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("sroi", "no data of that name; did you mean 'sroie'?"),
+        ("gone.yaml", "no such file"),
+        (".", "no known layout. Looked for SROIE: train/ or test/ with img/ and entities/; FUNSD:"),
+        (
+            "bad.yaml",
+            "data.source.rot: fedpriv.data.readers.sroie.Sroie takes no 'rot'; did you mean",
+        ),
+        ("list.yaml", "expected a section with a _target_"),
+        ("broken.yaml", "broken.yaml: 1 mistake"),
+        ("empty.yaml", "there is no folder"),
+    ],
+)
+def test_mistakes_are_said_with_status_2(inspect, given, says, tmp_path):
+    work = tmp_path / "work"
+    write(work / "bad.yaml", "_target_: fedpriv.data.readers.sroie.Sroie\nrot: x\n")
+    write(work / "list.yaml", "- 1\n")
+    write(work / "broken.yaml", "a: [\n")
+    write(work / "empty.yaml", "_target_: fedpriv.data.readers.sroie.Sroie\nroot: gone\n")
+    status, out, err = inspect(given)
+    assert (status, out) == (2, "")
+    assert says in err
+
+
+def test_registering_the_command_imports_nothing_heavy():
+    code = (
+        "import sys, fedpriv.cli.data.inspection as i; "
+        "print([m for m in ('torch', 'PIL', 'matplotlib', 'hydra', 'numpy') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------------ the layouts
+
+
+@pytest.mark.parametrize(
+    ("write_folder", "reader"),
+    [
+        (write_sroie, "Sroie(root={root!r}, boxes='auto'"),
+        (write_funsd, "Funsd(root={root!r}, splits"),
+        (write_cord, "Cord(root={root!r}, images='required'"),
+        (lambda root: write_cord(root, image=None), "Cord(root={root!r}, images='blank'"),
+        (
+            lambda root: write_xfund(root, [xfund_form()], language="de"),
+            "Xfund(root={root!r}, language='de'",
+        ),
+        (lambda root: write_wildreceipt(root, [wild_receipt()]), "Wildreceipt(root={root!r}, "),
+        (write_docile, "Docile(root={root!r}, pages='render', dpi=72, splits=('train',)"),
+        (
+            lambda root: write_docile(root, split="dev", pages=0),
+            "Docile(root={root!r}, pages='blank', dpi=72, splits=('dev',)",
+        ),
+        (
+            lambda root: write(root / "val" / "val_v1.0.json", {"data": []}),
+            "DocVqa(root={root!r}, splits=('val',)",
+        ),
+        (lambda root: write(root / "imdb" / "imdb_train.parquet", b""), "PflDocvqa(root={root!r}"),
+    ],
+)
+def test_layouts_are_told_apart(tmp_path, write_folder, reader):
+    write_folder(tmp_path)
+    found = repr(recognise(tmp_path))
+    assert found.startswith(reader.format(root=str(tmp_path)))
+    assert "on_error='skip'" in found
+
+
+# ------------------------------------------------------------------------------------- the counts
+
+
+def page(name, provider, words=(), entities=(), questions=(), size=(100, 200)):
+    words = tuple(Word(text, box, n) for n, (text, box) in enumerate(words))
+    return Document(name, provider, blank_page(size), size, words, tuple(entities), questions)
+
+
+MIDDLE = (10.0, 10.0, 20.0, 20.0)
+
+
+def test_the_counts_of_hand_made_documents():
+    words = [("RM", MIDDLE), ("1,000.50", MIDDLE), ("left", (0.0, 10.0, 9.0, 20.0))]
+    words += [("foot", (5.0, 190.0, 9.0, 200.0))]
+    asked = (
+        Question("total", "?", ("RM1000.50",)),
+        Question("total", "?", ("7", "rm 1,000.50")),
+        Question("date", "?", ("2018",)),
+        Question("sign", "?", ("-",)),
+    )
+    documents = [page("d0", "p0", words, [Entity("total", (0, 1))], asked)]
+    documents += [page(f"d{n}", "p0") for n in range(1, 5)]
+    documents += [page("d5", "p1", size=(300, 50)), page("d6", "p1"), page("d7", "p2")]
+    skipped = tuple(DataError(f"f{n}", "why") for n in range(7))
+    facts = survey(DocumentSet("mine", tuple(documents), ("date", "total"), skipped))
+    assert facts["pages"] == {"width": [100, 100, 300], "height": [50, 200, 200]}
+    assert facts["providers"] == {
+        "count": 3,
+        "of_at_least": {
+            "2": {"providers": 2, "documents": 7},
+            "5": {"providers": 1, "documents": 5},
+            "10": {"providers": 0, "documents": 0},
+        },
+        "largest": [["p0", 5], ["p1", 2], ["p2", 1]],
+    }
+    assert facts["words"] == {"count": 4, "per_document": [0, 0, 4]}
+    assert facts["entities"] == {"total": 1, "date": 0}
+    assert facts["questions"] == {"total": 2, "date": 1, "sign": 1}
+    assert facts["problems"] == {
+        "skipped": 7,
+        "reasons": [f"f{n}: why" for n in range(5)],
+        "documents_without_words": 7,
+        "documents_without_entities": 7,
+        "words_at_the_edge": 2,
+        "answers_not_on_the_page": {"date": 1, "sign": 1},
+    }
+    assert "and 2 more" in as_table(facts)
+
+
+def test_nothing_at_all_can_be_counted():
+    facts = survey(DocumentSet("none", (), (), ()))
+    assert facts["documents"] == 0
+    assert "providers  0\n" in as_table(facts)
+
+
+def test_without_labels_no_entities_are_missed():
+    found = survey(DocumentSet("mine", (page("a", "p"),), ()))
+    assert found["problems"]["documents_without_entities"] == 0
+
+
+# -------------------------------------------------------------------------------------- the sheet
+
+
+def test_pages_are_chosen_evenly():
+    assert evenly(5, 12) == [0, 1, 2, 3, 4]
+    assert evenly(100, 4) == [0, 33, 66, 99]
+    assert evenly(7, 1) == [0]
+
+
+def test_the_sheet_shows_the_boxes_where_they_are():
+    words = [("a", (20.0, 100.0, 80.0, 120.0)), ("b", (20.0, 40.0, 80.0, 60.0))]
+    document = page("d", "p", words, [Entity("total", (0,))])
+    sheet = draw([document], ("date", "total"), 12)
+    pixels = np.asarray(sheet)
+    scale = min(CELL[0] / 100, CELL[1] / 200)
+    blue = (pixels == (31, 119, 180)).all(axis=2)  # tab10's first colour: "date" is not shown
+    page_rows, page_columns = np.nonzero(blue[: CELL[1]])
+    margin = 14
+    box = [page_columns.min(), page_rows.min(), page_columns.max(), page_rows.max()]
+    expected = [margin + scale * side for side in (20, 100, 80, 120)]
+    assert box == pytest.approx(expected, abs=2)
+    grey = (pixels == (176, 176, 176)).all(axis=2)
+    assert grey[margin + round(40 * scale)].sum() > 50 * scale
+
+
+def test_twelve_pages_make_three_rows_of_four():
+    documents = [page(f"d{n}", "p") for n in range(30)]
+    image = draw(documents, (), 12)
+    assert image.width == pytest.approx(4 * CELL[0], rel=0.1)
+    assert image.height == pytest.approx(3 * CELL[1], rel=0.15)
+    assert isinstance(image, Image.Image)
+
+
+def test_many_labels_have_colours_of_their_own_and_a_legend_in_rows():
+    labels = tuple(f"label_number_{n}" for n in range(55))
+    entities = [Entity(label, (n,)) for n, label in enumerate(labels)]
+    document = page("d" * 300, "p", [("w", MIDDLE)] * 55, entities)
+    few = draw([document], labels[:1], 1)
+    legend = np.asarray(few)[CELL[1] + 40 :].reshape(-1, 3)
+    colours = {tuple(map(int, pixel)) for pixel in np.unique(legend, axis=0)}
+    assert len([c for c in colours if max(c) - min(c) > 50]) == 55

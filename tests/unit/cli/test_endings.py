@@ -1,0 +1,124 @@
+"""How commands end: interrupted, terminated, on a full disk, or with nobody listening."""
+
+import errno
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from toy import Faulty
+
+from fedpriv.cli.main import main
+from fedpriv.runtime.run_folder import RunFolder
+
+TOY = str(Path(__file__).parents[2] / "system" / "toy.yaml")
+
+
+@dataclass(frozen=True)
+class Signalled(Faulty):
+    """The toy's client half; client 2 sends the process a signal in round 2."""
+
+    number: int = signal.SIGINT
+
+    def train(self, visit):
+        if (visit.instruction.round, visit.client) == (2, 2):
+            os.kill(os.getpid(), self.number)
+        return super().train(visit)
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*more):
+    return main(["run", TOY, "rounds=3", "federation.report=false", *more])
+
+
+@pytest.fixture
+def heeded():
+    """Ctrl-C is heeded, also where the tests were started in the background, to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_an_interrupted_run_says_how_to_go_on(number, status, capsys, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    client = ["client._target_=test_endings.Signalled", f"+client.number={int(number)}"]
+    assert run(*client) == status
+    folder = next(tmp_path.glob("runs/toy/*")).relative_to(tmp_path)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"interrupted; go on with: fedpriv resume {folder}"
+    assert signal.getsignal(signal.SIGTERM) is before
+    (folder / "config.yaml").write_text(
+        (folder / "config.yaml").read_text().replace(f"number: {int(number)}", "number: 0")
+    )
+    assert main(["resume", str(folder), "--trust"]) == 0
+    assert len(RunFolder.existing(folder).records("metrics.jsonl")) == 3
+
+
+def test_what_ray_makes_of_sigterm_is_a_termination(capsys, monkeypatch):
+    monkeypatch.setattr("fedpriv.cli.main._list", lambda options: sys.exit(signal.SIGTERM))
+    assert main(["list"]) == 143
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_full_disk_is_named_with_the_folder(capsys, monkeypatch, tmp_path):
+    def full(self, name, records):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RunFolder, "append", full)
+    assert run() == 1
+    folder = next(tmp_path.glob("runs/toy/*")).relative_to(tmp_path)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"OSError: [Errno 28] No space left on device: '{folder}'; "
+        f"go on with: fedpriv resume {folder}"
+    )
+
+
+@pytest.fixture
+def broken():
+    """A stream into a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as stream:
+        yield stream
+
+
+def test_a_run_whose_error_output_nobody_reads_goes_on(broken, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", broken)
+    assert run() == 0
+    folder = capsys.readouterr().out.splitlines()[-1]
+    assert (Path(folder) / "checkpoints/final.safetensors").is_file()
+
+
+def test_results_that_nobody_reads_are_told_by_the_exit_status(broken, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", broken)
+    assert main(["list"]) == 128 + signal.SIGPIPE
+    assert capsys.readouterr().err == ""
+    broken.write("more")
+    broken.flush()  # as the interpreter does at its end
+
+
+def test_a_run_whose_results_nobody_reads_is_finished(broken, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdout", broken)
+    assert run() == 141
+    assert list(tmp_path.glob("runs/toy/*/checkpoints/final.safetensors"))
+
+
+def test_a_process_without_standard_streams_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run() == 0
+
+
+def test_a_report_is_named_only_where_there_is_one(capsys):
+    assert run() == 0
+    assert "report" not in capsys.readouterr().out

@@ -1,0 +1,263 @@
+"""Experiment files: every one given works, and every mistake is named before anything starts."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedpriv.cli import attack
+from fedpriv.config import experiment
+from fedpriv.config.experiment import Mistakes
+from fedpriv.config.run_model import model_of
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.settings import Settings
+from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.field_attacking import FieldAttackRun
+from fedpriv.threat.provider_attacking import ProviderAttackRun
+from fedpriv.training.adapters import Full, LoRA, TopLayers
+from fedpriv.training.pretraining import Pretraining
+
+ROOT = Path(__file__).parents[3]
+YAML = sorted((ROOT / "experiments").rglob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _data_folder(monkeypatch):
+    monkeypatch.setenv("FEDPRIV_DATA", "/somewhere")
+
+
+def mistakes(name, *overrides):
+    with pytest.raises(Mistakes) as caught:
+        experiment.build(experiment.load(name, overrides), name)
+    return caught.value.problems
+
+
+def test_there_are_experiments():
+    assert {"quickstart", "sroie_kie"} <= set(experiment.names())
+    assert len(YAML) >= 8
+
+
+@pytest.mark.parametrize("name", experiment.names())
+def test_every_experiment_loads_and_checks(name):
+    built = experiment.build(experiment.load(name), name)
+    assert built.name == name
+
+
+CHOICES = [(group, choice) for group, choices in experiment.groups().items() for choice in choices]
+OF_ATTACKS = ("attack", "publisher")
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"), [pair for pair in CHOICES if pair[0] not in OF_ATTACKS]
+)
+def test_every_choice_of_every_group_loads_and_checks(group, choice):
+    # What differs between the models of a study is chosen by the model.
+    of_study = group == "extraction_model"
+    name, chosen = ("extraction", "model") if of_study else ("quickstart", group)
+    experiment.build(experiment.load(name, [f"{chosen}={choice}"]))
+
+
+ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "audit", "exposure"}
+
+
+@pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
+def test_every_attack_loads_and_checks(group, choice):
+    chosen = choice if group == "attack" else "closed_form"
+    more = [] if group == "attack" else [f"{group}={choice}"]
+    kinds = {**dict.fromkeys(ON_PROVIDERS, ProviderAttackRun), "cdmi": FieldAttackRun}
+    more += [] if chosen in kinds else ["ocr=null"]
+    run, name = attack.parse([f"attack={chosen}", *more])
+    assert isinstance(run, kinds.get(chosen, AttackRun))
+    assert name == chosen
+
+
+def test_mistakes_in_an_attack_are_named():
+    with pytest.raises(experiment.Mistakes) as caught:
+        attack.parse(
+            ["attack=gi_dqa", "attack.method.lrr=1", "attack.targt=update", "seeds=1", "ocr=null"]
+        )
+    assert "attack.targt: fedpriv.attacks.inversion.attack.GradientInversion takes no" in str(
+        caught.value
+    )
+    assert "did you mean 'target'?" in str(caught.value)
+    assert "did you mean 'seed'?" in str(caught.value)
+    with pytest.raises(experiment.Mistakes, match="attack=closed_from: there is april"):
+        attack.parse(["attack=closed_from", "ocr=null"])
+    with pytest.raises(experiment.Mistakes, match="attack= is missing: april, "):
+        attack.parse(["ocr=null"])
+    with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
+        model_of({"name": "mine"}, "runs/mine")
+    with pytest.raises(experiment.Mistakes, match="nowhere"):
+        attack.parse(["attack=nowhere.to.be.Found", "ocr=null"])
+
+
+def test_no_yaml_is_left_unvisited():
+    named = {f"{name}.yaml" for name in [*experiment.names(), *experiment.SHARED]}
+    grouped = {f"{g}/{c}.yaml" for g, choices in experiment.groups().items() for c in choices}
+    assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
+
+
+def test_base_spells_out_every_setting_with_its_default():
+    base = yaml.safe_load((ROOT / "experiments" / "base.yaml").read_text())
+    assert base["federation"] == dataclasses.asdict(Settings())
+    assert set(base["ray"]) == {field.name for field in dataclasses.fields(RaySettings)}
+
+
+def test_an_experiment_is_objects():
+    built = experiment.build(experiment.load("quickstart", ["rounds=3", "strategy.weighted=false"]))
+    assert built.rounds == 3
+    assert isinstance(built.strategy, FedAvg)
+    assert built.strategy.weighted is False
+    assert isinstance(built.data, DocumentData)
+    assert built.data.source.page_size == (400, 560)
+
+
+def test_what_is_trained_and_on_what_before_are_sections():
+    plain = experiment.build(experiment.load("quickstart"))
+    assert plain.finetuning == Full()
+    assert plain.pretraining is None
+    swapped = ["finetuning=lora", "finetuning.rank=2", "pretraining=invoices", "seed=3"]
+    built = experiment.build(experiment.load("quickstart", swapped))
+    assert built.finetuning == LoRA(rank=2)
+    assert isinstance(built.pretraining, Pretraining)
+    # Public documents that were the private ones would void the guarantee.
+    assert built.pretraining.data.seed != built.data.source.seed == 3
+    for size, layers in (("tiny", 0), ("base", 4)):
+        config = experiment.load("quickstart", ["finetuning=top4", f"model.size={size}"])
+        assert experiment.build(config).finetuning == TopLayers(layers)
+
+
+def test_a_part_of_a_model_that_cannot_be_is_named_with_its_place():
+    assert mistakes("quickstart", "finetuning=lora", "finetuning.rank=0") == [
+        "finetuning: rank=0: expected 1 or more"
+    ]
+    assert mistakes("quickstart", "pretraining=invoices", "pretraining.epochs=0") == [
+        "pretraining: epochs=0: expected at least 1"
+    ]
+    assert mistakes("quickstart", "rounds=-1") == ["rounds=-1: expected 0 to 1000000"]
+    assert experiment.build(experiment.load("quickstart", ["rounds=0"])).rounds == 0
+
+
+def test_a_file_by_path_finds_the_groups_of_fedpriv(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [base, data: invoices, model: layoutlmv3, strategy: fedavg, _self_]\n"
+        "name: mine\nrounds: 1\n"
+    )
+    assert experiment.build(experiment.load("mine.yaml", ["seed=7"])).seed == 7
+
+
+def test_own_experiments_and_groups_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "experiments"
+    (own / "strategy").mkdir(parents=True)
+    (own / "strategy" / "mine.yaml").write_text(
+        "# @package _global_\n"
+        "strategy: {_target_: fedpriv.strategies.fedavg.FedAvg, weighted: false}\n"
+        "client: {_target_: fedpriv.clients.local_training.LocalTraining}\n"
+    )
+    (own / "mine.yaml").write_text(
+        "defaults: [base, data: invoices, model: layoutlmv3, strategy: mine, _self_]\n"
+        "name: mine\nrounds: 1\n"
+    )
+    assert not experiment.build(experiment.load("mine")).strategy.weighted
+    assert "quickstart" in experiment.names()
+
+
+def test_all_mistakes_are_reported_together_with_their_place_and_a_near_miss():
+    found = mistakes(
+        "quickstart",
+        "strategy.weigted=true",
+        "client.optimizer.lr=-1",
+        "client.epochs=two",
+        "federation.wrokers=2",
+        "data.partition._target_=fedpriv.data.partition.ByProvidr",
+        "roundz=5",
+        "rounds=0.5",
+    )
+    assert sorted(found) == sorted(
+        [
+            "strategy.weigted: fedpriv.strategies.fedavg.FedAvg takes no 'weigted'; "
+            "did you mean 'weighted'?",
+            "client.optimizer: lr=-1.0: expected a number in (0, 10000]",
+            "client.epochs: got 'two'. Input should be a valid integer",
+            "federation.wrokers: fedpriv.federation.settings.Settings takes no 'wrokers'; "
+            "did you mean 'workers'?",
+            "data.partition._target_: fedpriv.data.partition has no callable 'ByProvidr'; "
+            "did you mean 'ByProvider'?",
+            "roundz: there is no section 'roundz'; did you mean 'rounds'?",
+            "rounds: got 0.5. Input should be a valid integer",
+        ]
+    )
+
+
+def test_the_wrong_kind_of_object_is_named_with_what_it_lacks():
+    found = mistakes(
+        "quickstart",
+        "data.partition._target_=fedpriv.data.partition.HoldOut",
+        "~data.partition.clients",
+    )
+    assert found == ["data.partition: HoldOut is no Partition: it has no 'deal'"]
+
+
+def test_a_value_where_an_object_belongs():
+    assert mistakes("quickstart", "strategy.sampling=poisson") == [
+        "strategy.sampling: got 'poisson', expected a section with a _target_ that gives "
+        "a ClientSampling"
+    ]
+
+
+def test_an_environment_variable_that_is_not_set(monkeypatch):
+    monkeypatch.delenv("FEDPRIV_DATA")
+    with pytest.raises(Mistakes, match=r"data\.source\.root: .*FEDPRIV_DATA"):
+        experiment.load("sroie_kie")
+
+
+def test_an_unknown_choice_names_those_there_are():
+    with pytest.raises(Mistakes, match=r"strategy=fedavgg: there is centralised, centralised_dp, "):
+        experiment.load("quickstart", ["strategy=fedavgg"])
+
+
+def test_an_unknown_experiment_names_the_near_miss():
+    with pytest.raises(Mistakes, match=r"did you mean 'quickstart'\?"):
+        experiment.load("quikstart")
+
+
+def test_a_module_that_does_not_exist():
+    found = mistakes("quickstart", "strategy._target_=strategeis.fedavg.FedAvg")
+    assert found == ["strategy._target_: no module 'strategeis' (in 'strategeis.fedavg.FedAvg')"]
+
+
+def test_a_missing_argument():
+    assert mistakes("quickstart", "~data.partition.clients") == [
+        "data.partition.clients: is missing; fedpriv.data.partition.ByProvider needs it"
+    ]
+
+
+def test_several_values_without_m():
+    with pytest.raises(Mistakes, match=r"'seed=0,1' names several values: sweeps need -m"):
+        experiment.load("quickstart", ["seed=0,1"])
+
+
+def test_an_override_that_is_none():
+    with pytest.raises(Mistakes, match=re.escape("'rounds' is not of the form key=value")):
+        experiment.load("quickstart", ["rounds"])
+
+
+def test_a_timeout_without_workers_is_refused():
+    found = mistakes("quickstart", "federation.workers=0", "federation.client_timeout=5")
+    assert len(found) == 1
+    assert found[0].startswith("federation: client_timeout=5.0 needs workers of their own")
+
+
+def test_sweeps_are_the_product_in_order():
+    assert experiment.sweep(["seed=0,1", "strategy=fedavg", "rounds=range(2,4)"]) == [
+        ["seed=0", "strategy=fedavg", "rounds=2"],
+        ["seed=0", "strategy=fedavg", "rounds=3"],
+        ["seed=1", "strategy=fedavg", "rounds=2"],
+        ["seed=1", "strategy=fedavg", "rounds=3"],
+    ]

@@ -1,0 +1,168 @@
+"""A run folder of somebody else runs no code: only parts that hold settings are constructed."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedpriv.cli.main import main
+from fedpriv.config import experiment
+from fedpriv.config.trust import untrusted
+from fedpriv.runtime import run_log
+from fedpriv.runtime.run_folder import RunFolder
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run folder
+
+
+def shipped():
+    files = [f for f in EXPERIMENTS.rglob("*.yaml") if f.parent.name not in OF_ATTACKS]
+    text = "\n".join(f.read_text() for f in files if f.stem not in experiment.SHARED - {"base"})
+    return sorted(set(re.findall(r"_target_: *([\w.]+)", text)))
+
+
+def test_all_that_experiments_of_ours_name_is_admitted():
+    names = shipped()
+    assert len(names) > 40
+    assert [name for name in names if untrusted({"x": {"_target_": name}})] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.nn.Linear", "torch.nn.CrossEntropyLoss", "torch.optim.SGD"]
+)
+def test_constructors_of_torch_are_admitted(name):
+    assert untrusted({"x": {"_target_": name}}) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "builtins.eval",
+        "subprocess.Popen",
+        "functools.partial",
+        "toy.Net",
+        # Through a module of ours that imports it, or as an attribute.
+        "fedpriv.cli.main.os.system",
+        "fedpriv.cli.main.sys.exit",
+        "fedpriv.cli.main.Path",
+        "fedpriv.config.construct.functools.partial",
+        "fedpriv.models.saving.load_file",
+        "fedpriv.strategies.fedavg.FedAvg.__init__",
+        # Ours, but they do more than to hold settings.
+        "fedpriv.cli.main.main",
+        "fedpriv.config.construct.construct",
+        "fedpriv.config.construct.import_target",
+        "fedpriv.config.experiment.build",
+        "fedpriv.threat.studying.train",
+        "fedpriv.cli.data.convert.convert",
+        "fedpriv.models.saving.save",
+        "fedpriv.federation.loop.Federation",
+        "fedpriv.federation.grids.ray.RayGrid",
+        "fedpriv.attacks.extraction.asking.trained_model",
+        # Of torch, but no constructor.
+        "torch.load",
+        "torch.hub.load",
+        "torch.jit.load",
+        "torch.nn.functional.relu",
+        "torch.nn.modules.module.torch.load",
+        "torch.utils.cpp_extension.load",
+        "torch.utils.data.DataLoader",
+        # No names at all.
+        "fedpriv",
+        "",
+        ".",
+        3,
+        None,
+        ["os.system"],
+    ],
+)
+@pytest.mark.parametrize("deep", [False, True])
+def test_any_other_name_needs_trust_wherever_it_stands(name, deep):
+    node = {"_target_": name, "command": "true"}
+    config = {"data": {"sources": [{"inner": node}]}} if deep else {"strategy": node}
+    (problem,) = untrusted(config)
+    place = "data.sources[0].inner" if deep else "strategy"
+    assert problem.startswith(f"{place}._target_: {name!r} is none of the parts")
+
+
+def test_a_cluster_out_of_a_folder_needs_trust():
+    assert untrusted({"ray": {"address": None}}) == []
+    (problem,) = untrusted({"ray": {"address": "10.0.0.1:6379"}})
+    assert problem.startswith("ray.address: '10.0.0.1:6379' is a cluster")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A run folder as somebody may pass it on, its log in order; and the command's witness."""
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder.at(tmp_path / "run")
+    run_log.begin(folder.path, "run", {})
+    evil = {"_target_": "os.system", "command": f"touch {tmp_path}/witness"}
+    parts = {"data": evil, "model": evil, "strategy": evil, "client": evil}
+    folder.write_config({**parts, "finetuning": evil, "name": "x", "rounds": 1})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command", [["resume", "rounds=3"], ["attack", "attack=closed_form"]], ids=["resume", "attack"]
+)
+def test_a_folder_that_names_a_command_is_refused_and_runs_nothing(folder, command, capsys):
+    assert main([command[0], str(folder.path), *command[1:]]) == 2
+    said = capsys.readouterr().err
+    assert "model._target_: 'os.system' is none of the parts that fedpriv brings along" in said
+    assert "add --trust" in said
+    assert "Traceback" not in said
+    assert not Path("witness").exists()
+    main([command[0], str(folder.path), "--trust", *command[1:]])  # as it says: it is code
+    assert Path("witness").exists()
+
+
+def test_a_changed_folder_is_refused_by_resume_and_attack_until_trusted(folder, capsys):
+    path = folder.path / "config.yaml"
+    path.write_text(path.read_text().replace("rounds: 1", "rounds: 2"))
+    for command in (["resume"], ["attack", "attack=closed_form"]):
+        assert main([command[0], str(folder.path), *command[1:]]) == 2
+        assert "changed: config.yaml (other bytes of the same number)" in capsys.readouterr().err
+    assert not Path("witness").exists()
+
+
+def test_settings_of_a_folder_are_not_resolved_again(monkeypatch):
+    monkeypatch.setenv("TOKEN", "secret")
+    config = {"name": "${oc.env:TOKEN}", "federation": {"workers": 1, "device": "cpu"}}
+    changed = experiment.with_values(config, ["federation.workers=2"], "x")
+    assert changed["name"] == "${oc.env:TOKEN}"
+    assert changed["federation"] == {"workers": 2, "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [b\n c: }",
+        "[1, 2]",
+        "3",
+        "1: 2",
+        "",
+        "a: &a [1]\nb: *a",
+        "[" * 3000,
+        "a: !!python/object/apply:os.system [true]",
+        "a: " + "9" * 5000,
+        "? [a]\n: 1",
+        "a: \0",
+    ],
+)
+def test_settings_that_are_none_are_named_without_a_traceback(tmp_path, text, capsys):
+    folder = RunFolder.at(tmp_path / "run")
+    (folder.path / "config.yaml").write_text(text)
+    for arguments in (["resume", "--trust"], ["attack", "--trust", "attack=dlg"]):
+        assert main([arguments[0], str(folder.path), *arguments[1:]]) == 1
+        assert f"{folder.path}/config.yaml: " in capsys.readouterr().err
+
+
+def test_what_occurs_twice_is_written_twice_and_read_again(tmp_path):
+    shared = {"lr": [1, 2]}
+    folder = RunFolder.at(tmp_path / "run")
+    folder.write_config({"a": shared, "b": shared})
+    assert yaml.safe_load((folder.path / "config.yaml").read_text()) == {"a": shared, "b": shared}
+    assert folder.config() == {"a": shared, "b": shared}

@@ -1,0 +1,142 @@
+"""Public documents that are private too are found, and no view of such a run is a guarantee."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import toy_answers
+from PIL import Image
+
+from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.data.document import Document, Word
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.overlap import published, published_problems
+from fedpriv.privacy.mechanism import example_gaussian
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.training.pretraining import Pretraining
+
+
+def page(name, text="", seed=0, size=(40, 30), **other):
+    """A page of random shades with its words in a row."""
+    words = tuple(Word(word, (n, 10, n + 1, 16), 0) for n, word in enumerate(text.split(), start=1))
+    blocks = np.random.default_rng(seed).integers(0, 255, (3, 4), dtype=np.uint8)
+    shades = np.kron(blocks, np.ones((10, 10), np.uint8))[: size[1], : size[0]]
+    pixels = np.pad(shades, [(0, size[1] - shades.shape[0]), (0, size[0] - shades.shape[1])])
+    return Document(name, "p", pixels, size, words, **other)
+
+
+def enlarged(document):
+    """The page at twice the resolution, as JPEG: other pixels, the words where they were."""
+    file = io.BytesIO()
+    document.image().resize((80, 60), Image.Resampling.NEAREST).save(file, "JPEG")
+    words = tuple(
+        dataclasses.replace(w, box=tuple(2.0 * side for side in w.box)) for w in document.words
+    )
+    pixels = np.asarray(Image.open(file))
+    return dataclasses.replace(document, id="again", page=pixels, size=(80, 60), words=words)
+
+
+PRIVATE = [page("a", "Total 9.00", seed=1), page("b", "Total 8.00", seed=2), page("c", seed=3)]
+
+
+def test_pages_of_others_are_not_found():
+    public = [page("a", "Total 7.00", seed=4), page("c", seed=5, size=(41, 30)), page("d", seed=6)]
+    assert published(PRIVATE, public) == []
+    assert published_problems(PRIVATE, public) == []
+
+
+def test_the_same_words_in_the_same_places_are_the_same_page():
+    assert published(PRIVATE, [enlarged(PRIVATE[1])]) == ["b"]
+    moved = tuple(dataclasses.replace(w, box=(0, 0, 5, 5)) for w in PRIVATE[1].words)
+    assert published(PRIVATE, [dataclasses.replace(enlarged(PRIVATE[1]), words=moved)]) == []
+
+
+def test_few_words_may_be_another_page_s_and_many_are_not():
+    """The name on a card says little; a letter is the same letter on other paper."""
+    card, letter = page("card", "Ada Ltd", seed=1), page("letter", "word " * 12, seed=2)
+    public = [page("x", "Ada Ltd", seed=3), page("y", "word " * 12, seed=4)]
+    assert published([card, letter], public) == ["letter"]
+
+
+def test_the_same_pixels_are_the_same_page_whatever_was_read_there():
+    other = dataclasses.replace(PRIVATE[0], id="x", provider="q", words=())
+    assert published(PRIVATE, [other, page("y", seed=3)]) == ["a", "c"]
+
+
+def test_a_page_makes_its_document_public():
+    sheets = [page("l/1", seed=1, part_of="l"), page("l/2", seed=2, part_of="l")]
+    assert published(sheets, [page("x", seed=2)]) == ["l"]
+
+
+def test_blank_pages_are_alike_only_by_their_words():
+    def blank(name, text):
+        white = np.full((30, 40, 3), 255, np.uint8)
+        return dataclasses.replace(page(name, text), page=white)
+
+    private = [blank("a", "Total 9.00"), blank("b", "Total 8.00"), blank("c", "")]
+    assert published(private, [blank("x", "Total 8.00"), blank("y", "")]) == ["b"]
+
+
+def test_the_sentence_counts_all_and_names_a_few():
+    private = [page(f"d{n}", seed=n) for n in range(9)]
+    (sentence,) = published_problems(private, private[:7])
+    assert sentence.startswith("7 of 9 training documents")
+    assert sentence.endswith("d0, d1, d2, d3, d4 and 2 more")
+
+
+@pytest.fixture
+def federated(tmp_path, capsys):
+    """Runs a private federation after pretraining; returns its ledger and what it said before."""
+
+    def run(first):
+        made = Federation(
+            model=toy_answers.chooser,
+            data=DocumentData(
+                Coloured(), ByProvider(clients=2), HoldOut(fraction=0.0), cache="off"
+            ),
+            strategy=FeAmDP(example_gaussian(clip_norm=0.1, examples=4, noise_multiplier=9.0)),
+            client=ExampleGradients(),
+            pretraining=Pretraining(Coloured(first), epochs=1, cache=tmp_path / "cache"),
+            runs=tmp_path,
+        )
+        before = capsys.readouterr().err
+        result = made.run(rounds=1)
+        return json.loads((result.run_dir / "ledger.json").read_text()), before
+
+    return run
+
+
+@dataclasses.dataclass(frozen=True)
+class Coloured:
+    """Pages without words, told apart by their colour."""
+
+    first: int = 0
+
+    def load(self):
+        loaded = toy_answers.Pages(providers=4, each=1, first=self.first).load()
+        pages = tuple(
+            dataclasses.replace(p, words=(), page=p.page + (n + self.first) * np.eye(4, dtype="u1"))
+            for n, p in enumerate(loaded.documents)
+        )
+        return dataclasses.replace(loaded, documents=pages)
+
+
+def test_pretraining_on_private_pages_voids_every_guarantee_and_is_said_before_training(federated):
+    ledger, before = federated(first=2)
+    told = "2 of 4 training documents were read in pretraining"
+    assert told in before
+    for view in ledger["views"].values():
+        assert not view["guarantee"]
+        (doubt,) = (doubt for doubt in view["doubts"] if told in doubt)
+        assert sorted(doubt.split(": ")[-1].split(", ")) == ["p2-0", "p3-0"]
+
+
+def test_pretraining_on_other_pages_changes_no_guarantee(federated):
+    ledger, before = federated(first=4)
+    assert "training documents" not in before
+    assert ledger["views"]["global"]["guarantee"]
+    assert ledger["uncovered"] == []

@@ -1,0 +1,105 @@
+"""Which questions are trained on, and what is made of the documents for training."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import toy_answers
+
+from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.federation.dataset import DocumentData
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Six documents of three providers with two questions each."""
+
+    def load(self):
+        return DocumentSet("pages", tuple(page(number) for number in range(6)), ())
+
+
+def page(number):
+    questions = tuple(Question(key, f"{key}?", (f"{key} {number}",)) for key in ("name", "date"))
+    blank = np.full((8, 8, 3), 255, np.uint8)
+    return Document(f"d{number}", f"p{number // 2}", blank, (8, 8), (), (), questions)
+
+
+def shouted(documents):
+    return [
+        replace(
+            d,
+            id=f"{d.id}!",
+            part_of=d.whole,
+            questions=(replace(d.questions[0], answers=("NO",)),),
+        )
+        for d in documents
+    ]
+
+
+def bound(**settings):
+    data = DocumentData(
+        Pages(), ByProvider(clients=3), HoldOut(fraction=0.0), cache="off", **settings
+    )
+    return data.bind(lambda labels=(): toy_answers.Chooser(), 0)
+
+
+def answers(found):
+    return sorted(found.train.column("answers").tolist())
+
+
+def test_questions_that_are_left_out_are_not_trained_on():
+    found = bound(unasked=("d0#0", "d5#1"))
+    everything = answers(bound())
+    assert sorted([*answers(found), "name 0", "date 5"]) == everything
+
+
+def test_a_document_without_questions_is_not_trained_on():
+    found = bound(unasked=("d0#0", "d0#1"))
+    assert [document.id for document in found.documents] == ["d1", "d2", "d3", "d4", "d5"]
+
+
+def test_what_is_left_out_changes_nothing_for_other_clients():
+    full, less = bound(), bound(unasked=("d0#0",))
+    for client in (1, 2):
+        texts = [
+            found.train.take(found.rows[client]).column("answers").tolist()
+            for found in (full, less)
+        ]
+        assert texts[0] == texts[1]
+
+
+def test_an_unknown_question_is_named():
+    with pytest.raises(ValueError, match="no training document has a question 'd9#0'"):
+        bound(unasked=("d9#0",))
+
+
+def test_a_client_without_any_question_is_named():
+    with pytest.raises(ValueError, match=r"clients \[0\] hold only questions"):
+        bound(unasked=("d0#0", "d0#1", "d1#0", "d1#1"))
+
+
+def test_an_augmentation_gives_each_client_more_of_its_own():
+    found = bound(augmentation=shouted, unasked=("d0#0",))
+    for client in range(3):
+        rows = found.train.take(found.rows[client])
+        assert len(rows) == (5 if client == 0 else 6)
+        owners = {found.documents[i].provider for i in rows.column("document")}
+        assert owners == {f"p{client}"}
+    assert answers(found).count("NO") == 6
+
+
+def test_an_augmentation_does_not_change_what_counts_as_a_part_in_the_training():
+    assert bound(augmentation=shouted).parts == bound().parts
+
+
+def test_an_augmentation_says_of_which_document_its_pages_are_made():
+    with pytest.raises(ValueError, match="'d0!' does not say of which of the client's documents"):
+        bound(augmentation=lambda pages: [replace(page, part_of="") for page in shouted(pages)])
+
+
+def test_canaries_are_all_trained_on_if_asked_for():
+    found = bound(canaries=Pages(), canary_rate=1.0)
+    assert all(part.member for part in found.parts.values())
+    with pytest.raises(ValueError, match="canary_rate=0"):
+        bound(canary_rate=0.0)

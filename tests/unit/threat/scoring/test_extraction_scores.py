@@ -1,0 +1,269 @@
+"""E, G and M, the scores over K splits, their intervals and the tests that go with them."""
+
+import numpy as np
+import pytest
+
+from fedpriv.threat.scoring.extraction import (
+    Scores,
+    assignment_p_value,
+    balanced_splits,
+    histogram,
+    mcnemar,
+    mean_interval,
+    memorised,
+    memorization_metrics,
+    null_memorization,
+    pii_counts,
+    rank_test,
+    set_sizes,
+    sizes_by_repeats,
+)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def bools(text):
+    return np.array([letter == "1" for letter in text])
+
+
+def hits(inside, outside, splits):
+    return Scores(np.array(inside), np.array(outside), splits)
+
+
+def said(inside, p_in, p_out, seed=1):
+    """What models say: with probability p_in where they were trained with the canary."""
+    return rng(seed).random(inside.shape) < np.where(inside, p_in, p_out)
+
+
+def test_memorised_is_what_only_the_trained_model_says():
+    assert memorised(bools("1100"), bools("1010")).tolist() == [False, True, False, False]
+    assert set_sizes(bools("1101"), bools("1010")) == {"E": 3, "G": 2, "M": 2}
+
+
+def test_sets_of_other_canaries_are_refused():
+    with pytest.raises(ValueError, match=r"\(3,\) and \(2,\): expected twice \(n,\)"):
+        memorised(bools("110"), bools("11"))
+
+
+def test_sizes_go_by_repeat_count_from_the_least_up():
+    found = sizes_by_repeats(bools("11110"), bools("01000"), [10, 2, 2, 1, 1])
+    assert list(found) == ["1", "2", "10"]
+    assert found["1"] == {"canaries": 2, "E": 1, "G": 0, "M": 1}
+    assert found["2"] == {"canaries": 2, "E": 2, "G": 1, "M": 1}
+    assert found["10"] == {"canaries": 1, "E": 1, "G": 0, "M": 1}
+
+
+def test_unique_pii_is_memorised_personal_and_trained_on_once():
+    pii = ["person", "", "person", "contact", "place"]
+    found = pii_counts(bools("11110"), pii, [1, 1, 3, 1, 1])
+    assert found == {"pii": 3, "unique_pii": 2, "pii_classes": {"person": 2, "contact": 1}}
+
+
+def test_pii_of_other_canaries_is_refused():
+    with pytest.raises(ValueError, match="2 canaries, 1 classes"):
+        pii_counts(bools("11"), ["person"], [1, 1])
+
+
+@pytest.mark.parametrize("splits", [0, 1, 7, -2])
+def test_only_an_even_number_of_splits_can_be_halved(splits):
+    with pytest.raises(ValueError, match=f"splits={splits}: expected an even number"):
+        balanced_splits(splits, 3, rng())
+
+
+def test_no_canary_no_split():
+    with pytest.raises(ValueError, match="canaries=0"):
+        balanced_splits(4, 0, rng())
+
+
+def test_every_half_of_the_splits_is_as_likely():
+    drawn = balanced_splits(4, 6000, rng())
+    patterns, counts = np.unique(drawn, axis=1, return_counts=True)
+    assert patterns.shape[1] == 6
+    # 1000 each, with a standard deviation of 29.
+    assert counts.min() > 880
+    assert counts.max() < 1120
+
+
+def test_scores_are_the_shares_with_and_without_the_canary():
+    # Canary 0: inside of splits 0, 1; said by 0, 1, 2. Canary 1: inside of 2, 3; said by 0 alone.
+    inside = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], bool)
+    correct = np.array([[1, 1], [1, 0], [1, 0], [0, 0]], bool)
+    scores = Scores.of(correct, inside)
+    assert scores.memorization.tolist() == [0.5, -0.5]
+    assert scores.simplicity.tolist() == [1.5, 0.5]
+
+
+def test_a_canary_inside_of_too_many_splits_is_refused():
+    inside = np.array([[1, 1], [0, 1], [1, 1], [0, 0]], bool)
+    with pytest.raises(ValueError, match="canary 1 is inside of 3 of 4 splits: expected exactly"):
+        Scores.of(inside, inside)
+
+
+def test_scores_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match="a row for each split"):
+        Scores.of(np.ones((2, 3), bool), np.ones((2, 2), bool))
+    with pytest.raises(ValueError, match="expected 0 to 2, half"):
+        hits([3], [0], 4)
+    with pytest.raises(ValueError, match="expected twice"):
+        hits([1, 1], [0], 4)
+    with pytest.raises(ValueError, match="splits=3"):
+        hits([1], [0], 3)
+
+
+def test_the_interval_of_a_canary_is_newcombes():
+    # Newcombe (1998), Table II, method 10: 9/10 against 3/10 is +0.1705 to +0.8090.
+    low, high = hits([9], [3], 20).intervals()[0]
+    assert (low, high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
+    # 10/10 against 0/10: +0.6075 to +1.
+    assert hits([10], [0], 20).intervals()[0] == pytest.approx([0.6075, 1], abs=5e-5)
+
+
+def test_a_canary_that_all_models_treat_alike_still_has_an_interval():
+    low, high = hits([4], [4], 8).intervals()[0]
+    assert low < -0.3 < 0.3 < high
+    narrow = hits([4], [4], 8).intervals(0.5)[0]
+    assert low < narrow[0] < narrow[1] < high
+    with pytest.raises(ValueError, match="level=95"):
+        hits([4], [4], 8).intervals(95)
+
+
+def test_the_mean_of_canaries_on_few_pages_is_less_sure():
+    values = np.repeat([0.0, 1.0], 20)
+    alone = mean_interval(values, rng())
+    together = mean_interval(values, rng(), documents=[f"page {i // 10}" for i in range(40)])
+    assert alone["mean"] == together["mean"] == 0.5
+    # Standard errors: 0.5/√40 = 0.079 and 0.5/√4 = 0.25.
+    assert alone["high"] - alone["low"] == pytest.approx(4 * 0.079, rel=0.2)
+    assert together["high"] - together["low"] > 0.6
+
+
+def test_the_mean_of_nothing_is_none():
+    assert mean_interval(np.array([]), rng()) == {
+        "mean": None,
+        "low": None,
+        "high": None,
+        "count": 0,
+    }
+    with pytest.raises(ValueError, match="resamples=0"):
+        mean_interval(np.ones(2), rng(), resamples=0)
+
+
+@pytest.mark.parametrize("splits", [8, 10])
+def test_the_null_is_centred_on_zero_whatever_the_models_say(splits):
+    inside = balanced_splits(splits, 60, rng())
+    scores = Scores.of(said(inside, 0.9, 0.4), inside)
+    null = null_memorization(scores, rng(2))
+    assert abs(null["mean"]) < 0.02
+    assert null["low"] < 0 < null["high"]
+    assert null["high"] < 0.2
+
+
+def test_the_null_has_the_width_of_shuffled_models():
+    # 2 of 4 unseen models say each of 100 answers: 2 against 2 gives M = 1, 0, -1 with 1/6, 4/6,
+    # 1/6, so the mean of 100 has the standard deviation √(1/3)/10 = 0.0577.
+    null = null_memorization(hits([4] * 100, [2] * 100, 8), rng(), resamples=4000)
+    assert null["high"] == pytest.approx(1.96 * 0.0577, abs=0.012)
+    assert null["low"] == pytest.approx(-1.96 * 0.0577, abs=0.012)
+
+
+def test_two_splits_leave_nothing_to_halve():
+    assert null_memorization(hits([1, 0], [0, 0], 2), rng()) is None
+    assert null_memorization(hits([], [], 8), rng()) is None
+    assert assignment_p_value(hits([], [], 8), rng()) is None
+
+
+def test_the_null_rejects_an_assignment_that_looked_at_the_answers():
+    # No model has seen any canary; the assignment prefers the splits that happen to be right.
+    fair = balanced_splits(8, 80, rng())
+    correct = said(fair, 0.3, 0.3)
+    peeked = (-(correct + rng(3).random(correct.shape))).argsort(axis=0).argsort(axis=0) < 4
+    for inside, biased in ((fair, False), (peeked, True)):
+        scores = Scores.of(correct, inside)
+        null = null_memorization(scores, rng(4))
+        mean = scores.memorization.mean()
+        assert (mean > null["high"]) == biased
+        assert (assignment_p_value(scores, rng(5)) < 0.01) == biased
+
+
+def test_p_values_of_models_that_memorise_nothing_are_not_too_small():
+    found = []
+    for seed in range(200):
+        inside = balanced_splits(8, 30, rng(seed))
+        # Models differ, and so do canaries: neither is a reason to reject.
+        chance = rng(seed + 1000).random((8, 1)) * rng(seed + 2000).random((1, 30))
+        correct = rng(seed + 3000).random((8, 30)) < chance
+        found.append(assignment_p_value(Scores.of(correct, inside), rng(seed), resamples=199))
+    assert np.mean(np.array(found) <= 0.1) < 0.17
+    assert np.mean(np.array(found) <= 0.5) > 0.35
+
+
+def test_a_planted_memoriser_is_found():
+    inside = balanced_splits(8, 60, rng())
+    p_in = np.where(np.arange(60) < 15, 0.9, 0.05)
+    scores = Scores.of(said(inside, p_in, 0.05), inside)
+    planted, rest = scores.memorization[:15], scores.memorization[15:]
+    assert planted.mean() > 0.6
+    assert abs(rest.mean()) < 0.1
+    assert assignment_p_value(scores, rng(6)) < 0.005
+    found = rank_test(planted, rest, rng(7))
+    assert found["auc"] > 0.95
+    assert found["p"] < 0.001
+
+
+def test_the_rank_test_counts_ties_half_and_takes_them_for_no_evidence():
+    # Pairs: 1 > 0 twice, 0.5 > 0 twice, 0 = 0 twice: (4 + 2/2)/6. Of the ten ways to choose three
+    # of (1, .5, 0, 0, 0), three take both large ones.
+    found = rank_test(np.array([1, 0.5, 0]), np.array([0.0, 0]), rng())
+    assert found == {"auc": pytest.approx(5 / 6), "p": pytest.approx(0.3, abs=0.02), "M": 3, "G": 2}
+
+
+def test_the_rank_test_says_none_where_it_cannot_tell():
+    nothing = {"auc": None, "p": None, "M": 2, "G": 0}
+    assert rank_test(np.ones(2), np.array([]), rng()) == nothing
+    assert rank_test(np.ones(2), np.ones(3), rng()) == {"auc": 0.5, "p": None, "M": 2, "G": 3}
+
+
+def test_mcnemar_is_the_exact_one():
+    # 6 only of the first, 1 only of the second: 2 · (1 + 7)/2⁷.
+    found = mcnemar(bools("1111110110"), bools("0000001110"))
+    assert found == {"E": 8, "G": 3, "both": 2, "p": pytest.approx(0.125)}
+    assert mcnemar(bools("110"), bools("110"))["p"] == 1
+
+
+def test_the_histogram_has_a_place_for_each_pair_of_counts():
+    scores = hits([2, 2, 0, 0, 1], [0, 0, 2, 0, 1], 4)
+    counts = histogram(scores.memorization, scores.simplicity, 4)
+    # Rows S_E = 0, ½ … 2, columns M_E = -1 … 1.
+    expected = np.zeros((5, 5), int)
+    expected[2, 4], expected[2, 0], expected[0, 2], expected[2, 2] = 2, 1, 1, 1
+    assert counts.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("memorization", "simplicity"), [(0.3, 0.5), (0.5, 0.0), (1.0, 1.5), (0.5, 1.0), (2.0, 1.0)]
+)
+def test_scores_of_another_number_of_splits_are_refused(memorization, simplicity):
+    with pytest.raises(ValueError, match="cannot come from 4 splits"):
+        histogram(np.array([memorization]), np.array([simplicity]), 4)
+
+
+def test_the_metrics_of_a_study_are_of_all_of_m_of_g_and_by_repeats():
+    scores = hits([4, 4, 4, 0, 0], [0, 0, 4, 0, 0], 8)
+    found = memorization_metrics(
+        scores, bools("11100"), bools("00100"), [1, 5, 5, 1, 1], rng(), resamples=50
+    )
+    of_all = found["memorization"]
+    assert (of_all["mean"], of_all["count"]) == (0.4, 5)
+    assert (of_all["of_M"]["mean"], of_all["of_M"]["count"]) == (1, 2)
+    assert (of_all["of_G"]["mean"], of_all["of_G"]["count"]) == (0, 1)
+    assert {name: row["mean"] for name, row in of_all["by_repeats"].items()} == {
+        "1": pytest.approx(1 / 3),
+        "5": 0.5,
+    }
+    assert of_all["rank_test"]["auc"] == 1
+    assert of_all["low"] <= 0.4 <= of_all["high"]
+    # By chance, two canaries with 4 hits of 8 are as high once in 70 · 70 times.
+    assert of_all["p"] == pytest.approx(1 / 51)
+    assert found["simplicity"]["mean"] == pytest.approx(0.8)

@@ -1,0 +1,185 @@
+"""What is said of a membership attack: against scikit-learn and SciPy, and by hand."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom, mannwhitneyu
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score, roc_curve
+
+from fedpriv.threat.membership_game import MEMBER, NO_GUESS, NON_MEMBER
+from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc, tpr_at
+
+
+def judged(members, scores, guesses=None, providers=None):
+    members = np.array(members, bool)
+    scores = np.array(scores, np.float64)
+    if guesses is None:
+        guesses = np.where(scores > 0, MEMBER, NON_MEMBER)
+    names = providers if providers is not None else [f"p{i}" for i in range(len(members))]
+    return Judged(tuple(names), members, scores, np.array(guesses, np.int8))
+
+
+def random_trial(seed, size=80, shift=0.7, decimals=1):
+    """A trial with ties among the scores."""
+    rng = np.random.default_rng(seed)
+    members = rng.permutation(np.arange(size) < size // 2)
+    return judged(members, (rng.normal(size=size) + shift * members).round(decimals))
+
+
+def metrics(*trials, seed=0, resamples=1000):
+    return membership_metrics(trials, np.random.default_rng(seed), resamples=resamples)
+
+
+def test_one_trial_by_hand():
+    found = metrics(
+        judged(
+            [1, 1, 1, 0, 0],
+            [0.9, 0.5, 0.1, 0.5, 0.2],
+            [MEMBER, NO_GUESS, NON_MEMBER, NON_MEMBER, NON_MEMBER],
+        )
+    )
+    assert (found["n"], found["members"], found["trials"], found["prior"]) == (5, 3, 1, 0.6)
+    assert found["accuracy"] == pytest.approx((1 + 0.5 + 0 + 1 + 1) / 5)
+    assert found["accuracy_std"] == 0.0
+    assert found["balanced_accuracy"] == pytest.approx((0.5 + 1) / 2)
+    assert found["auc"] == pytest.approx((2 + 1.5 + 0) / 6)
+    assert found["tpr_at_fpr"] == pytest.approx({"0.01": 1 / 3, "0.001": 1 / 3})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scikit_learn_agrees(seed):
+    trial = random_trial(seed)
+    found = metrics(trial, resamples=10)
+    right, said, scores = trial.members, trial.guesses == MEMBER, trial.scores
+    assert found["accuracy"] == pytest.approx(accuracy_score(right, said))
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(right, said))
+    assert found["auc"] == pytest.approx(roc_auc_score(right, scores))
+    false, true, _ = roc_curve(right, scores, drop_intermediate=False)
+    for mine, theirs in zip(roc(right, scores), (false, true), strict=True):
+        np.testing.assert_allclose(mine, theirs)
+    for rate in (0.001, 0.05, 0.1, 0.3):
+        assert tpr_at(rate, right, scores) == pytest.approx(true[false <= rate + 1e-12].max())
+
+
+def test_several_trials_are_averaged():
+    first = judged([1, 1, 0, 0], [1, 1, -1, -1])
+    second = judged([1, 0, 0], [1, 1, -1], providers=["p0", "p2", "p3"])
+    found = metrics(first, second)
+    assert (found["n"], found["members"], found["trials"]) == (3.5, 1.5, 2)
+    assert found["prior"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert found["accuracy"] == pytest.approx((1 + 2 / 3) / 2)
+    assert found["accuracy_std"] == pytest.approx(np.std([1, 2 / 3], ddof=1))
+    assert found["auc"] == pytest.approx((1 + 3 / 4) / 2)
+
+
+def test_constant_scores_tell_nothing():
+    trial = judged([1, 1, 0, 0, 0], np.zeros(5))
+    found = metrics(trial)
+    assert found["auc"] == 0.5
+    assert found["interval"]["auc"] == [0.5, 0.5]
+    assert found["p_value_auc"] == found["p_value"] == 1.0
+    assert found["tpr_at_fpr"] == {"0.01": 0.0, "0.001": 0.0}
+    assert [line.tolist() for line in roc(trial.members, trial.scores)] == [[0, 1], [0, 1]]
+
+
+def test_ties_count_against_the_attack():
+    members = np.array([True] * 4 + [False] * 200)
+    scores = np.concatenate([[9.0, 5.0, 5.0, 4.0], [6.0, 5.0], np.zeros(198)])
+    # One false positive in a hundred: two of 200, so the threshold may pass 6 and 5, and 4 as well.
+    assert tpr_at(0.01, members, scores) == 1.0
+    # One of 200: no threshold passes the members' 5 and not the non-member's.
+    assert tpr_at(0.005, members, scores) == 0.25
+    # Fewer than a thousand non-members: no false positive at all.
+    assert tpr_at(0.001, members, scores) == 0.25
+
+
+def test_the_p_value_of_guesses_is_the_hypergeometric_tail():
+    """With guesses of yes and no, the number of members found under permutation is known."""
+    trial = judged([1] * 12 + [0] * 18, [1] * 8 + [-1] * 4 + [1] * 6 + [-1] * 12)
+    exact = hypergeom(30, 12, 14).sf(8 - 1)
+    assert metrics(trial, resamples=40_000)["p_value"] == pytest.approx(exact, abs=0.004)
+
+
+def test_the_p_value_of_scores_is_that_of_mann_and_whitney():
+    trial = random_trial(3, size=16, decimals=6, shift=0.4)
+    exact = mannwhitneyu(
+        trial.scores[trial.members],
+        trial.scores[~trial.members],
+        alternative="greater",
+        method="exact",
+    ).pvalue
+    assert 0.02 < exact < 0.98
+    assert metrics(trial, resamples=40_000)["p_value_auc"] == pytest.approx(exact, abs=0.01)
+
+
+def test_of_several_trials_twice_the_median_p_value():
+    perfect = judged([1] * 20 + [0] * 20, [1] * 20 + [-1] * 20)
+    useless = judged([1] * 20 + [0] * 20, np.zeros(40), [NO_GUESS] * 40)
+    assert metrics(perfect, resamples=99)["p_value"] == 1 / 100
+    assert metrics(perfect, perfect, useless, resamples=99)["p_value"] == 2 / 100
+    assert metrics(perfect, useless, useless, resamples=99)["p_value"] == 1.0
+
+
+def test_the_interval_has_the_width_that_theory_gives():
+    """Balanced accuracy is the mean of two shares, whose deviations are binomial."""
+    trial = judged([1] * 200 + [0] * 300, [1] * 120 + [-1] * 80 + [1] * 90 + [-1] * 210)
+    low, high = metrics(trial, resamples=4000)["interval"]["balanced_accuracy"]
+    deviation = np.sqrt(0.6 * 0.4 / 200 + 0.7 * 0.3 / 300) / 2
+    assert (low + high) / 2 == pytest.approx(0.65, abs=0.003)
+    assert (high - low) / (2 * 1.96) == pytest.approx(deviation, rel=0.07)
+
+
+def test_a_provider_in_five_trials_is_one_provider():
+    """Judging the same providers again makes nothing surer."""
+    trial = random_trial(1, size=100)
+    once, often = metrics(trial), metrics(*[trial] * 5)
+    for name in ("accuracy", "balanced_accuracy", "auc"):
+        widths = [high - low for low, high in (m["interval"][name] for m in (once, often))]
+        assert widths[1] == pytest.approx(widths[0], rel=0.15)
+
+
+def test_a_trial_that_loses_its_only_member_is_left_out_of_the_resample():
+    small = judged([1, 0], [1, -1], providers=["p0", "p79"])
+    large = random_trial(2)
+    names = tuple(f"p{i}" for i in range(80))
+    order = np.argsort(~large.members, kind="stable")
+    found = metrics(small, judged(large.members[order], large.scores[order], providers=names))
+    assert np.isfinite(list(found["interval"].values())).all()
+
+
+@pytest.mark.parametrize(
+    ("trial", "message"),
+    [
+        (lambda: judged([1, 1], [0, 1]), "no non-members among the 2 providers"),
+        (lambda: judged([0, 0], [0, 1]), "no members among the 2 providers"),
+        (lambda: judged([1, 0], [0, np.nan]), "a score is nan: expected finite ones"),
+        (lambda: judged([1, 0], [0, np.inf]), "a score is inf: expected finite ones"),
+        (lambda: judged([1, 0], [0, -np.inf]), "a score is -inf: expected finite ones"),
+        (lambda: judged([1, 0], [0, 1], [2, 0]), "expected 1, -1 or 0"),
+        (lambda: judged([1, 0], [0, 1, 2]), "one value for each provider"),
+        (lambda: judged([1, 0], [0, 1], providers=["a", "a"]), "judged twice"),
+    ],
+)
+def test_what_cannot_be_scored(trial, message):
+    with pytest.raises(ValueError, match=message):
+        trial()
+
+
+def test_trials_must_agree_on_who_is_a_member():
+    with pytest.raises(ValueError, match="'p0' is a member in one trial and not in another"):
+        metrics(judged([1, 0], [0, 1]), judged([0, 1], [0, 1]))
+    with pytest.raises(ValueError, match="no trial"):
+        metrics()
+
+
+def test_the_same_generator_gives_the_same_numbers():
+    assert metrics(random_trial(0), seed=5) == metrics(random_trial(0), seed=5)
+
+
+def test_660_providers_in_five_trials_take_little_time():
+    trials = [random_trial(0, size=660, decimals=9)] * 5
+    began = time.process_time()
+    metrics(*trials)
+    # A quarter of a second on an idle core.
+    assert time.process_time() - began < 2.0

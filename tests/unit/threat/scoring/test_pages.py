@@ -1,0 +1,355 @@
+"""Scores of attacks: by hand on small batches, and on what models make of documents."""
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedpriv.data.generated.slips import Slips
+from fedpriv.metrics.images import LARGEST_PSNR
+from fedpriv.metrics.ocr import Tesseract
+from fedpriv.models.donut import donut_tiny
+from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.private_fields import blanked, in_model_pixels, private_fields
+from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.attack import Recovered, RecoveredText
+from fedpriv.threat.scoring.pages import PAGE_SCORES, TEXT_SCORES, matched, score, summary
+from fedpriv.threat.truth import Field, Truth
+
+KEY = (1, 0)
+
+
+def pages(count=1, side=20, seed=0):
+    random = np.random.default_rng(seed)
+    return random.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+
+
+def truth_of(pixels=None, fields=(), columns=None, questions=("",), answers=("",)):
+    count = len(questions) if pixels is None else len(pixels)
+    names = tuple(f"d{place}" for place in range(count))
+    return Truth(names, columns or {}, pixels, fields, tuple(questions), tuple(answers))
+
+
+def found(pages=None, text=None):
+    return Recovered(KEY, None if pages is None else pages.astype(np.float32), text)
+
+
+class Lookup:
+    """Reads the crops that it was shown, and nothing else."""
+
+    def __init__(self):
+        self.known, self.asked = {}, 0
+
+    def show(self, page, field, text):
+        left, top, right, bottom = field.box
+        crop = page[:, max(0, top - 2) : bottom + 2, max(0, left - 2) : right + 2]
+        self.known[np.moveaxis(crop, 0, -1).tobytes()] = text
+
+    def read(self, crops):
+        self.asked += 1
+        return [self.known.get(crop.tobytes(), "") for crop in crops]
+
+
+# Pages
+
+DATE, TOTAL = Field("date", "1 May", (2, 3, 9, 7)), Field("total", "12.50", (10, 12, 18, 17))
+UNSEEN = Field("name", "Ada", (0, 0, 0, 0))
+
+
+def test_a_page_recovered_whole_has_the_best_scores():
+    pixels = pages(2)
+    truth = truth_of(pixels, ((DATE, UNSEEN), (TOTAL,)))
+    template = np.full_like(pixels, 255)
+    scores = score(found(pixels), truth, template, None)
+    assert set(scores) == {*PAGE_SCORES, *TEXT_SCORES}
+    assert scores["psnr_page"] == scores["psnr_roi"] == LARGEST_PSNR
+    assert scores["ssim_page"] == pytest.approx(1)
+    assert scores["ssim_roi"] == pytest.approx(1)
+    assert scores["fft_distance"] == pytest.approx(0, abs=1e-9)
+    assert scores["mse"] == scores["mse_uint8_wrapped"] == 0
+    assert scores["fields"] == 2
+    assert scores["template_psnr_roi"] < 10
+    for name in ("exact_match", "fuzz_ratio", "ocr_ceiling", *TEXT_SCORES):
+        assert scores[name] is None
+
+
+def test_what_is_private_is_scored_apart():
+    pixels = np.full((1, 3, 20, 20), 100, np.uint8)
+    wrong = pixels.copy()
+    wrong[0, :, 3:7, 2:9] += 20  # all of the date, and nothing else
+    scores = score(found(wrong), truth_of(pixels, ((DATE,),)), pixels + 10, None)
+    assert scores["mse"] == 400
+    assert scores["mse_uint8_wrapped"] == 400 % 256
+    assert scores["psnr_roi"] == pytest.approx(10 * math.log10(255**2 / 400))
+    share = 4 * 7 / 400
+    assert scores["psnr_page"] == pytest.approx(10 * math.log10(255**2 / (400 * share)))
+    template = 10 * math.log10(255**2 / 100)
+    assert scores["template_psnr_page"] == pytest.approx(template)
+    assert scores["template_psnr_roi"] == pytest.approx(template)
+
+
+def test_what_is_recovered_beyond_the_boxes_does_not_help_the_private_score():
+    pixels = pages()
+    wrong, right = pages(seed=1), pages(seed=1)
+    right[0, :, 8:, :] = pixels[0, :, 8:, :]
+    truth = truth_of(pixels, ((DATE,),))
+    one, other = (score(found(page), truth, None, None) for page in (wrong, right))
+    for name in ("psnr_roi", "mse", "fft_distance", "mse_uint8_wrapped"):
+        assert one[name] == other[name]
+    assert one["psnr_page"] < other["psnr_page"]
+    assert one["template_psnr_roi"] is None
+
+
+def test_without_fields_the_page_is_compared():
+    pixels, other = pages(), pages(seed=3)
+    for fields in ((), ((),), ((UNSEEN,),)):
+        scores = score(found(other), truth_of(pixels, fields), None, Lookup())
+        assert scores["psnr_roi"] is scores["ssim_roi"] is scores["exact_match"] is None
+        assert scores["fields"] == 0
+        assert scores["mse"] == pytest.approx(65025 / 10 ** (scores["psnr_page"] / 10))
+        assert scores["fft_distance"] > 0
+
+
+def test_pages_of_fewer_than_eleven_pixels_have_no_ssim():
+    pixels = pages(side=8)
+    scores = score(found(pixels), truth_of(pixels), None, None)
+    assert scores["ssim_page"] is None
+    assert scores["psnr_page"] == LARGEST_PSNR
+
+
+def test_pixels_out_of_range_are_clipped_and_no_numbers_are_black():
+    pixels = np.zeros((1, 3, 20, 20), np.uint8)
+    pixels[0, 0] = 255
+    wild = pixels.astype(np.float32)
+    wild[0, 0] = 1e9
+    wild[0, 1] = -7
+    wild[0, 2] = np.nan
+    assert score(found(wild), truth_of(pixels), None, None)["psnr_page"] == LARGEST_PSNR
+
+
+@given(order=st.permutations(range(4)))
+def test_the_order_of_a_batch_does_not_count(order):
+    pixels = pages(4)
+    noisy = np.clip(pixels + np.random.default_rng(2).normal(0, 30, pixels.shape), 0, 255)
+    assert np.array_equal(matched(noisy[list(order)], pixels), noisy)
+
+
+def test_each_page_is_assigned_once():
+    """Both recovered pages are nearest to the second, but only one can be it."""
+    pixels = np.stack([np.full((3, 12, 12), 0, np.uint8), np.full((3, 12, 12), 100, np.uint8)])
+    recovered = np.stack([np.full((3, 12, 12), 90.0), np.full((3, 12, 12), 70.0)])
+    assert np.array_equal(matched(recovered, pixels), recovered[::-1])
+
+
+def test_pages_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"recovered pages of \(1, 3, 20, 20\), true pages of \(2"):
+        score(found(pages(1)), truth_of(pages(2)), None, None)
+
+
+def test_models_without_pages_have_no_scores_of_pages():
+    scores = score(found(pages()), truth_of(), None, Lookup())
+    assert all(scores[name] is None for name in PAGE_SCORES)
+
+
+# Reading
+
+
+def test_reading_is_scored_by_field_beside_what_can_be_read_at_all():
+    pixels, ocr = pages(2), Lookup()
+    recovered = pages(2, seed=5)
+    fields = ((DATE, UNSEEN), (TOTAL,))
+    ocr.show(pixels[0], DATE, "1 MAY")
+    ocr.show(pixels[1], TOTAL, "12,50")
+    ocr.show(recovered[0], DATE, "2 May")
+    ocr.show(recovered[1], TOTAL, " 12.50\n")
+    scores = score(found(recovered), truth_of(pixels, fields), None, ocr)
+    assert scores["ocr_ceiling"] == 0.5  # "12,50" is not 12.50
+    assert scores["exact_match"] == 0.5  # " 12.50" is
+    assert scores["fuzz_ratio"] == pytest.approx((0.8 + 1) / 2)
+    assert ocr.asked == 1
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="no tesseract here")
+def test_slips_are_read_where_they_are_recovered_and_not_on_the_template():
+    model = seeded_model(lambda: layoutlmv3_answers_tiny(image_size=112), 0)
+    documents = Slips(providers=3, documents_per_provider=1).load().documents
+    keys = ["customer", "date", "total"]
+    fields = []
+    for document in documents:
+        private = private_fields(document, keys)
+        boxes = in_model_pixels(model, document, [field.box for field in private])
+        fields.append(
+            tuple(Field(f.key, f.text, box) for f, box in zip(private, boxes, strict=True))
+        )
+    pixels = model.encode(documents).shared["pixels"][0]
+    template = model.encode([blanked(d, keys) for d in documents]).shared["pixels"][0]
+    truth = truth_of(pixels, tuple(fields))
+    whole = score(found(pixels), truth, template, Tesseract())
+    blank = score(found(template), truth, template, Tesseract())
+    assert whole["exact_match"] == whole["ocr_ceiling"] == blank["ocr_ceiling"] >= 7 / 9
+    assert blank["exact_match"] == 0
+    assert blank["psnr_roi"] == pytest.approx(blank["template_psnr_roi"])
+    assert blank["psnr_roi"] < 15
+    assert blank["psnr_page"] > 17
+
+
+# Text
+
+COLUMNS = {
+    "input_ids": np.array([[0, 7, 8, 7, 2, 1, 1]]),
+    "attention_mask": np.array([[1, 1, 1, 1, 1, 0, 0]]),
+    "bbox": np.array(
+        [[[0] * 4, [1, 2, 3, 4], [5, 6, 7, 8], [5, 6, 9, 9], [0] * 4, *[[0] * 4] * 2]]
+    ),
+    "question": np.array([3]),
+}
+
+
+def text(pairs, **rest):
+    return RecoveredText(np.array(pairs, dtype=np.int64).reshape(-1, 2), **rest)
+
+
+def of_text(recovered, columns=COLUMNS, **rest):
+    pieces = rest.pop("pieces", None)
+    return score(found(text=recovered), truth_of(columns=columns, **rest), None, None, pieces)
+
+
+def test_text_recovered_whole():
+    pairs = [(0, 0), (1, 7), (2, 8), (3, 7), (4, 2)]
+    boxes = COLUMNS["bbox"][0][:5]
+    scores = of_text(
+        text(pairs, boxes=boxes, question="what IS it?", answer="12.50 "),
+        questions=["What is  it?"],
+        answers=["12.50"],
+    )
+    assert {scores[name] for name in TEXT_SCORES if name != "private_text"} == {1.0}
+    assert scores["private_text"] is None
+    assert all(scores[name] is None for name in PAGE_SCORES)
+
+
+def test_text_by_hand():
+    """Of 0 7 8 7 2: 7 once and in its place, 8 in a wrong one, and a 9 that is not there."""
+    boxes = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [-1, -1, -1, -1], [0, 0, 0, 0]])
+    scores = of_text(text([(1, 7), (3, 8), (-1, 9), (0, 0)], boxes=boxes))
+    assert scores["token_precision"] == 3 / 4
+    assert scores["token_recall"] == 3 / 5
+    assert scores["token_set_precision"] == 3 / 4
+    assert scores["token_set_recall"] == 3 / 4
+    assert scores["exact_position"] == 2 / 5
+    # Of three tokens with a box: the marks at the ends have none.
+    assert scores["boxes_exact"] == 1 / 3
+
+
+def test_an_unknown_place_finds_no_place():
+    scores = of_text(text([(-1, token) for token in (0, 7, 8, 2)]))
+    assert scores["token_set_recall"] == scores["token_precision"] == 1
+    assert scores["token_recall"] == 4 / 5
+    assert scores["exact_position"] == 0
+    assert scores["boxes_exact"] is None
+
+
+def test_nothing_found():
+    scores = of_text(text([]), questions=["When?"], answers=["now"])
+    assert scores["token_precision"] is scores["token_set_precision"] is None
+    assert scores["token_recall"] == scores["exact_position"] == 0
+    assert scores["question_exact"] == scores["answer_exact"] == 0
+
+
+def test_of_several_examples_the_union_counts_and_no_question():
+    columns = {
+        "input_ids": np.array([[0, 7, 2], [0, 8, 2]]),
+        "attention_mask": np.ones((2, 3), dtype=int),
+        "question": np.array([3, 4]),
+    }
+    scores = of_text(
+        text([(0, 0), (1, 7), (1, 8), (2, 2)]),
+        columns,
+        questions=["a", "b"],
+        answers=["c", "d"],
+    )
+    assert scores["exact_position"] == scores["token_set_recall"] == 1
+    assert scores["token_recall"] == 4 / 6
+    assert scores["question_exact"] is scores["answer_exact"] is None
+
+
+def test_a_model_that_reads_no_question_is_not_asked_for_it():
+    columns = {name: array for name, array in COLUMNS.items() if name != "question"}
+    scores = of_text(text([(1, 7)]), columns, questions=["When?"], answers=["now"])
+    assert scores["question_exact"] is scores["answer_exact"] is None
+
+
+def test_private_text_needs_all_words_of_a_field():
+    vocabulary = {"1": [1], "May": [7, 8], "12.50": [8, 9], "Ada": [2]}
+    scores = of_text(
+        text([(1, 7), (-1, 8), (2, 1), (3, 2)]),
+        pieces=lambda words: [vocabulary[word] for word in words],
+        fields=((DATE, TOTAL), (UNSEEN,)),
+    )
+    assert scores["private_text"] == 2 / 3
+
+
+# What models make of documents
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: layoutlmv3_answers_tiny(image_size=64), donut_tiny, vt5_tiny],
+    ids=["layoutlmv3", "donut", "vt5"],
+)
+def test_the_tokens_of_every_model_are_those_that_it_was_given(build):
+    """With what it encodes in full view, and the padding left out, every score is 1."""
+    model = seeded_model(build, 0)
+    document = (
+        Slips(providers=1, documents_per_provider=1, questions=("total",)).load().documents[0]
+    )
+    batch = model.encode([document]).batch(np.array([0]))
+    columns = {name: tensor.numpy() for name, tensor in batch.items() if name != "pixels"}
+    ids, pad = columns["input_ids"][0], model.reader.subwords.pad
+    # In this order, because no text of a slip holds padding.
+    length = int(np.flatnonzero(ids != pad).max()) + 1
+    pairs = np.stack([np.arange(length), ids[:length]], axis=1).astype(np.int64)
+    question = document.questions[0]
+    truth = Truth(
+        (document.id,),
+        columns,
+        None,
+        (tuple(Field(f.key, f.text, (0, 0, 0, 0)) for f in private_fields(document, ["total"])),),
+        (question.text,),
+        question.answers,
+    )
+    boxes = columns["bbox"][0][:length] if "bbox" in columns else None
+    if build is vt5_tiny:  # whose answer stands in no place of the input
+        words = model.reader.subwords.pieces(question.answers[0].split())
+        written = np.array([(-1, token) for tokens in words for token in tokens])
+        pairs = np.concatenate([pairs, written])
+        boxes = np.concatenate([boxes, np.full((len(written), 4), -1)])
+    recovered = RecoveredText(pairs, boxes, question.text, question.answers[0])
+    scores = score(found(text=recovered), truth, None, None, model.reader.subwords.pieces)
+    expected = {name for name in TEXT_SCORES if name != "boxes_exact" or boxes is not None}
+    assert {name: scores[name] for name in expected} == dict.fromkeys(expected, 1.0)
+
+
+# Together
+
+
+def test_the_summary_is_the_mean_of_what_there_is():
+    assert summary([]) == {}
+    one = {"psnr_page": 10.0, "fields": 3.0, "exact_match": None, "mse": None}
+    other = {"psnr_page": 20.0, "fields": 4.0, "exact_match": 0.5, "mse": None}
+    assert summary([one, other]) == {
+        "psnr_page": 15.0,
+        "fields": 7.0,
+        "exact_match": 0.5,
+        "mse": None,
+    }
+
+
+def test_scores_are_numbers_that_json_has():
+    pixels = pages()
+    scores = score(found(pixels), truth_of(pixels, ((DATE,),)), pixels, Lookup())
+    assert all(value is None or type(value) is float for value in scores.values())
+    assert all(value is None or math.isfinite(value) for value in scores.values())

@@ -1,0 +1,400 @@
+"""Attacks on a run folder: what goes in, what comes out, and that no attack reaches the truth."""
+
+import gc
+import json
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from fedpriv.attacks.closed_form import ClosedForm
+from fedpriv.attacks.inversion.attack import GradientInversion
+from fedpriv.attacks.inversion.presets import gi_dqa, gi_dqa_tuned, random, template_only
+from fedpriv.attacks.inversion.publisher import SafeTemplate
+from fedpriv.attacks.text.attack import TextRecovery
+from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.local_training import LocalTraining
+from fedpriv.data.generated.slips import Slips
+from fedpriv.data.partition import HoldOut, Iid
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.settings import Settings
+from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fedsgd import FedSGD
+from fedpriv.threat import transcript
+from fedpriv.threat.attack import Capability, Findings, NotApplicable, Recovered
+from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.knowledge import Assumed, load_known
+from fedpriv.threat.truth import TruthStore
+from fedpriv.training.loops import Optimizer
+
+SMALL = partial(layoutlmv3_answers_small, image_size=64)
+
+
+def run(folder, clients=2, masking=None, observer=None, **client):
+    documents = Slips((64, 64), providers=clients, documents_per_provider=2, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(clients), HoldOut(fraction=0), cache="off"),
+        strategy=FedSGD(),
+        client=BatchGradient(**client),
+        observer=observer or Observer(),
+        masking=masking,
+        runs=folder,
+        settings=Settings(report=False),
+    )
+    return federation.run(1).run_dir
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """Returns a run folder with a transcript; tests that write take a copy."""
+    return run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("masked"), masking=Masking(bound=100.0))
+
+
+@pytest.fixture
+def folder(seen, tmp_path):
+    return shutil.copytree(seen, tmp_path / "run")
+
+
+def found(folder, name):
+    return json.loads((folder / "findings" / name / "metrics.json").read_text("utf-8"))
+
+
+def test_the_closed_form_leaves_numbers_and_pictures(folder):
+    metrics = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    assert metrics["psnr_roi"] > 70
+    assert metrics["psnr_roi"] > metrics["template_psnr_roi"] + 50
+    assert metrics["messages"] == 2
+    assert {"psnr_page", "fft_distance", "mse", "exact_match", "fuzz_ratio", "ocr_ceiling",
+            "evaluations", "seconds"} <= set(metrics)  # fmt: skip
+    written = found(folder, "closed_form")
+    assert written["status"] == "done"
+    assert [m["client"] for m in written["by_message"]] == [0, 1]
+    pictures = sorted(p.name for p in (folder / "findings/closed_form").glob("*.png"))
+    assert "round-1-client-0-page-0-reconstruction.png" in pictures
+    assert not [name for name in pictures if "original" in name or "difference" in name]
+
+
+def test_originals_are_shown_only_where_the_user_allows_it(folder):
+    AttackRun(ClosedForm(), "closed_form", originals=True).on(folder, SMALL)
+    pictures = [p.name for p in (folder / "findings/closed_form").glob("round-1-client-0*.png")]
+    kinds = {name.rpartition("-")[2] for name in pictures}
+    assert kinds == {"original.png", "template.png", "reconstruction.png", "difference.png"}
+
+
+def test_the_text_is_read_without_being_given(folder):
+    metrics = AttackRun(TextRecovery(), "text").on(folder, SMALL)
+    assert metrics["token_recall"] == metrics["exact_position"] == 1
+    assert metrics["question_exact"] == metrics["answer_exact"] == metrics["private_text"] == 1
+    assert metrics["psnr_page"] is None
+    texts = json.loads((folder / "findings/text/text.json").read_text("utf-8"))
+    assert texts["round-1-client-0"]["answer"]
+
+
+def test_pages_are_sought_with_the_text_that_was_read(folder):
+    inversion = GradientInversion(gi_dqa_tuned(30))
+    metrics = AttackRun(inversion, "tuned", clients=(0,)).on(folder, SMALL)
+    given = AttackRun(inversion, "given", clients=(0,), assume=Assumed(text="given")).on(
+        folder, SMALL
+    )
+    assert metrics["psnr_roi"] == pytest.approx(given["psnr_roi"], abs=1e-6)
+    assert metrics["evaluations"] == 30
+    assert json.loads((folder / "findings/tuned/curve.json").read_text())["round-1-client-0"]
+
+
+def test_the_template_is_its_own_score(folder):
+    alone = AttackRun(GradientInversion(template_only()), "template_only").on(folder, SMALL)
+    assert alone["psnr_roi"] == pytest.approx(alone["template_psnr_roi"])
+    noise = AttackRun(GradientInversion(random()), "random").on(folder, SMALL)
+    assert noise["psnr_roi"] < alone["psnr_roi"] + 3
+    assert alone["evaluations"] == noise["evaluations"] == 0
+
+
+# The truth
+
+
+@dataclass(frozen=True)
+class Spy:
+    """Keeps what an attack is handed."""
+
+    handed: ClassVar[list] = []
+    requires: ClassVar[frozenset] = frozenset()
+
+    def run(self, view, knowledge, bench):
+        self.handed.append((view, knowledge, bench))
+        return Findings(())
+
+
+def reachable(roots):
+    """Returns every object that can be reached from these, without modules and classes."""
+    found, todo = {}, list(roots)
+    while todo:
+        one = todo.pop()
+        if id(one) in found or isinstance(one, type) or type(one).__name__ == "module":
+            continue
+        found[id(one)] = one
+        if callable(one) and not hasattr(one, "__dataclass_fields__"):
+            # A function refers to all globals; what counts is what it closes over.
+            todo += [c.cell_contents for c in getattr(one, "__closure__", None) or ()]
+            todo += [*getattr(one, "args", ()), *getattr(one, "keywords", {}).values()]
+            continue
+        todo += gc.get_referents(one)
+    return found.values()
+
+
+def test_no_attack_is_handed_the_truth(folder):
+    Spy.handed.clear()
+    AttackRun(Spy(), "spy").on(folder, SMALL)
+    truth = TruthStore(RunFolder.existing(folder)).of((1, 0))
+    objects = list(reachable(Spy.handed[0]))
+    assert len(objects) > 100
+    assert not [o for o in objects if isinstance(o, TruthStore | RunFolder)]
+    assert not [o for o in objects if isinstance(o, str) and str(folder) in o]
+    arrays = [o for o in objects if isinstance(o, np.ndarray | torch.Tensor)]
+    pixels = truth.pixels.tobytes()
+    held = [np.asarray(a.detach() if isinstance(a, torch.Tensor) else a).tobytes() for a in arrays]
+    assert any(len(bytes_) == len(pixels) for bytes_ in held)  # the template is among them
+    assert pixels not in held
+    assert not [o for o in objects if isinstance(o, str) and truth.answers[0] == o]
+
+
+def test_findings_do_not_depend_on_the_truth(folder):
+    with_truth = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    before = {p.name: p.read_bytes() for p in (folder / "findings/closed_form").glob("*.png")}
+    shutil.rmtree(folder / "truth")
+    without = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    after = {p.name: p.read_bytes() for p in (folder / "findings/closed_form").glob("*.png")}
+    assert before == after
+    assert with_truth["status"] == "done"
+    assert without["status"] == "not scored: the simulation kept no truth"
+    assert "psnr_roi" not in without
+
+
+def test_text_is_handed_over_only_where_it_is_assumed(folder):
+    run_folder = RunFolder.existing(folder)
+    assert load_known(run_folder, (1, 0), Assumed()).text is None
+    truth = TruthStore(run_folder).of((1, 0)).columns
+    texts = {
+        name: load_known(run_folder, (1, 0), Assumed(text=name)).text
+        for name in ("given", "question", "answer", "random")
+    }
+    assert all(np.array_equal(texts["given"][name], truth[name]) for name in truth)
+    prompt = slice(0, int((truth["word"][0] >= 0).argmax()))  # up to the first word of the page
+    assert np.array_equal(texts["question"]["input_ids"][:, prompt], truth["input_ids"][:, prompt])
+    assert not np.array_equal(texts["answer"]["input_ids"], truth["input_ids"])
+    assert not np.array_equal(texts["random"]["input_ids"], truth["input_ids"])
+    nothing = load_known(run_folder, (1, 0), Assumed(template=False))
+    assert nothing.template is None
+    assert nothing.private is None
+
+
+def test_the_template_hides_all_private_pixels(folder):
+    run_folder = RunFolder.existing(folder)
+    known, truth = load_known(run_folder, (1, 0), Assumed()), TruthStore(run_folder).of((1, 0))
+    changed = (known.template != truth.pixels).any(1, keepdims=True)
+    assert changed.any()
+    assert not (changed & ~known.private).any()
+    assert {field.key for field in truth.fields[0]} >= {"total", "date"}
+    for field in truth.fields[0]:
+        left, top, right, bottom = field.box
+        inside = known.template[0, :, top:bottom, left:right]
+        assert inside.std() < 12  # blank
+        assert truth.pixels[0, :, top:bottom, left:right].std() > 25  # ink
+
+
+# What is not granted
+
+
+def test_what_is_not_granted_is_recorded_and_not_run(masked, tmp_path):
+    folder = shutil.copytree(masked, tmp_path / "run")
+    Spy.handed.clear()
+
+    @dataclass(frozen=True)
+    class Greedy(Spy):
+        requires: ClassVar[frozenset] = frozenset({Capability.CLIENT_UPDATE})
+
+    metrics = AttackRun(Greedy(), "greedy").on(folder, SMALL)
+    assert metrics == found(folder, "greedy")
+    assert metrics["status"] == "not_applicable"
+    assert metrics["reason"] == (
+        "the attack requires each client's update, which this federation does not grant: updates "
+        "are masked"
+    )
+    assert not Spy.handed
+
+
+def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
+    folder = shutil.copytree(masked, tmp_path / "run")
+    masked_page = AttackRun(ClosedForm(target="masked"), "masked").on(folder, SMALL)
+    assert masked_page["psnr_roi"] < 12
+    assert "the update is masked: it was read as if it were not" in masked_page["notes"]
+    refused = AttackRun(ClosedForm(target="aggregate"), "aggregate").on(folder, SMALL)
+    assert refused["status"] == "not_applicable"
+    assert "2 examples are behind the message" in refused["reason"]
+    sum_ = AttackRun(ClosedForm(target="aggregate", most_examples=2), "sum").on(folder, SMALL)
+    assert sum_["psnr_roi"] < 30
+    tokens = AttackRun(TextRecovery(target="aggregate"), "words").on(folder, SMALL)
+    assert tokens["token_set_recall"] > 0.9  # masking hides whose words they are, not which
+
+
+def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_path):
+    one = AttackRun(ClosedForm(target="aggregate"), "sum", clients=(0,)).on(folder, SMALL)
+    assert one["status"] == "not_applicable"
+    assert "takes the messages of all its clients" in one["reason"]
+    kept = run(tmp_path / "kept", observer=Observer(clients=(0,)))
+    assert AttackRun(ClosedForm(target="aggregate"), "sum").on(kept, SMALL)["status"] == (
+        "not_applicable"
+    )
+
+
+def test_messages_that_cannot_be_attacked_are_counted(folder):
+    name = "network.layoutlmv3.patch_embed.proj.weight"
+
+    @dataclass(frozen=True)
+    class Half(ClosedForm):
+        """Refuses client 1, as an attack refuses what it cannot work on."""
+
+        def _recover(self, message):
+            if message.key[1]:
+                raise NotApplicable(f"{name} is missing")
+            return super()._recover(message)
+
+    metrics = AttackRun(Half(), "half").on(folder, SMALL)
+    assert (metrics["messages"], metrics["refused"]) == (1, 1)
+    assert f"refused: {name} is missing" in metrics["notes"]
+
+
+def test_a_hybrid_starts_from_the_page_of_the_closed_form(folder):
+    inversion = GradientInversion(gi_dqa(0), hybrid=True)
+    metrics = AttackRun(inversion, "hybrid").on(folder, SMALL)
+    assert metrics["psnr_roi"] > 60
+    alone = AttackRun(GradientInversion(gi_dqa(0)), "alone").on(folder, SMALL)
+    assert alone["psnr_roi"] < 15
+
+
+def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
+    documents = Slips((64, 64), providers=2, documents_per_provider=4, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
+        strategy=FedSGD(),
+        client=BatchGradient(),
+        observer=Observer(),
+        runs=tmp_path,
+        settings=Settings(report=False),
+    )
+    again = federation.run(1).run_dir
+    # As after an interruption: of the first attempt, one client's message had come in.
+    first = again / "transcript" / "round-000001"
+    shutil.copytree(first, first.with_name("round-000001-attempt-1"))
+    (first / "client-0001.safetensors").unlink()
+    (first / "aggregate.safetensors").unlink()
+    metrics = AttackRun(ClosedForm(), "closed_form").on(again, SMALL)
+    assert metrics["messages"] == 2
+    assert metrics["psnr_roi"] > 70
+
+
+def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
+    documents = Slips((64, 64), providers=2, documents_per_provider=1, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
+        strategy=FedAvg(weighted=False, buffers=False),
+        client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
+        observer=Observer(),
+        runs=tmp_path,
+        settings=Settings(report=False),
+    )
+    delta = federation.run(1).run_dir
+    view = transcript.load(RunFolder.existing(delta))
+    assert view.settings["client"]["optimizer"] == {
+        "name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0
+    }  # fmt: skip
+    page = AttackRun(ClosedForm(), "closed_form").on(delta, SMALL)
+    assert page["psnr_roi"] > 30  # of 32-bit weights, not of gradients
+    assert any("after local training" in note for note in page["notes"])
+    inversion = GradientInversion(gi_dqa_tuned(20))
+    assert AttackRun(inversion, "tuned").on(delta, SMALL)["psnr_roi"] > page["template_psnr_roi"]
+
+
+def test_models_without_the_weakness_are_not_applicable(folder):
+    batch = run(folder.parent / "batches", clients=1, batch_size=2)
+    metrics = AttackRun(ClosedForm(), "closed_form").on(batch, SMALL)
+    assert metrics["status"] == "not_applicable"
+    assert "one page only" in metrics["reason"]
+
+
+# Defences and mistakes
+
+
+def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
+    tuned = GradientInversion(gi_dqa_tuned(30))
+    clean = AttackRun(tuned, "clean", clients=(0,)).on(folder, SMALL)
+    safe = AttackRun(
+        tuned, "safe", clients=(0,), publisher=SafeTemplate(64, "random"), originals=True
+    ).on(folder, SMALL)
+    assert safe["template_psnr_page"] < clean["template_psnr_page"]
+    assert any("SafeTemplate" in line for line in safe["assumptions"])
+    form = AttackRun(ClosedForm(), "form", publisher=SafeTemplate(64, "random"))
+    stolen = form.on(folder, SMALL)
+    assert stolen["psnr_roi"] > 60
+    assert "the template does not fit the gradient, and was left aside" in stolen["notes"]
+
+
+def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
+    clipped = run(tmp_path, clients=1, clip_norm=1e-3)
+    tuned = AttackRun(GradientInversion(gi_dqa_tuned(40)), "tuned").on(clipped, SMALL)
+    assert tuned["psnr_roi"] > tuned["template_psnr_roi"] + 3
+    assert AttackRun(ClosedForm(), "closed_form").on(clipped, SMALL)["psnr_roi"] > 70
+    text = AttackRun(TextRecovery(), "text").on(clipped, SMALL)
+    assert text["answer_exact"] == text["exact_position"] == 1
+
+
+def test_mistakes_are_named(folder, tmp_path):
+    with pytest.raises(transcript.NoTranscript, match=r"rounds \[7\] were not observed"):
+        AttackRun(ClosedForm(), "x", rounds=(7,)).on(folder, SMALL)
+    with pytest.raises(
+        transcript.NoTranscript, match=r"clients \[99\] was kept; there are \[0, 1\]"
+    ):
+        AttackRun(ClosedForm(), "x", clients=(1, 99)).on(folder, SMALL)
+    with pytest.raises(ValueError, match=r"clients=\[\]: name at least one"):
+        AttackRun(ClosedForm(), "x", clients=())
+    with pytest.raises(ValueError, match="transcript is of another model"):
+        AttackRun(ClosedForm(), "x").on(folder, layoutlmv3_answers_small)
+    for name in ("../x", "..", ".", ""):
+        with pytest.raises(ValueError, match="expected the name of a folder"):
+            AttackRun(ClosedForm(), name)
+    with pytest.raises(ValueError, match="target='masks': expected one of update, aggregate"):
+        ClosedForm(target="masks")
+    with pytest.raises(ValueError, match="text='some': expected one of none, given"):
+        Assumed(text="some")
+
+
+def test_the_same_seed_gives_the_same_findings(folder):
+    noise = [
+        AttackRun(GradientInversion(random()), "random", seed=seed).on(folder, SMALL)["psnr_roi"]
+        for seed in (0, 0, 1)
+    ]
+    assert noise[0] == noise[1] != noise[2]
+
+
+def test_recovered_messages_have_names():
+    from fedpriv.threat.findings import message_name
+
+    assert message_name((3, 2)) == "round-3-client-2"
+    assert message_name((3, None)) == "round-3-aggregate"
+    assert Recovered((1, 0)).pages is None
