@@ -104,7 +104,7 @@ def federation(
         observer=kw.pop("observer", None),
         masking=kw.pop("masking", None),
         faults=kw.pop("on_purpose", None),
-        settings=Settings(**{"report": False, **kw}),
+        settings=Settings(**kw),
     )
 
 

@@ -12,7 +12,6 @@ from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.settings import Settings
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.strategies.fedavg import FedAvg
@@ -133,5 +132,4 @@ def federation(
         candidates=candidates,
         observer=observer,
         runs=runs,
-        settings=Settings(report=False),
     )

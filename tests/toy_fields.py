@@ -108,5 +108,5 @@ def federation(runs, *, source=Codes(), fields=Fields(), model=follows, **settin
         client=LocalTraining(optimizer=Optimizer("adam", lr=0.5)),
         fields=fields,
         runs=runs,
-        settings=Settings(**{"keep_checkpoints": 0, "report": False, **settings}),
+        settings=Settings(**{"keep_checkpoints": 0, **settings}),
     )

@@ -118,7 +118,7 @@ def federation(
         client=client,
         seed=seed,
         masking=masking,
-        settings=Settings(**{"report": False, **settings}),
+        settings=Settings(**settings),
     )
     if one_noise:
         made.recipe = replace(made.recipe, key="")

@@ -26,6 +26,7 @@ from fedpriv.runtime import verify
 from fedpriv.runtime.terminal import visible_output
 
 if TYPE_CHECKING:
+    from fedpriv.config.experiment import Experiment
     from fedpriv.federation.loop import Federation, Result
 
 RESUMABLE = ("rounds=", "federation.", "ray.")
@@ -208,7 +209,8 @@ def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
     federation = parts.assemble(config)
     for line in _signal(federation, parts.rounds):
         _tell(line)
-    return federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
+    result = federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
+    return _with_report(parts, result)
 
 
 def _signal(federation: Federation, rounds: int) -> list[str]:
@@ -252,9 +254,17 @@ def _resume(options: argparse.Namespace) -> int:
     parts = experiment.build(config, str(options.run_dir))
     federation = parts.assemble(config)
     progress = for_this_terminal()
-    return _finish(
-        federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
-    )
+    result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
+    return _finish(_with_report(parts, result))
+
+
+def _with_report(parts: Experiment, result: Result) -> Result:
+    """Writes the report of a run that has ended, if its settings want one."""
+    if parts.federation.report:
+        from fedpriv.report.build import write_report
+
+        write_report(result.run_dir)
+    return result
 
 
 def _report(options: argparse.Namespace) -> int:

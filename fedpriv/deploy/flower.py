@@ -23,6 +23,7 @@ from fedpriv.federation.grids._flwr import Run, run_simulation
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.serving import Chunk, Failure, round_of, serve
 from fedpriv.federation.loop import Federation, Result, build_app
+from fedpriv.report.build import write_report
 from fedpriv.runtime.progress import for_this_terminal
 
 ROLL_CALL = "query.roll_call"
@@ -174,7 +175,10 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
     settings = federation.settings
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
-    return federation.run(rounds, grid=adapted, progress=for_this_terminal())
+    result = federation.run(rounds, grid=adapted, progress=for_this_terminal())
+    if settings.report:
+        write_report(result.run_dir)
+    return result
 
 
 def simulate(name: str, overrides: str = "", workers: int = 2) -> None:

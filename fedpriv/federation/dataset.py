@@ -16,9 +16,9 @@ from fedpriv.data.document import Document, DocumentSet, DocumentSource, provide
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
 from fedpriv.federation.membership_table import Part
+from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.encoding_cache import encode_cached
-from fedpriv.report.showcase import write_showcase
 from fedpriv.runtime.cache import cache_folder
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator

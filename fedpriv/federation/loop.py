@@ -401,13 +401,8 @@ class _Run:
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
         self.folder.write_json(LEDGER, statement(self.ledger))
-        # Nothing comes after the final weights but the report, which can be written at any time.
+        # Nothing comes after the final weights: with them a run is complete.
         self.folder.save_final(self.model.state_dict())
-        if self.settings.report:
-            # Not at the top: workers import this file and draw no figures.
-            from fedpriv.report.build import write_report
-
-            write_report(self.folder.path)
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
 

@@ -69,6 +69,9 @@ def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
     page = render(run).encode("utf-8", "replace")
     with run_lock.writing(run.folder, "report", "report", wait=True):
         run_log.write(run.folder, REPORT, page)
+        if run_log.has_log(run.folder):
+            # Of the last line of a log nobody knows whether what it says was done.
+            run_log.end(run.folder, "report")
     return run.folder / REPORT
 
 

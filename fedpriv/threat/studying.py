@@ -147,6 +147,8 @@ def train(job: tuple[dict[str, Any], str]) -> None:
         time.sleep(0.1)
     begun = (folder.path / CONFIG).is_file()
     parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)
+    if parts.federation.report:
+        write_report(folder.path)
 
 
 def is_done(folder: Path) -> bool:

@@ -451,7 +451,6 @@ def federation_of(plan, version):
         one_noise=False,
         min_clients=plan.least,
         max_refused=0,
-        report=False,
     )
 
 
@@ -572,7 +571,6 @@ def real_cases(count):
 @pytest.fixture
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)
     return tmp_path

@@ -37,7 +37,6 @@ LOOP = PerExample("loop")
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 

@@ -38,7 +38,7 @@ def federation(runs, faults=None, masking=None, threshold=0.6, **settings):
         client=FaultyProviders(faults or {}),
         masking=masking,
         runs=runs,
-        settings=Settings(**{"report": False, **settings}),
+        settings=Settings(**settings),
     )
 
 

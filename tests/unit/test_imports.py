@@ -71,7 +71,7 @@ def test_hydras_own_command_line_is_not_used(path):
 def test_one_does_not_wait_for_what_a_federation_does_not_use(tmp_path):
     """Every worker imports the federation; each of these takes seconds."""
     script = (
-        "import sys; from toy import federation; federation(runs='runs', report=False).run(1); "
+        "import sys; from toy import federation; federation(runs='runs').run(1); "
         "print(sorted({'ray', 'transformers', 'peft', 'matplotlib'} & sys.modules.keys()))"
     )
     done = subprocess.run(

@@ -23,7 +23,6 @@ from fedpriv.threat.keep.transcript import Observer
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def failed(result):

@@ -20,7 +20,6 @@ from fedpriv.strategies.fedavg import FedAvg
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def pages(providers=10, each=6, tests=0):

@@ -206,7 +206,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(copy, capsys):
             assert main(["report", str(copy)]) == 0  # which leaves the ledger alone
         assert f"process {os.getpid()}" in capsys.readouterr().err
         assert "changed" not in capsys.readouterr().err
-        assert len(lines_of(copy)) == before + 4  # two begun, one ended, and report.html
+        assert len(lines_of(copy)) == before + 5  # two begun, two ended, and report.html
     federation({"1/0": "raise"}, clients=2).run(3, run_dir=copy, resume=True)
 
 

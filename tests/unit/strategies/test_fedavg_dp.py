@@ -42,7 +42,6 @@ START = {"float": np.array([10, 20], np.float32)}
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def mechanism(sigma=1.5, examples=40, record_rate=0.4, **more):

@@ -23,7 +23,6 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.federation.settings import Settings
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
@@ -49,7 +48,6 @@ def run(folder, clients=2, masking=None, observer=None, **client):
         observer=observer or Observer(),
         masking=masking,
         runs=folder,
-        settings=Settings(report=False),
     )
     return federation.run(1).run_dir
 
@@ -295,7 +293,6 @@ def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
         client=BatchGradient(),
         observer=Observer(),
         runs=tmp_path,
-        settings=Settings(report=False),
     )
     again = federation.run(1).run_dir
     # As after an interruption: of the first attempt, one client's message had come in.
@@ -317,7 +314,6 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
         client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
         observer=Observer(),
         runs=tmp_path,
-        settings=Settings(report=False),
     )
     delta = federation.run(1).run_dir
     view = transcript.load(RunFolder.existing(delta))

@@ -336,7 +336,6 @@ def test_a_worker_can_build_it(tmp_path):
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def federation(**more):

@@ -21,7 +21,6 @@ from fedpriv.threat.truth import TruthStore
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
 
 
 def seen_by(result, **what):

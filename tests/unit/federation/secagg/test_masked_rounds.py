@@ -41,7 +41,6 @@ EXAMPLES = example_gaussian(clip_norm=1, examples=9, noise_multiplier=1)
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.report.build.write_report", lambda path: None)
     monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 

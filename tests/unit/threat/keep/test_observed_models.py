@@ -13,7 +13,6 @@ from fedpriv.data.document import DocumentSet
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.settings import Settings
 from fedpriv.models.donut import donut
 from fedpriv.models.encoders.bert import bert
 from fedpriv.models.encoders.bros import bros
@@ -77,7 +76,6 @@ def observe(build, folder):
             client=BatchGradient(),
             observer=Observer(),
             runs=folder,
-            settings=Settings(report=False),
         )
         .run(1)
         .run_dir
