@@ -127,7 +127,7 @@ def ray(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Modu
 
 
 def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, workers: int):
-    from fedpriv.clients.local_training import LocalTraining
+    from fedpriv.clients.fedavg import LocalTraining
     from fedpriv.federation.dataset import Bound
     from fedpriv.federation.loop import Federation, Settings
     from fedpriv.privacy.sampling import FixedSize

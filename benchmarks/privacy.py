@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.federation.client import Recipe, Site

@@ -38,8 +38,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedpriv.clients.dp_local_training import DPLocalTraining
-from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid

@@ -54,9 +54,9 @@ from fedpriv.attacks.closed_form import ClosedForm
 from fedpriv.attacks.inversion.attack import GradientInversion
 from fedpriv.attacks.inversion.presets import gi_dqa_tuned, random
 from fedpriv.attacks.text.attack import TextRecovery
-from fedpriv.clients.batch_gradient import BatchGradient
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedsgd import BatchGradient
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.client import Client

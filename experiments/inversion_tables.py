@@ -40,7 +40,7 @@ from fedpriv.attacks.inversion.prior import (
 )
 from fedpriv.attacks.inversion.publisher import SafeTemplate
 from fedpriv.attacks.inversion.schedule import Constant, Late
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import DocumentSet, DocumentSource
 from fedpriv.data.generated.slips import Slips

@@ -38,8 +38,8 @@ from typing import Any
 from dp_utility import SHARED, Receipts
 from majority_baseline import OF_EACH_WORD, baselines
 
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid

@@ -37,9 +37,9 @@ from matplotlib.figure import Figure
 from fedpriv.attacks.one_run_audit import Audit, LossScore
 from fedpriv.attacks.server_membership import ServerMembership
 from fedpriv.cli import attack
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.config import experiment
 from fedpriv.config.run_model import model_of
 from fedpriv.data.generated.invoices import Invoices

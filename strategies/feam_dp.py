@@ -2,7 +2,7 @@
 
 Server, each round: draw m = C·K clients; each sends one noisy gradient with σ_k = σ/√m;
 g = Σ_k (n_k/n) g_k; one step of Adam on g, bias-corrected, its moments kept at the server.
-Client k: `fedpriv.clients.example_gradients.ExampleGradients`.
+Client k: `fedpriv.clients.feam_dp.ExampleGradients`.
 
 The paper's σ is found for the rate q = C·q_k. That holds for who sees the global models only if
 C = 1, and never for the server, which sees every g_k under σ/√m alone: see the ledger's views.

@@ -34,7 +34,7 @@ LOSS = "train-loss"
 
 @dataclass
 class FedAvg(Strategy):
-    """The server's half of FedAvg; `fedpriv.clients.local_training.LocalTraining` is the other.
+    """The server's half of FedAvg; `fedpriv.clients.fedavg.LocalTraining` is the other.
 
     Args:
         sampling: draws the clients of a round.

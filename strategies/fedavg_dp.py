@@ -4,7 +4,7 @@ Every client trains by DP-SGD or DP-Adam on its own data, with noise enough to p
 itself, and sends the change of its model; the server averages as in FedAvg. A client's batch is
 q·|D_k|, which shrinks as the clients grow in number while the noise on it stays: so it degrades.
 
-Client k: `fedpriv.clients.dp_local_training.DPLocalTraining`.
+Client k: `fedpriv.clients.fedavg_dp.DPLocalTraining`.
 
 Each message is private by itself, so masking adds nothing and a client that drops out takes no
 noise away. Nothing is amplified by the sampling of clients: the ledger counts the steps of the

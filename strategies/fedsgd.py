@@ -23,7 +23,7 @@ from fedpriv.runtime.seeds import generator
 
 @dataclass
 class FedSGD(Strategy):
-    """The server's half of FedSGD; `fedpriv.clients.batch_gradient.BatchGradient` is the other.
+    """The server's half of FedSGD; `fedpriv.clients.fedsgd.BatchGradient` is the other.
 
     Args:
         lr: η.

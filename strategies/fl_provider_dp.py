@@ -2,7 +2,7 @@
 
 Server, each round: draw K, every client with probability q_c; send w_{t-1} and |K|;
 w_t = w_{t-1} + (1/|K|) Σ_{k∈K} u_k. With K empty, the noise is added all the same (§6.2.2).
-Client k: `fedpriv.clients.provider_updates.ProviderUpdates`.
+Client k: `fedpriv.clients.fl_provider_dp.ProviderUpdates`.
 
 What the paper claims for it holds against nobody who sees the global models: all providers of a
 client enter together, so the rate q_c·|M|/min|P_k| amplifies far less than an accountant takes for

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from toy import OutOfLuck, data
 
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.client import Contribution, Visit
 from fedpriv.federation.dataset import ArrayData

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.federation.client import Contribution, Visit
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation

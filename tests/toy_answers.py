@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Question, Word
 from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut

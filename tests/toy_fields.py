@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Entity, Word
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData

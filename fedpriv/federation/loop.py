@@ -111,7 +111,7 @@ class Federation:
 
     Example::
 
-        from fedpriv.clients.local_training import LocalTraining
+        from fedpriv.clients.fedavg import LocalTraining
         from fedpriv.federation.dataset import DocumentData
         from fedpriv.data.partition import ByProvider
         from fedpriv.data.generated.invoices import Invoices

@@ -22,9 +22,9 @@ from exhaustive import REFUSED, UNFINISHED, Losses, Plan, made, members, paths, 
 from toy import OutOfLuck
 from toy_private import Watched, are_independent, federation, provider_data
 
-from fedpriv.clients.dp_local_training import DPLocalTraining
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg_dp import DPLocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy import ledger

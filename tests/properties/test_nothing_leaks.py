@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 from toy import OutOfLuck
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Contribution, Recipe
 from fedpriv.federation.grids.inline import InlineGrid

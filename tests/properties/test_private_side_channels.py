@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from toy_private import Watched, federation, first_model, numbers, rows_of
 
-from fedpriv.clients.dp_local_training import DPLocalTraining
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fedavg_dp import DPLocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.ledger import Ledger

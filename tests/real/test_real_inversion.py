@@ -9,7 +9,7 @@ import pytest
 
 from fedpriv.attacks.closed_form import ClosedForm
 from fedpriv.attacks.text.attack import TextRecovery
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.partition import HoldOut, Iid

@@ -7,7 +7,7 @@ import pytest
 
 from fedpriv.attacks.membership.pmia import PMIA
 from fedpriv.attacks.server_membership import ServerMembership
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData

@@ -8,7 +8,7 @@ import resource
 import sys
 from functools import partial
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData

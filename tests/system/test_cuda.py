@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy import federation, norm_net, weights
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData

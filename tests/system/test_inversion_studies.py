@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData

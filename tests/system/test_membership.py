@@ -10,8 +10,8 @@ from fedpriv.attacks.memorisation.attack import Memorisation
 from fedpriv.attacks.one_run_audit import Audit, LossScore
 from fedpriv.attacks.provider_lira import ProviderLiRA
 from fedpriv.attacks.server_membership import ServerMembership
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData

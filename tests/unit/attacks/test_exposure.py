@@ -11,7 +11,7 @@ from torch import nn
 from toy_answers import Pages
 
 from fedpriv.attacks.exposure import Exposure
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Question, Word
 from fedpriv.data.generated.identities import Identities
 from fedpriv.data.partition import ByProvider, HoldOut

@@ -158,7 +158,7 @@ def test_own_experiments_and_groups_are_found_by_name(tmp_path, monkeypatch):
     (own / "strategy" / "mine.yaml").write_text(
         "# @package _global_\n"
         "strategy: {_target_: fedpriv.strategies.fedavg.FedAvg, weighted: false}\n"
-        "client: {_target_: fedpriv.clients.local_training.LocalTraining}\n"
+        "client: {_target_: fedpriv.clients.fedavg.LocalTraining}\n"
     )
     (own / "mine.yaml").write_text(
         "defaults: [base, data: invoices, model: layoutlmv3, strategy: mine, _self_]\n"

@@ -11,7 +11,7 @@ import torch
 import yaml
 from toy import Net, OutOfLuck, data, federation, norm_net, weights
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.serving import Failure
 from fedpriv.federation.loop import Federation, Unworkable

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 from toy import data, federation
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Word
 from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut

@@ -9,7 +9,7 @@ import pytest
 import toy_answers
 from PIL import Image
 
-from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.document import Document, Word
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData

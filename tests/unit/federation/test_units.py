@@ -11,7 +11,7 @@ import toy_answers
 import toy_private
 from scipy.stats import norm
 
-from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.augmentation import ExtractionBlocking
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.generated.invoices import Invoices

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData

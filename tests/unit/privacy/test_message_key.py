@@ -19,8 +19,8 @@ from toy_private import (
     sent_by,
 )
 
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.messages import UPDATE, to_vectors
@@ -383,7 +383,7 @@ def test_a_run_that_was_killed_before_anything_was_sent_has_a_ledger_of_nothing(
 
 
 def test_what_is_not_private_needs_no_ledger_to_go_on(tmp_path):
-    from fedpriv.clients.local_training import LocalTraining
+    from fedpriv.clients.fedavg import LocalTraining
     from fedpriv.strategies.fedavg import FedAvg
 
     parts = {"strategy": FedAvg(), "client": LocalTraining()}

@@ -13,9 +13,9 @@ from scipy import stats
 from toy_private import Wide, answers, are_independent, instruction, mean_is_zero, numbers, rows_of
 from toy_private import variance_is as variance_is_
 
-from fedpriv.clients.dp_local_training import DPLocalTraining
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg_dp import DPLocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.privacy.noise import BLOCK, add_gaussian, share_std
 from fedpriv.runtime.seeds import generator

@@ -25,7 +25,7 @@ from toy_private import (
     vector_of,
 )
 
-from fedpriv.clients.example_gradients import ExampleGradients
+from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
 from fedpriv.federation.secagg.masking import Masking

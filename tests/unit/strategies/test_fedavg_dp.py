@@ -23,7 +23,7 @@ from toy_private import (
     vector_of,
 )
 
-from fedpriv.clients.dp_local_training import DPLocalTraining
+from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import instruction_of
 from fedpriv.privacy.accounting.accountants import epsilon

@@ -5,7 +5,7 @@ import pytest
 import torch
 from toy import Net, data, federation
 
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedsgd import FedSGD

@@ -24,8 +24,8 @@ from toy_private import (
     vector_of,
 )
 
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Unworkable

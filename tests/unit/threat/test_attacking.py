@@ -16,8 +16,8 @@ from fedpriv.attacks.inversion.attack import GradientInversion
 from fedpriv.attacks.inversion.presets import gi_dqa, gi_dqa_tuned, random, template_only
 from fedpriv.attacks.inversion.publisher import SafeTemplate
 from fedpriv.attacks.text.attack import TextRecovery
-from fedpriv.clients.batch_gradient import BatchGradient
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData

@@ -11,9 +11,9 @@ from torch import nn
 from toy import data
 from transformers import ViTConfig, ViTModel
 
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation, Unworkable

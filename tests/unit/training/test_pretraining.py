@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from fedpriv.clients.local_training import LocalTraining
+from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import DataError, Document, DocumentSet, Word
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices

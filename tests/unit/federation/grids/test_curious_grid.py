@@ -5,7 +5,7 @@ import pytest
 import torch
 from toy import data, federation, norm_net, weights
 
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.sampling import FixedSize

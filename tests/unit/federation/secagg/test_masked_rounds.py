@@ -15,9 +15,9 @@ from toy_private import (
     vector_of,
 )
 
-from fedpriv.clients.example_gradients import ExampleGradients
-from fedpriv.clients.local_training import LocalTraining
-from fedpriv.clients.provider_updates import ProviderUpdates
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import UPDATE, to_vectors
 from fedpriv.federation.round_statistics import TooFewClients

@@ -8,7 +8,7 @@ from image_text_families import llava
 from model_checks import LABELS, SMALL
 
 from fedpriv.attacks.text.attack import TextRecovery
-from fedpriv.clients.batch_gradient import BatchGradient
+from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData

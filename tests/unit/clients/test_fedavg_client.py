@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpriv.clients.local_training import LOSS, LocalTraining
+from fedpriv.clients.fedavg import LOSS, LocalTraining
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Visit
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
