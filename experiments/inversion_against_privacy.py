@@ -133,7 +133,7 @@ def federated(
         client=client,
         seed=seed,
         masking=masking,
-        observer=Observer(),
+        keep=[Observer()],
         runs=runs,
     )
     return federation.run(1).run_dir

@@ -137,7 +137,7 @@ class Study:
             strategy=FedSGD(),
             client=BatchGradient(**client),
             seed=self.seed,
-            observer=Observer(private=private),
+            keep=[Observer(private=private)],
             runs=self.folder,
             name=f"{self.model}-{self.data}",
         )

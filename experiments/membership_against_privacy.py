@@ -190,8 +190,7 @@ def federated(
         client=method.client,
         seed=seed,
         masking=masking,
-        observer=Observer(batches=False),
-        candidates=Candidates(),
+        keep=[Observer(batches=False), Candidates()],
         settings=Settings(checkpoint_every=ROUNDS, evaluate_every=ROUNDS),
         runs=runs,
     )

@@ -94,6 +94,7 @@ def federation(
     """A toy federation; what is not a part of it is a setting."""
     strategy = kw.pop("strategy", None) or FedAvg()
     client = kw.pop("client", None) or Faulty(faults or {})
+    observer = kw.pop("observer", None)
     return Federation(
         model=model,
         data=kw.pop("data", None) or data(clients),
@@ -101,7 +102,7 @@ def federation(
         client=client,
         seed=seed,
         runs=runs,
-        observer=kw.pop("observer", None),
+        keep=[observer] if observer else [],
         masking=kw.pop("masking", None),
         faults=kw.pop("on_purpose", None),
         settings=Settings(**kw),

@@ -129,7 +129,6 @@ def federation(
         data=DocumentData(source, ByProvider(clients), held, cache="off", **data),
         strategy=FedAvg(),
         client=LocalTraining(optimizer=Optimizer("sgd", lr=1.0)),
-        candidates=candidates,
-        observer=observer,
+        keep=[keeper for keeper in (observer, candidates) if keeper],
         runs=runs,
     )

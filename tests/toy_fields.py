@@ -106,7 +106,7 @@ def federation(runs, *, source=Codes(), fields=Fields(), model=follows, **settin
         data=data,
         strategy=FedAvg(),
         client=LocalTraining(optimizer=Optimizer("adam", lr=0.5)),
-        fields=fields,
+        keep=[fields] if fields else [],
         runs=runs,
         settings=Settings(**{"keep_checkpoints": 0, **settings}),
     )

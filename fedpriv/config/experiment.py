@@ -150,9 +150,7 @@ class Experiment:
             masking=self.masking,
             finetuning=self.finetuning,
             pretraining=self.pretraining,
-            observer=self.observer,
-            candidates=self.candidates,
-            fields=self.fields,
+            keep=[keeper for keeper in (self.observer, self.candidates, self.fields) if keeper],
             faults=self.faults,
         )
 

@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from fedpriv.federation.faults import Faults
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.faulty import FaultyGrid
 from fedpriv.federation.grids.inline import InlineGrid
+from fedpriv.federation.keep import Keeper, Prepared, Watcher
 from fedpriv.federation.messages import to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems
 from fedpriv.federation.round_statistics import OtherAnswers, Tally, TooFewClients
@@ -49,9 +50,6 @@ from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import Exchange, as_tensor
 from fedpriv.runtime.versions import versions
-from fedpriv.threat.keep.held_out import Candidates
-from fedpriv.threat.keep.scrubbed import Fields
-from fedpriv.threat.keep.transcript import Observation, Observer
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
 from fedpriv.training.pretraining import Pretraining
 
@@ -99,11 +97,8 @@ class Federation:
         finetuning: what of the model is trained; None trains all that the model leaves trainable.
         pretraining: trains the model on public documents first, here and now, unless the cache
             holds the result; None does without.
-        observer: sits on the server and keeps what it receives; None keeps nothing.
-        candidates: keeps held-out documents, for attacks that ask who was trained on; None keeps
-            none.
-        fields: keeps the fields of the training documents, scrubbed, for attacks that reconstruct
-            them; None keeps none.
+        keep: what is kept for attacks: what the server receives, documents held out, scrubbed
+            fields (`fedpriv.threat.keep`).
         faults: clients that fail on purpose; None leaves it to chance.
 
     Raises:
@@ -146,9 +141,7 @@ class Federation:
         masking: Masking | None = None,
         finetuning: FineTuning | None = None,
         pretraining: Pretraining | None = None,
-        observer: Observer | None = None,
-        candidates: Candidates | None = None,
-        fields: Fields | None = None,
+        keep: Sequence[Keeper] = (),
         faults: Faults | None = None,
     ) -> None:
         inner, strategy = strategy, masking.around(strategy) if masking else strategy
@@ -165,8 +158,7 @@ class Federation:
         self.first_state = {name: array.copy() for name, array in strategy.state().items()}
         self.settings, self.ray = settings or Settings(), ray or RaySettings()
         self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
-        self.observer, self.candidates, self.fields = observer, candidates, fields
-        self.faults = faults
+        self.keep, self.faults = tuple(keep), faults
         if cannot := unusable_device(self.settings.device):
             raise Unworkable([f"federation.device={self.settings.device!r}: {cannot}"])
         try:
@@ -182,9 +174,7 @@ class Federation:
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
         problems += _training_problems(client, self.bound, seed, self.settings)
-        problems += [f"observer.{p}" for p in observer.problems(self.clients)] if observer else []
-        problems += candidates.problems(self.bound) if candidates else []
-        problems += fields.problems(self.bound, seed) if fields else []
+        problems += [p for keeper in self.keep for p in keeper.problems(self.bound, seed)]
         problems += unit_problems(strategy.mechanism, self.bound)
         if faults:
             found = faults.problems(self.clients, self.settings, masked=masking is not None)
@@ -370,15 +360,10 @@ class _Run:
         self.arrays = to_array_record(self.exchange.read())
         self.refused, self.reason = 0, ""
         self.ledger = self._ledger()
-        self.observation = self._observation()
-        if self.observation:
-            self.grid = self.observation.grid(grid)
+        self.watchers: list[Watcher] = []
 
     def run(self) -> Result:
-        if self.federation.candidates:
-            self.federation.candidates.save(self.folder, self.federation.bound, self.model)
-        if self.federation.fields:
-            self.federation.fields.save(self.folder, self.federation.bound, self.model)
+        self._begin_keeping()
         start = self._restore()
         clients = self.federation.clients
         with (
@@ -406,22 +391,24 @@ class _Run:
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
 
-    def _observation(self) -> Observation | None:
+    def _begin_keeping(self) -> None:
+        """Lets every keeper write what it keeps, and puts those that watch on the grid."""
         federation = self.federation
-        if federation.observer is None:
-            return None
-        return Observation(
-            federation.observer,
+        run = Prepared(
             self.folder,
-            bound=federation.bound,
-            client=federation.recipe.client,
-            strategy=self.strategy,
-            model=self.model,
-            exchange=self.exchange,
-            seed=federation.seed,
-            key=federation.recipe.key,
-            settings=public_settings(federation),
+            federation.bound,
+            federation.recipe.client,
+            self.strategy,
+            self.model,
+            self.exchange,
+            federation.seed,
+            federation.recipe.key,
+            public_settings(federation),
         )
+        begun = [keeper.begin(run) for keeper in federation.keep]
+        self.watchers = [watcher for watcher in begun if watcher]
+        for watcher in self.watchers:
+            self.grid = watcher.around(self.grid)
 
     def _ledger(self) -> Ledger:
         """Returns the ledger so far: it forgets nothing, whatever is run again.
@@ -595,16 +582,17 @@ class _Run:
                 self.progress.client_answered,
                 functools.partial(book, finished=True, released=True),
             )
-            if self.observation:
-                shown = self.observation.summing(now.round, now.attempt, shown)
+            for watcher in self.watchers:
+                shown = watcher.summing(now.round, now.attempt, shown)
             arrays, metrics = self.strategy.aggregate_train(now.round, shown)
         except TooFewClients:
             book(finished=True, released=False)
             raise
         finally:
             self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
-        if self.observation and isinstance(self.strategy, Masked) and self.strategy.revealed:
-            self.observation.aggregated(now.round, now.attempt, self.strategy.revealed)
+        if isinstance(self.strategy, Masked) and self.strategy.revealed:
+            for watcher in self.watchers:
+                watcher.aggregated(now.round, now.attempt, self.strategy.revealed)
         self.arrays = arrays or self.arrays
         return {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
 

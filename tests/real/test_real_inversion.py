@@ -47,7 +47,7 @@ def run(model, folder):
         data=DocumentData(Some(3), Iid(3), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(),
-        observer=Observer(),
+        keep=[Observer()],
         runs=folder,
     )
     return federation.run(1).run_dir

@@ -42,8 +42,7 @@ def federation(runs, **source):
         ),
         strategy=FedAvg(),
         client=LocalTraining(epochs=1, optimizer=Optimizer(lr=1e-3)),
-        observer=Observer(batches=False),
-        candidates=Candidates(),
+        keep=[Observer(batches=False), Candidates()],
         runs=runs,
     )
 

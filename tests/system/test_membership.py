@@ -64,8 +64,7 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
         strategy=strategy,
         client=client,
         masking=masking,
-        observer=Observer(batches=False),
-        candidates=Candidates(),
+        keep=[Observer(batches=False), Candidates()],
         runs=runs,
     )
     return federation.run(rounds).run_dir

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torch import nn
-
 from fedpriv.data.document import Document
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents, page_digest
 from fedpriv.federation.dataset import Bound
+from fedpriv.federation.keep import Prepared
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.truth import save_parts
 
@@ -48,7 +47,7 @@ class Candidates:
         if self.duplicates not in ("refuse", "drop"):
             raise ValueError(f"duplicates={self.duplicates!r}: expected 'refuse' or 'drop'")
 
-    def problems(self, bound: Bound) -> list[str]:
+    def problems(self, bound: Bound, seed: int) -> list[str]:
         """Returns what keeps a run from being asked who was in it."""
         if not bound.suspects:
             return [
@@ -75,11 +74,12 @@ class Candidates:
             )
         return found
 
-    def save(self, folder: RunFolder, bound: Bound, start: nn.Module) -> None:
+    def begin(self, run: Prepared) -> None:
         """Writes what an adversary may be given, and, into the truth store, who was trained on."""
+        folder, bound = run.folder, run.bound
         twice = set(_duplicates(bound)) if self.duplicates == "drop" else set()
         kept = [document for document in bound.suspects if document.id not in twice]
-        folder.save_start(start.state_dict())
+        folder.save_start(run.model.state_dict())
         save_parts(folder, bound.parts)
         folder.write_json(
             DOCUMENTS,
@@ -93,7 +93,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Kept:
-    """What `Candidates.save` wrote, but for the model.
+    """What `Candidates.begin` wrote, but for the model.
 
     Attributes:
         documents: by provider, in order.

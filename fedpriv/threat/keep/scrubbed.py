@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from fedpriv.data.document import Document, Entity
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.dataset import Bound
+from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import FieldModel
 from fedpriv.models.private_fields import MARGIN
 from fedpriv.models.question_answering import DOCUMENT
@@ -91,14 +91,9 @@ class Fields:
             )
         return found
 
-    def save(self, folder: RunFolder, bound: Bound, start: nn.Module) -> None:
-        """Writes the scrubbed windows, the public documents and, into the truth store, the fields.
-
-        Args:
-            folder: of the run.
-            bound: the data; its training examples are those of the model.
-            start: the model that round 1 starts from.
-        """
+    def begin(self, run: Prepared) -> None:
+        """Writes the scrubbed windows, the public documents and, as truth, the fields."""
+        folder, bound, start = run.folder, run.bound, run.model
         if not isinstance(start, FieldModel):
             raise TypeError(f"{type(start).__name__} does not tell its loss example by example")
         left_out: Counter[str] = Counter()
@@ -165,7 +160,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class KeptFields:
-    """What `Fields.save` wrote.
+    """What `Fields.begin` wrote.
 
     Attributes:
         scrubbed: for the adversary.

@@ -7,7 +7,7 @@ batch (`fedpriv.threat.knowledge`), and the truth (`fedpriv.threat.truth`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import Bound
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.curious import CuriousGrid
+from fedpriv.federation.keep import Prepared
 from fedpriv.federation.messages import (
     METRICS,
     PARAMETERS,
@@ -33,10 +34,8 @@ from fedpriv.federation.messages import (
     to_vectors,
 )
 from fedpriv.federation.secagg.messages import MASKED, SECAGG
-from fedpriv.federation.strategy import Strategy
-from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator
-from fedpriv.runtime.vectors import Exchange, Vectors
+from fedpriv.runtime.vectors import Vectors
 from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.knowledge import save_known
 from fedpriv.threat.transcript import Recorder
@@ -70,10 +69,16 @@ class Observer:
             if wrong:
                 raise ValueError(f"{name}={getattr(self, name)}: expected numbers from {least} on")
 
-    def problems(self, clients: int) -> list[str]:
+    def problems(self, bound: Bound, seed: int) -> list[str]:
         """Returns what there is not to observe."""
+        clients = len(bound.rows)
         absent = [client for client in self.clients or () if client >= clients]
-        return [f"clients={absent}: there are clients 0 to {clients - 1}"] if absent else []
+        said = f"observer.clients={absent}: there are clients 0 to {clients - 1}"
+        return [said] if absent else []
+
+    def begin(self, run: Prepared) -> Observation:
+        """Returns what watches the run."""
+        return Observation(self, run)
 
     def wants(self, round: int, client: int | None = None) -> bool:
         """Whether a round, or one client's message in it, is kept."""
@@ -86,43 +91,22 @@ class Observation:
 
     Args:
         observer: what to keep.
-        folder: of the run.
-        bound: data and model, for the simulation's notes.
-        client: the client half, which says what its message is computed from.
-        strategy: the server's half.
-        model: whose frozen parts are public.
-        exchange: cuts vectors into tensors.
-        seed: of the run.
-        settings: what is public of the run.
+        run: the model's frozen parts and the settings are public.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        folder: RunFolder,
-        *,
-        bound: Bound,
-        client: Client,
-        strategy: Strategy,
-        model: nn.Module,
-        exchange: Exchange,
-        seed: int,
-        key: str,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.observer, self.folder, self.recorder = observer, folder, Recorder(folder)
-        self.bound, self.client, self.strategy = bound, client, strategy
-        self.exchange, self.seed, self.key = exchange, seed, key
-        self.pages = PrivatePages(bound, observer.private, seed)
-        self.recorder.public({**settings, "labels": list(bound.labels)}, frozen(model))
+    def __init__(self, observer: Observer, run: Prepared) -> None:
+        self.observer, self.run, self.recorder = observer, run, Recorder(run.folder)
+        self.pages = PrivatePages(run.bound, observer.private, run.seed)
+        public = {**run.settings, "labels": list(run.bound.labels)}
+        self.recorder.public(public, frozen(run.model))
         self._asked: dict[int, Message] = {}
         self._last: tuple[int, int] | None = None
         self._weight = ""
 
-    def grid(self, inner: RoundGrid) -> RoundGrid:
+    def around(self, grid: RoundGrid) -> RoundGrid:
         """Returns the grid with the observer on it."""
-        self._number = {node: client for client, node in enumerate(inner.get_node_ids())}
-        return CuriousGrid(inner, self._sent, self._received)
+        self._number = {node: client for client, node in enumerate(grid.get_node_ids())}
+        return CuriousGrid(grid, self._sent, self._received)
 
     def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
         """Passes on what the strategy sums up, adding it up too, and writes the mean."""
@@ -180,8 +164,8 @@ class Observation:
         self._note(client, instruction)
 
     def _save(self, round: int, attempt: int, name: str, vectors: Vectors, **notes: Any) -> None:
-        tensors: dict[str, Tensor] = self.exchange.named(vectors)
-        self.recorder.save(round, attempt, name, tensors, kind=self.strategy.sends, **notes)
+        tensors: dict[str, Tensor] = self.run.exchange.named(vectors)
+        self.recorder.save(round, attempt, name, tensors, kind=self.run.strategy.sends, **notes)
 
     def _note(self, client: int, instruction: Instruction) -> None:
         """Writes what could be known, and the truth, of the batch behind a message."""
@@ -189,18 +173,18 @@ class Observation:
             return
 
         def draw(purpose: str) -> np.random.Generator:
-            now = instruction.purpose(purpose, self.key)
-            return generator(self.seed, now, instruction.round, client)
+            now = instruction.purpose(purpose, self.run.key)
+            return generator(self.run.seed, now, instruction.round, client)
 
-        own = self.bound.rows[client]
-        rows = own[drawn(self.client, self.bound.train.take(own), instruction, draw)]
+        own = self.run.bound.rows[client]
+        rows = own[drawn(self.run.client, self.run.bound.train.take(own), instruction, draw)]
         if not len(rows):  # a batch drawn by coins may be empty
             return
         key = instruction.round, client
         known, texts, truth = self.pages.read(rows, draw("random question"))
-        save_known(self.folder, key, known, texts)
+        save_known(self.run.folder, key, known, texts)
         if self.observer.truth:
-            save_truth(self.folder, key, truth)
+            save_truth(self.run.folder, key, truth)
 
 
 def frozen(model: nn.Module) -> dict[str, Tensor]:

@@ -295,7 +295,7 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
         ),
         strategy=FedAvg(),
         client=LocalTraining(epochs=5, optimizer=Optimizer("sgd", lr=3.0)),
-        candidates=Candidates(),
+        keep=[Candidates()],
         runs=tmp_path,
     ).run(2)
     run = ProviderAttackRun(Exposure(), "exposure", resamples=100)

@@ -45,7 +45,7 @@ def run(folder, clients=2, masking=None, observer=None, **client):
         data=DocumentData(documents, Iid(clients), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(**client),
-        observer=observer or Observer(),
+        keep=[observer or Observer()],
         masking=masking,
         runs=folder,
     )
@@ -291,7 +291,7 @@ def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
         data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(),
-        observer=Observer(),
+        keep=[Observer()],
         runs=tmp_path,
     )
     again = federation.run(1).run_dir
@@ -312,7 +312,7 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
         data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
         strategy=FedAvg(weighted=False, buffers=False),
         client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
-        observer=Observer(),
+        keep=[Observer()],
         runs=tmp_path,
     )
     delta = federation.run(1).run_dir

@@ -74,7 +74,7 @@ def observe(build, folder):
             data=DocumentData(Given(), Iid(1), HoldOut(fraction=0), cache="off"),
             strategy=FedSGD(),
             client=BatchGradient(),
-            observer=Observer(),
+            keep=[Observer()],
             runs=folder,
         )
         .run(1)

@@ -12,6 +12,7 @@ from toy_fields import DIGITS, VOCABULARY, Codes, Follows, federation, follows, 
 from fedpriv.data.document import DocumentSet, Entity
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.keep import Prepared
 from fedpriv.federation.loop import Unworkable
 from fedpriv.models.encoders.layoutlm import layoutlm_tiny
 from fedpriv.models.field_model import FieldModel, TokenModel
@@ -110,6 +111,11 @@ def test_public_documents_are_neither_trained_on_nor_held_out(tmp_path):
         assert document.entities == original[document.id].entities
 
 
+def keep(fields, folder, bound):
+    """Keeps the fields of a run; of its halves a keeper of fields knows nothing."""
+    fields.begin(Prepared(folder, bound, None, None, bound.build_model(), None, 0, "", {}))
+
+
 def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
     sizes = [2, 3, 4, 16, 3, 3]
     pages = [page(f"p{n}", [DIGITS[0]] * size) for n, size in enumerate(sizes)]
@@ -121,9 +127,7 @@ def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
     )
     folder = RunFolder.at(tmp_path / "run")
     fields = Fields(keys=("code",))
-    fields.save(
-        folder, dataclasses.replace(bound, public=bound.documents[-1:]), bound.build_model()
-    )
+    keep(fields, folder, dataclasses.replace(bound, public=bound.documents[-1:]))
     found = load_fields(folder, tmp_path)
     # Windows of four tokens: `name code d d | d end`, so that no code of three is whole.
     assert not found.scrubbed.fields
@@ -142,7 +146,7 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
     ).bind(follows, 0)
     folder = RunFolder.at(tmp_path / "run")
     bound = dataclasses.replace(bound, public=(page("a", DIGITS[:3]), page("b", DIGITS[:3])))
-    Fields().save(folder, bound, bound.build_model())
+    keep(Fields(), folder, bound)
     truths = TruthStore(folder).fields()
     assert [truth.occurrences for truth in truths.values()] == [3, 3, 3, 1]
     assert [truth.public for truth in truths.values()] == [2, 2, 2, 0]
@@ -206,7 +210,7 @@ def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
                 build, 0
             )
             folder = RunFolder.at(tmp_path / str(number))
-            Fields(min_tokens=1).save(folder, bound, bound.build_model())
+            keep(Fields(min_tokens=1), folder, bound)
             kept.append(load_fields(folder, tmp_path).scrubbed)
         assert kept[0].fields[0].places == kept[1].fields[0].places
         columns = [scrubbed.examples.columns for scrubbed in kept]

@@ -1,0 +1,73 @@
+"""What a run keeps for attacks: the round loop knows keepers, and nothing of attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from flwr.app import Message
+from torch import nn
+
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import Bound
+from fedpriv.federation.grids.base import RoundGrid
+from fedpriv.federation.messages import RunningSum
+from fedpriv.federation.strategy import Strategy
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.vectors import Exchange
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is about to begin, or to go on.
+
+    Attributes:
+        folder: of the run.
+        bound: its data and its model.
+        client: the client half, which says what its message is computed from.
+        strategy: the server's half.
+        model: as round 1 starts from it.
+        exchange: cuts vectors into the model's tensors.
+        seed: of the run.
+        key: of a private run's randomness (`fedpriv.privacy.message_key`); empty without noise.
+        settings: what everybody in the federation knows of it.
+    """
+
+    folder: RunFolder
+    bound: Bound
+    client: Client
+    strategy: Strategy
+    model: nn.Module
+    exchange: Exchange
+    seed: int
+    key: str
+    settings: Mapping[str, Any]
+
+
+class Watcher(Protocol):
+    """Accompanies one run and looks at what the server sees."""
+
+    def around(self, grid: RoundGrid) -> RoundGrid:
+        """Returns the grid with the watcher on it."""
+        ...
+
+    def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
+        """Passes on the replies that the strategy adds up."""
+        ...
+
+    def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
+        """Looks at the sum that the strategy has decoded, where the server sees no other."""
+        ...
+
+
+class Keeper(Protocol):
+    """Keeps something of a run for attacks: a frozen dataclass of settings."""
+
+    def problems(self, bound: Bound, seed: int) -> list[str]:
+        """Returns what leaves nothing to keep, each problem with the setting that it is about."""
+        ...
+
+    def begin(self, run: Prepared) -> Watcher | None:
+        """Writes what is known before the first round; returns what watches the run, if any."""
+        ...
