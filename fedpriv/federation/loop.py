@@ -394,6 +394,8 @@ class _Run:
     def _begin_keeping(self) -> None:
         """Lets every keeper write what it keeps, and puts those that watch on the grid."""
         federation = self.federation
+        if not federation.keep:
+            return
         run = Prepared(
             self.folder,
             federation.bound,

@@ -50,7 +50,7 @@ def federation(runs, **source):
 def test_second_scans_are_left_out_and_no_page_is_there_twice(tmp_path):
     found = federation(tmp_path).bound
     assert len(found.partition["skipped"]) == 4
-    assert not Candidates().problems(found)
+    assert not Candidates().problems(found, 0)
     asked = {document.provider for document in found.suspects}
     members = {provider for provider in asked if found.parts[provider].member}
     assert len(asked) > 25

@@ -59,6 +59,7 @@ def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, task):
     assert found["target"] == "before the training"
 
 
+@pytest.mark.slow
 def test_the_model_of_a_federation_under_masks_is_attacked(tmp_path, capsys):
     many = ["strategy=feam_dp", "masking=on", "data.partition.clients=3", "rounds=2"]
     folder = run(tmp_path, capsys, *many)

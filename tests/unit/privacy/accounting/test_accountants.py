@@ -235,6 +235,7 @@ def test_a_target_below_the_floor_is_refused(accountant, target):
         noise_multiplier(lambda s: [(ClientThenRecord(1.0, 0.2, s), 10)], target, 1e-5, accountant)
 
 
+@pytest.mark.slow
 def test_a_huge_target_ends():
     def history(sigma):
         return [(ClientThenRecord(1.0, 0.2, sigma), 10)]
