@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoding_cache import code_digest
-from fedpriv.runtime.cache import versions_of
+from fedpriv.runtime.versions import versions_of
 
 FORMAT = 1
 """Of what is kept between runs; another one with every change of what the attack computes."""

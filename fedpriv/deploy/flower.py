@@ -23,7 +23,6 @@ from fedpriv.federation.grids._flwr import Run, run_simulation
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.serving import Chunk, Failure, round_of, serve
 from fedpriv.federation.loop import Federation, Result, build_app
-from fedpriv.report.build import write_report
 from fedpriv.runtime.progress import for_this_terminal
 
 ROLL_CALL = "query.roll_call"
@@ -177,6 +176,9 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
     result = federation.run(rounds, grid=adapted, progress=for_this_terminal())
     if settings.report:
+        # Not at the top: every client's process imports this file, and draws nothing.
+        from fedpriv.report.build import write_report
+
         write_report(result.run_dir)
     return result
 

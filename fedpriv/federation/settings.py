@@ -34,7 +34,7 @@ class Settings:
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         checkpoint_every: rounds between checkpoints; the last round always has one.
         keep_checkpoints: how many of the newest to keep; 0 keeps all.
-        report: whether `fedpriv run` writes report.html at the end; `fedpriv report` always does.
+        report: whether the command that ran it writes report.html; `fedpriv report` always does.
     """
 
     workers: int = 0

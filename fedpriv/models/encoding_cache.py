@@ -30,11 +30,11 @@ from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import DocumentModel
-from fedpriv.runtime.cache import json_digest, versions_of
+from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.versions import versions_of
 
 FORMAT = 1
 TABLE = "table.json"
-
 
 FORGOTTEN = 24 * 3600.0
 """Seconds after which the half-written entry of a process that was killed is removed."""

@@ -23,6 +23,9 @@ Unit = Literal["example", "provider", "client"]
 MOST_NOISE = 1e7
 """The largest noise multiplier that accountants still compute with."""
 
+MOST_ROUNDS = 1_000_000
+"""Rounds of a run, and noisy steps that a budget is found for."""
+
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -379,7 +382,3 @@ def _noise(
         "asked_clients": clients or 0,
         "asked_colluders": budget.colluders,
     }
-
-
-MOST_ROUNDS = 1_000_000
-"""Rounds of a run, and noisy steps that a budget is found for."""

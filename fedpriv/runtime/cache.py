@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 VARIABLE = "FEDPRIV_CACHE"
 """The environment variable that names the folder; ~/.cache/fedpriv without it."""
-
 
 USERS = "users"
 """The file that every process holds a shared lock on that has asked for the folder."""
@@ -54,11 +52,6 @@ def private_folder(name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     return folder
-
-
-def versions_of(*packages: str) -> dict[str, str]:
-    """Returns the versions of installed packages."""
-    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def file_stamp(path: Path) -> list[Any]:

@@ -46,6 +46,23 @@ START_TIMEOUTS = (
 
 
 @dataclass(frozen=True)
+class RaySettings:
+    """Where Ray runs, for `Settings.workers` ≥ 1.
+
+    Args:
+        address: of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
+        client_resources: of one worker: num_cpus, num_gpus (a share works), or Ray's own names.
+    """
+
+    address: str | None = None
+    client_resources: Mapping[str, float] = field(default_factory=dict)
+
+
+class RayDidNotStart(RuntimeError):
+    """Ray has not come up on this machine."""
+
+
+@dataclass(frozen=True)
 class Session:
     """A Ray of ours.
 
@@ -231,20 +248,3 @@ def _set_environment(variables: dict[str, str | None]) -> None:
             os.environ[name] = value
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
-
-
-@dataclass(frozen=True)
-class RaySettings:
-    """Where Ray runs, for `Settings.workers` ≥ 1.
-
-    Args:
-        address: of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
-        client_resources: of one worker: num_cpus, num_gpus (a share works), or Ray's own names.
-    """
-
-    address: str | None = None
-    client_resources: Mapping[str, float] = field(default_factory=dict)
-
-
-class RayDidNotStart(RuntimeError):
-    """Ray has not come up on this machine."""

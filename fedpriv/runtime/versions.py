@@ -9,13 +9,15 @@ import platform
 PACKAGES = ("fedpriv", "torch", "transformers", "peft", "flwr", "ray", "numpy")
 
 
-@functools.cache
-def version(package: str) -> str:
-    """Returns the installed version of a package; finding it takes milliseconds."""
-    return importlib.metadata.version(package)
+# It takes milliseconds for each package, and every command of a run asks again.
+_version = functools.cache(importlib.metadata.version)
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Returns the versions of installed packages."""
+    return {name: _version(name) for name in packages}
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that compute."""
-    found = {name: version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), **versions_of(*PACKAGES)}

@@ -30,7 +30,8 @@ from fedpriv.models.question_answering import (
     QuestionAnswerer,
     most_confident,
 )
-from fedpriv.runtime.cache import json_digest, versions_of
+from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.versions import versions_of
 
 PAGES_AT_ONCE = 64
 """Documents that are encoded together, which bounds the memory."""

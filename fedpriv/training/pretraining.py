@@ -33,9 +33,10 @@ from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.encoding_cache import code_digest
-from fedpriv.runtime.cache import cache_folder, json_digest, versions_of
+from fedpriv.runtime.cache import cache_folder, json_digest
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.runtime.versions import versions_of
 from fedpriv.training.loops import Optimizer, train_epoch
 
 Builder = Callable[..., nn.Module]
