@@ -1,4 +1,4 @@
-"""FeAm-DP's client half: 002 (Saifullah et al., PrIeD-KIE), Algorithm 1, ClientUpdate.
+"""FeAm-DP's client half: PrIeD-KIE (Saifullah et al.), Algorithm 1, ClientUpdate.
 
 Draws a batch, every example with probability q_k; clips each one's gradient to norm S; sends
 g_k = (1/B) (Σ ḡ(x_i) + N(0, σ_k² S² I)). One step, no training of its own. An empty batch sends

@@ -1,7 +1,8 @@
 """Local training: the client's half of FedAvg (McMahan et al. 2017, ClientUpdate).
 
 E epochs over the client's own examples in shuffled batches, from the global model, with a fresh
-optimiser; sends the change of the model. Adam in 002 App. B, AdamW with lr 2e-4 in 004 §6.1.
+optimiser; sends the change of the model. Adam in PrIeD-KIE, App. B, AdamW with lr 2e-4 in
+PFL-DocVQA, §6.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedAvg-DP's client half: DP-SGD or DP-Adam on the client's own data (002 §4.5, Eq. 1).
+"""FedAvg-DP's client half: DP-SGD or DP-Adam on the client's own data (PrIeD-KIE, §4.5, Eq. 1).
 
 Each step draws a batch, every example with probability q; clips each one's gradient to norm S, adds
 N(0, σ²S² I) to their sum, divides by the expected batch and hands that to the optimiser.

@@ -1,9 +1,9 @@
-"""FedSGD's client half: the gradient of one batch (001 Eq. 1), and two simple defences.
+"""FedSGD's client half: the gradient of one batch (GI-DQA, Eq. 1), and two simple defences.
 
 ∇ = (1/B) Σ_i ∇L(w_t; x_i) over B of the client's examples, drawn anew in every round; then, where
 asked for, ∇ ← ∇ · min(1, S/‖∇‖) and ∇ ← ∇ + N(0, s² I).
 
-The paper calls the noise alone LDP (001 App. A.2.4). It is not: nothing bounds what one example
+The paper calls the noise alone LDP (GI-DQA, App. A.2.4). It is not: nothing bounds what one example
 changes, so there is no ε. It is `gradient_noise` here, and no ledger books it.
 """
 

@@ -1,4 +1,4 @@
-"""FL-PROVIDER-DP's client half: 004 (Tito et al. 2024), Algorithm 1 lines 10–19.
+"""FL-PROVIDER-DP's client half: PFL-DocVQA (Tito et al. 2024), Algorithm 1 lines 10–19.
 
 For each provider P drawn from the client's own, train T_gd AdamW steps from w_{t-1} on P's
 documents and clip the change to norm C; send u_k = (1/M) (Σ_P Δ̂_P + N(0, σ²C²I/|K|)).

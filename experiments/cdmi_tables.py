@@ -1,4 +1,4 @@
-"""CDMI over backbones, tasks, data and privacy: the shape of 000's Table 5 and Figs. 4 to 8.
+"""CDMI over backbones, tasks, data and privacy: the shape of CDMI's Table 5 and Figs. 4 to 8.
 
     python experiments/cdmi_tables.py [table] [privacy] [controls] [shift]
         [--data cdmi|cdmi_sroie|cdmi_funsd] [--rounds N] [--fields N] [--seeds N] [--out runs]

@@ -1,4 +1,4 @@
-"""002 (PrIeD-KIE) Fig. 1: the utility of FeAm-DP and of FedAvg-DP as the clients grow in number.
+"""PrIeD-KIE Fig. 1: the utility of FeAm-DP and of FedAvg-DP as the clients grow in number.
 
     python experiments/dp_utility.py invoices [--epsilon 8] [--view paper] [--seeds 3] [--out …]
     FEDPRIV_DATA=… python experiments/dp_utility.py sroie

@@ -1,4 +1,4 @@
-"""001 (GI-DQA): its tables 1 to 8 on a small Donut or LayoutLMv3, each ordering checked.
+"""GI-DQA: its tables 1 to 8 on a small Donut or LayoutLMv3, each ordering checked.
 
     python experiments/inversion_tables.py [1 2 3 4 5 6 7 8] [--model layoutlmv3 donut]
         [--data slips sroie] [--victims 3] [--evaluations 500] [--seed 0]

@@ -1,10 +1,11 @@
-"""002 (PrIeD-KIE): what its guidelines say of DP fine-tuning and of FedAvg, on a tiny LayoutLMv3.
+"""PrIeD-KIE: what its guidelines say of DP fine-tuning and of FedAvg, on a tiny LayoutLMv3.
 
     python experiments/kie_shapes.py [baseline batch clip layers clients providers]
         [--data invoices sroie funsd] [--seeds 3] [--json FILE]
 
-Each shape is an ordering that the paper reports (`providers`: 004's gap between the providers that
-were trained on and others). It is run over several seeds, and what is printed is computed from the
+Each shape is an ordering that the paper reports (`providers`: PFL-DocVQA's gap between the
+providers that were trained on and others). It is run over several seeds, and what is printed is
+computed from the
 numbers: whether the means are in that order; whether every seed is (a seed has the same held-out
 documents and first weights in all settings); and whether so beyond the spread, that is, whether the
 worst seed of the better setting beats the best seed of the worse one.
@@ -225,7 +226,7 @@ class Arm:
         return halves, round(self.epochs / mechanism.record_rate)
 
     def _fedavg(self) -> tuple[dict[str, Any], int]:
-        """Returns FedAvg as in 002 App. B: T = E/C rounds of one epoch."""
+        """Returns FedAvg as in PrIeD-KIE, App. B: T = E/C rounds of one epoch."""
         share = 0.5 if self.clients > 2 else 1.0
         pooled = self.clients == 1
         optimizer = Optimizer("adam", lr=_lr(LR, self.layers))

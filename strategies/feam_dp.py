@@ -1,4 +1,4 @@
-"""FeAm-DP: 002 (Saifullah et al., PrIeD-KIE), Algorithm 1. Protects single examples.
+"""FeAm-DP: PrIeD-KIE (Saifullah et al.), Algorithm 1. Protects single examples.
 
 Server, each round: draw m = C·K clients; each sends one noisy gradient with σ_k = σ/√m;
 g = Σ_k (n_k/n) g_k; one step of Adam on g, bias-corrected, its moments kept at the server.

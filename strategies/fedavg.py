@@ -1,4 +1,4 @@
-"""FedAvg: McMahan et al. 2017, Algorithm 1, as used in 002 App. B and 004 §6.1.
+"""FedAvg: McMahan et al. 2017, Algorithm 1, as used in PrIeD-KIE, App. B and PFL-DocVQA, §6.1.
 
 Each round, clients S_t are drawn; client k trains from w_t on its own data and sends
 Δ_k = w_k - w_t. The server sets w_{t+1} = w_t + Σ_k (n_k / n) Δ_k with n = Σ_k n_k, which is the

@@ -1,4 +1,4 @@
-"""FedAvg-DP: the baseline of 002 (Saifullah et al., PrIeD-KIE, §4.5 and Fig. 1).
+"""FedAvg-DP: the baseline of PrIeD-KIE (Saifullah et al., §4.5 and Fig. 1).
 
 Every client trains by DP-SGD or DP-Adam on its own data, with noise enough to protect it all by
 itself, and sends the change of its model; the server averages as in FedAvg. A client's batch is

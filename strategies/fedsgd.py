@@ -1,4 +1,4 @@
-"""FedSGD: clients send the gradient of one batch, the server takes the step (001 Eq. 1 and 2).
+"""FedSGD: clients send the gradient of one batch, the server takes the step (GI-DQA, Eq. 1 and 2).
 
 Each round, the drawn clients compute ∇_k = (1/B) Σ ∇L(w_t; x_i) on a batch of their own, and
 w_{t+1} = w_t - η (1/|K|) Σ_k ∇_k. The paper prints a plus and no mean. No privacy beyond what is

@@ -1,4 +1,4 @@
-"""FL-PROVIDER-DP: 004 (Tito et al. 2024), Algorithm 1 and App. F. Protects whole providers.
+"""FL-PROVIDER-DP: PFL-DocVQA (Tito et al. 2024), Algorithm 1 and App. F. Protects whole providers.
 
 Server, each round: draw K, every client with probability q_c; send w_{t-1} and |K|;
 w_t = w_{t-1} + (1/|K|) Σ_{k∈K} u_k. With K empty, the noise is added all the same (§6.2.2).

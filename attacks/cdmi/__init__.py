@@ -1,1 +1,1 @@
-"""CDMI: reconstructing scrubbed fields of documents (000)."""
+"""CDMI: reconstructing scrubbed fields of documents."""

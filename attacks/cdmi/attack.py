@@ -1,4 +1,4 @@
-"""CDMI: combinatorial document model inversion (000, §4 and Algorithm 2).
+"""CDMI: combinatorial document model inversion (CDMI, §4 and Algorithm 2).
 
 A masked language model trained on public documents, PUB-MLM, proposes tokens for the scrubbed
 places of a document, from left to right. The target's loss with each of them says which one it was
@@ -58,16 +58,16 @@ class CDMI(Sampling):
 
     Args:
         attempts: n_a, at each field; 8 for the multi-shot attack, 1 for the one-shot attack alone
-            (000 App. A). The first attempt is the one-shot attack's.
+            (CDMI, App. A). The first attempt is the one-shot attack's.
         membership: the metric that chooses an attempt and sorts the fields: "raw", "ratio",
-            "raw_and_ratio", "gap" or "token_ratio" (000 §4.3). All are handed back; which one
-            table 5 was made with, 000 does not say. "gap" [ours]: the ratios put last what PUB-MLM
+            "raw_and_ratio", "gap" or "token_ratio" (CDMI, §4.3). All are handed back; which one
+            table 5 was made with, CDMI does not say. "gap" [ours]: the ratios put last what PUB-MLM
             knows as well, however sure it is, and are ruled by the least likely tokens.
-        baseline: "public" reconstructs by ĝ (000 §5.2). A target whose losses tell nothing flattens
-            p all the same, to ĝ^(1-w); "silent" is what the attack would make of it, for controls
-            [ours].
+        baseline: "public" reconstructs by ĝ (CDMI, §5.2). A target whose losses tell nothing
+            flattens p all the same, to ĝ^(1-w); "silent" is what the attack would make of it, for
+            controls [ours].
         visual: "page", or "noise" in the place of visual features, for targets that look at pages
-            (000 §6.2). PUB-MLM sees the page in either case [ours].
+            (CDMI, §6.2). PUB-MLM sees the page in either case [ours].
         generator: how PUB-MLM is trained.
         public: on which documents.
         batch_size: rows that a model is given at once.

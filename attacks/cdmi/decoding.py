@@ -100,7 +100,8 @@ class Decoder:
         generator: their windows as PUB-MLM reads them.
         target: as the model under attack does.
         sampling: of a token.
-        own_head: the target is a masked language model, and proposes the tokens itself (000 §4.3).
+        own_head: the target is a masked language model, and proposes the tokens itself (CDMI,
+            §4.3).
         banned: ids that no field holds: [MASK], [PAD].
         baseline: see `fedpriv.attacks.cdmi.attack.CDMI`.
     """

@@ -1,4 +1,4 @@
-"""PUB-MLM: a masked language model of the target's kind, trained on public documents (000 §4.2)."""
+"""PUB-MLM: a masked language model of the target's kind, trained on public pages (CDMI, §4.2)."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LINES = 10
 class Training:
     """How PUB-MLM is trained: by AdamW on batches of the public windows.
 
-    000 says that the adversary knows the training procedure, and gives the epochs only.
+    CDMI says that the adversary knows the training procedure, and gives the epochs only.
 
     Args:
-        epochs: 300 for MLM (000 §5.1), of which the best on documents that are held out is taken.
+        epochs: 300 for MLM (CDMI, §5.1), of which the best on documents that are held out is taken.
         held_out: share of the public documents that are held out, and so not trained on, which
-            weakens PUB-MLM and with it the baseline; 0: the last epoch is taken. 000 has a
+            weakens PUB-MLM and with it the baseline; 0: the last epoch is taken. CDMI has a
             validation set apart [ours].
-        criterion: of the best epoch: "precision", the most tokens guessed right, or "loss". 000 has
-            both for targets, and says neither of PUB-MLM. The least loss comes many epochs earlier,
-            and makes a much weaker baseline.
+        criterion: of the best epoch: "precision", the most tokens guessed right, or "loss". CDMI
+            has both for targets, and says neither of PUB-MLM. The least loss comes many epochs
+            earlier, and makes a much weaker baseline.
         batch_size: windows a step [ours].
         lr: learning rate [ours].
         weight_decay: of AdamW [ours].

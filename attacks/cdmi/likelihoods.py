@@ -1,4 +1,4 @@
-"""From scores and losses to a token: Algorithm 2 of 000, lines 6 to 10, and its steps 3 to 6.
+"""From scores and losses to a token: Algorithm 2 of CDMI, lines 6 to 10, and its steps 3 to 6.
 
     ĝ = softmax(g / T_g)                              public likelihood, of PUB-MLM's logits g
     l̂ = softmax((2 - l / median(l)) / T_l)            target likelihood, of the target's losses l
@@ -30,17 +30,17 @@ class Sampling:
     """How a token is chosen.
 
     Args:
-        candidates: N_c, tokens that PUB-MLM proposes (000 App. A: 128; 512 is 2 % better).
-        public_temperature: T_g from the fourth token on (000 App. A: 0.2 to 0.4).
-        first_temperature: T_g of the first token. It falls by equal steps; 000 gives neither the
+        candidates: N_c, tokens that PUB-MLM proposes (CDMI, App. A: 128; 512 is 2 % better).
+        public_temperature: T_g from the fourth token on (CDMI, App. A: 0.2 to 0.4).
+        first_temperature: T_g of the first token. It falls by equal steps; CDMI gives neither the
             start nor the law [ours].
-        decay_steps: tokens until T_g has fallen to `public_temperature` (000 App. A: 3); 0: it has
-            from the first.
-        target_temperature: T_l (000 App. A: 0.2 to 0.4, without decay).
-        mean: of the two likelihoods (000 App. A: geometric).
-        weight: w, of the target's likelihood (000 App. A: 0.2 to 0.6; of which of the two it does
+        decay_steps: tokens until T_g has fallen to `public_temperature` (CDMI, App. A: 3); 0: it
+            has from the first.
+        target_temperature: T_l (CDMI, App. A: 0.2 to 0.4, without decay).
+        mean: of the two likelihoods (CDMI, App. A: geometric).
+        weight: w, of the target's likelihood (CDMI, App. A: 0.2 to 0.6; of which of the two it does
             not say [ours]); 0: the target is not asked.
-        nucleus: the mass of the likeliest tokens that are sampled from (000 App. A: 0.10).
+        nucleus: the mass of the likeliest tokens that are sampled from (CDMI, App. A: 0.10).
     """
 
     candidates: int = 128
@@ -106,7 +106,7 @@ def target_likelihoods(losses: Table, temperature: float) -> Table:
 
 
 def in_nucleus(likelihoods: Table, mass: float) -> Table:
-    """Returns each row's likeliest tokens only, scaled to sum 1 (000 §4.2, step 6).
+    """Returns each row's likeliest tokens only, scaled to sum 1 (CDMI, §4.2, step 6).
 
     As few as reach the mass together, at least one; of equal ones those that stand first.
 

@@ -1,6 +1,6 @@
-"""How sure the attack is of a reconstruction: the five metrics of 000 §4.3.
+"""How sure the attack is of a reconstruction: the five metrics of CDMI, §4.3.
 
-A high value says rather a member; 000 gives no signs [ours]. p is a token's likelihood at line 10
+A high value says rather a member; CDMI gives no signs [ours]. p is a token's likelihood at line 10
 of Algorithm 2, before the nucleus is cut out of it, and ĝ its public likelihood. The perplexity of
 a field is exp(-mean(log likelihood)) over its tokens.
 """
@@ -40,8 +40,8 @@ def confidences(target: Sequence[float], public: Sequence[float]) -> dict[str, f
 def public_confidence(public: Sequence[float]) -> dict[str, float]:
     """Returns the baseline's: the negative perplexity.
 
-    000 does not say how it sorts its baseline. Most plausible first is the best order that needs no
-    target [ours].
+    CDMI does not say how it sorts its baseline. Most plausible first is the best order that needs
+    no target [ours].
 
     Args:
         public: log ĝ of each token.

@@ -1,7 +1,7 @@
 """The documents that PUB-MLM learns from, as like the private ones as the adversary can get them.
 
-000 §6.2 and fig. 8: the same distribution, without restaurants (10 % of SROIE), without 2018 (half
-of it), another data set.
+CDMI, §6.2 and fig. 8: the same distribution, without restaurants (10 % of SROIE), without 2018
+(half of it), another data set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATTERNS: dict[str, str | None] = {
         r"\b\d{1,2}[-/. ]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*[-/. ]?18\b"
     ),
 }
-"""Shift → what no public document may say [ours: 000 does not say how it told them]."""
+"""Shift → what no public document may say [ours: CDMI does not say how it told them]."""
 
 
 @dataclass(frozen=True)

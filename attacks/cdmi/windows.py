@@ -124,9 +124,9 @@ def looked_at(
 def gaussian_like(
     features: Tensor, attention_mask: Tensor, rngs: Sequence[np.random.Generator]
 ) -> Tensor:
-    """Returns Gaussian noise with each row's own mean and deviation (000 §6.2, visual modality).
+    """Returns Gaussian noise with each row's own mean and deviation (CDMI, §6.2, visual modality).
 
-    000 says "Gaussian noise" only; that it has the features' scale is ours.
+    CDMI says "Gaussian noise" only; that it has the features' scale is ours.
 
     Args:
         features: (F, L, H).

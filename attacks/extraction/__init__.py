@@ -1,1 +1,1 @@
-"""Extraction of training answers from models that answer questions (Pinto et al. 2024, 003)."""
+"""Extraction of training answers from models that answer questions (Pinto et al. 2024)."""

@@ -1,4 +1,4 @@
-"""Choosing canaries: training samples whose answer cannot be had but from the model (003 §3)."""
+"""Choosing canaries: training samples with an answer that only the model can give (Pinto et al., §3)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from fedpriv.data.document import Document, Question
 
 @dataclass(frozen=True)
 class Canary:
-    """A sample (I, Q, a) of the training set, and the same without its answer (003 §3).
+    """A sample (I, Q, a) of the training set, and the same without its answer (Pinto et al., §3).
 
     Attributes:
         name: of the training sample, as `Document.question_names` has it.
@@ -44,7 +44,7 @@ class Canary:
 def normalised(answer: str) -> str:
     """Returns an answer as it is compared: lower case, blanks as one, none at the ends.
 
-    003 does not say when two answers are the same.
+    Pinto et al. does not say when two answers are the same.
     """
     return " ".join(answer.lower().split())
 

@@ -29,7 +29,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models of one kind: f, trained with the canaries, and f_G, trained without (003 §4.1).
+    """Two models of one kind: f, trained with the canaries, and f_G, trained without (Pinto et al.,
+    §4.1).
 
     Attributes:
         canaries: n, of which both were asked.
@@ -45,7 +46,8 @@ class Pair:
         """Returns `asked`, |E|, |G|, |M|, `pii` and `unique_pii` of a context or defence.
 
         Canaries that the context cannot be had of are not among them. The rows of both models
-        answer for the same context: 003 §5 notes that f_G is weaker in some, so that M grows.
+        answer for the same context: Pinto et al., §5 notes that f_G is weaker in some, so that M
+        grows.
         """
         there = [hit is not None for hit in self.said.extracted[context]]
         canaries = [c for c, here in zip(self.canaries, there, strict=True) if here]
@@ -117,9 +119,9 @@ def side_channel(
 ) -> dict[str, Any]:
     """Returns how well one model's own behaviour tells the canaries that it was trained with.
 
-    003 fears that with extraction blocking a refusal tells a member: whoever asks for the answer of
-    a page without it learns whether that very page was trained on. Both models were trained with
-    the same half of the canaries.
+    Pinto et al. fears that with extraction blocking a refusal tells a member: whoever asks for the
+    answer of a page without it learns whether that very page was trained on. Both models were
+    trained with the same half of the canaries.
 
     Args:
         canaries: n.

@@ -1,4 +1,4 @@
-"""What an attacker knows of a training sample, less and less of it (003 §5, Fig. 6).
+"""What an attacker knows of a training sample, less and less of it (Pinto et al., §5, Fig. 6).
 
 With all of it but the answer, he asks Q of I^-a. Each context here takes something away from that,
 and says with each question what counts as extracted: the accepted answers.
@@ -25,7 +25,7 @@ from fedpriv.data.links import kept_entities
 from fedpriv.data.redaction import letters
 
 REFERENCE = 2560.0
-"""Height in pixels of the pages that 003 shifts: that of Donut's input, its largest."""
+"""Height in pixels of the pages that Pinto et al. shifts: that of Donut's input, its largest."""
 
 WHITE = 255
 
@@ -55,7 +55,7 @@ class Context(Protocol):
 
 
 def contexts(paraphrase: Paraphraser, *, reference: float | None = REFERENCE) -> dict[str, Context]:
-    """Returns the contexts of 003 §5 and its footnote 2, in their order there.
+    """Returns the contexts of Pinto et al., §5 and its footnote 2, in their order there.
 
     The paper shifts by 20 and 100 pixels in its text, and by 20 and 200 in Fig. 6: all three are
     here.
@@ -87,7 +87,7 @@ def contexts(paraphrase: Paraphraser, *, reference: float | None = REFERENCE) ->
 
 @dataclass(frozen=True)
 class NoText:
-    """I without any text: the boxes of all words white, and no words (003 §5.1).
+    """I without any text: the boxes of all words white, and no words (Pinto et al., §5.1).
 
     So is what lies between two words of a line: where a data set gives the boxes of lines alone,
     those of words are guessed, and ink stands between them.
@@ -131,7 +131,8 @@ def _text_boxes(page: Document) -> list[Box]:
 
 @dataclass(frozen=True)
 class Paraphrased:
-    """Q in other words, on I^-a (003 §5.2); none where the paraphraser knows no other words.
+    """Q in other words, on I^-a (Pinto et al., §5.2); none where the paraphraser knows no other
+    words.
 
     Attributes:
         paraphrase: words it. The paper's is PaLM 2.
@@ -155,7 +156,7 @@ class Paraphrased:
 
 @dataclass(frozen=True)
 class Constant:
-    """A page of one intensity, without words, and Q (003 §5.4, footnote 2).
+    """A page of one intensity, without words, and Q (Pinto et al., §5.4, footnote 2).
 
     Attributes:
         intensity: of all pixels; "mean" is that of I, over pixels and colours.
@@ -189,7 +190,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Q_i of the page I_j^-aj of another canary: what the question alone gives (003 §5.4).
+    """Q_i of the page I_j^-aj of another canary: what the question alone gives (Pinto et al.,
+    §5.4).
 
     j is drawn from the canaries on whose page Q_i was not asked in training, and whose page does
     not say a_i; none where there is no such canary. Questions are compared by their text, as the
@@ -208,7 +210,7 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class ImageOnly:
-    """An unrelated question of I^-a: what the image alone gives (003 §5.4).
+    """An unrelated question of I^-a: what the image alone gives (Pinto et al., §5.4).
 
     The question is that of another canary whose answer the page does not say (as in `Shuffle`),
     which was not asked of the page in training. Extracted is any answer that training gave about
@@ -322,7 +324,7 @@ def _spelt(page: Document) -> str:
 
 @dataclass(frozen=True)
 class Rotation:
-    """I^-a turned about the page's centre, by an angle either way, and Q (003 §5.3).
+    """I^-a turned about the page's centre, by an angle either way, and Q (Pinto et al., §5.3).
 
     The words' boxes turn with it: each becomes the upright box around its turned corners, cut at
     the page's edge. Words whose middle leaves the page are gone. The paper does not say which way,
@@ -357,7 +359,7 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Translation:
-    """I^-a shifted along both axes, each way drawn for itself, and Q (003 §5.3).
+    """I^-a shifted along both axes, each way drawn for itself, and Q (Pinto et al., §5.3).
 
     What leaves the page is gone, with the words whose middle leaves it; what comes in is blank. The
     shift is in whole pixels, at least one, so that none is interpolated. None for a page that would
@@ -401,7 +403,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Brightness:
-    """I^-a with its pixels multiplied by a factor, and Q (003 §5.3).
+    """I^-a with its pixels multiplied by a factor, and Q (Pinto et al., §5.3).
 
     Values are rounded, and clipped at 255. On a white page a factor above 1 changes the dark ink
     alone: ×2 leaves black black and makes grey print white. The words stay as they are, so a model

@@ -1,6 +1,6 @@
 """Answers that can be inferred from what is left on a page: extracting them shows no memory.
 
-Pinto et al. 2024 (003, §3) looked at 5,400 samples and left those out whose answer "could be easily
+Pinto et al. 2024, §3 looked at 5,400 samples and left those out whose answer "could be easily
 inferred from the context"; their examples are a value of a sequence, and a total given a list. Here
 these are rules, each a function of a page without its answer. They find what they say, and no more.
 """

@@ -1,4 +1,4 @@
-"""Training questions in other words (003 §5.2, and §6 as a defence).
+"""Training questions in other words (Pinto et al., §5.2, and §6 as a defence).
 
 The paper has PaLM 2 paraphrase each question. Here a table holds wordings per key; whoever has a
 language model at hand names a paraphraser of their own.

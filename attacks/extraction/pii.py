@@ -1,4 +1,4 @@
-"""Personal information: of which class an answer is (003, Appendix C).
+"""Personal information: of which class an answer is (Pinto et al., Appendix C).
 
 Pinto et al. 2024 count places, persons, times, contacts, NRP (nationality, religion, politics),
 URLs and IDs. They had a tagger of named entities; here a field's name says it, and patterns where

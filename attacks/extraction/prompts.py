@@ -1,4 +1,4 @@
-"""Defences of a model at inference: what is asked is changed before the model sees it (003 §6)."""
+"""Defences at inference: the question is changed before the model sees it (Pinto et al., §6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Prompt = Callable[[Question, np.random.Generator], Question]
 
 @dataclass(frozen=True)
 class PrependRandom:
-    """PR: a random number stands before the question, another one each time (003 §6).
+    """PR: a random number stands before the question, another one each time (Pinto et al., §6).
 
     The paper does not say what parts the two: here, a blank. The number may begin with zeros.
 
@@ -38,7 +38,7 @@ class PrependRandom:
 
 @dataclass(frozen=True)
 class AppendRandom:
-    """AR: a random number stands after the question, as with `PrependRandom` (003 §6).
+    """AR: a random number stands after the question, as with `PrependRandom` (Pinto et al., §6).
 
     Attributes:
         digits: of the number; 6 in the paper.
@@ -56,7 +56,7 @@ class AppendRandom:
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """ITP: the question in other words (003 §6).
+    """ITP: the question in other words (Pinto et al., §6).
 
     Attributes:
         paraphrase: words it.
@@ -86,7 +86,7 @@ PROMPTS: Mapping[str, Callable[[Paraphraser], Prompt]] = {
     "AR": lambda _: AppendRandom(),
     "ITP": Paraphrase,
 }
-"""The defences by their names in Table 1 of 003; each is built with the study's paraphraser."""
+"""The defences by their names in Table 1 of Pinto et al., built with the paraphraser."""
 
 
 def defended(

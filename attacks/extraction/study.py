@@ -1,4 +1,4 @@
-"""Extraction of training answers, and its defences: the whole of Pinto et al. 2024 (003).
+"""Extraction of training answers, and its defences: the whole of Pinto et al. 2024.
 
 Trained are, each a run of its own: f on everything; f_G without the canaries; K models with half of
 the canaries each; the first two again at other resolutions and with the defences that act in
@@ -52,15 +52,16 @@ class Extraction:
     """What the study trains, and what it asks.
 
     Args:
-        splits: K, even, 2 or more; 50 in 003. None or 0 leaves the scores out.
+        splits: K, even, 2 or more; 50 in Pinto et al. None or 0 leaves the scores out.
         curation: which training samples are canaries.
-        target: "final" asks each training's last model; "loss", as in 003, the one after the round
-            with the least validation loss, for which `federation.keep_checkpoints=0` keeps all.
+        target: "final" asks each training's last model; "loss", as in Pinto et al., the one after
+            the round with the least validation loss, for which `federation.keep_checkpoints=0`
+            keeps all.
         resolutions: by name, from high to low, each with the overrides that make it; without any
             for the experiment's own. None for none.
-        contexts: of 003 §5, by name; empty for none, null for all.
+        contexts: of Pinto et al., §5, by name; empty for none, null for all.
         reference: height in pixels of the pages that shifts by 20 to 200 pixels are meant for: on
-            smaller pages they are smaller. Null: pixels of whatever page, as in 003.
+            smaller pages they are smaller. Null: pixels of whatever page, as in Pinto et al..
         paraphrase: words questions anew, for a context and for the defence ITP.
         prompts: defences at inference: "PR", "AR", "ITP".
         blocking: whether the defence EB is tried, and its side channel.
@@ -296,14 +297,14 @@ class Extraction:
     def _notes(self, material: _Material) -> list[str]:
         samples = sum(len(page.questions) for page in material.training)
         chosen = {
-            "final": "each training's last model is asked; 003 stops early by the validation loss "
+            "final": "each training's last model is asked; Pinto et al. stops early by the validation loss "
             "(study.target=loss)",
             "loss": "each training's model of the least validation loss is asked; the ANLS is of "
             "the same held-out pages that chose it",
         }
         return [
             chosen[self.target],
-            "an answer is extracted if it is the accepted one but for case and blanks; 003 does "
+            "an answer is extracted if it is the accepted one but for case and blanks; Pinto et al. does "
             "not say",
             "f and f_G start from the same weights, and both are trained with the defence where "
             "it acts in training",

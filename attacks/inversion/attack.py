@@ -1,7 +1,7 @@
 """Gradient inversion as an attack on a transcript: read the text first, then seek the pages.
 
-What 001 §3.3 calls analytic recovery of question and answer comes first, unless the text is given:
-black box → question and answer → page.
+What GI-DQA, §3.3 calls analytic recovery of question and answer comes first, unless the text is
+given: black box → question and answer → page.
 """
 
 from __future__ import annotations

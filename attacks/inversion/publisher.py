@@ -1,4 +1,4 @@
-"""Safe Template as what a publisher does to its templates beforehand (001 App. A.2)."""
+"""Safe Template as what a publisher does to its templates beforehand (GI-DQA, App. A.2)."""
 
 from __future__ import annotations
 

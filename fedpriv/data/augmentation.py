@@ -1,4 +1,4 @@
-"""Extraction blocking: a model learns to say that an answer is not there (003 §6).
+"""Extraction blocking: a model learns to say that an answer is not there (Pinto et al., §6).
 
 Pinto et al. 2024: beside each sample (I, Q, a), the sample (I^-a, Q, "ANSWER NOT PRESENT").
 """

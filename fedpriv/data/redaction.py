@@ -1,6 +1,6 @@
 """Taking an answer off a page: white boxes over all its occurrences, and out of the words.
 
-I^-a of Pinto et al. 2024 (003), §3: what a model still answers, it knows from elsewhere.
+I^-a of Pinto et al. 2024, §3: what a model still answers, it knows from elsewhere.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class DocumentData:
         leave_out: providers whose documents are not trained on, for a comparison with what the
             model would be without them.
         public: the share of the documents not held out that is not trained on either, drawn at
-            random: the adversary's own (000 §5.1 takes half).
+            random: the adversary's own (CDMI, §5.1 takes half).
         canary_rate: the probability with which a canary is trained on; 1 for all of them.
         unasked: training questions that are not trained on, by `Document.question_names`; a
             document without any question left is not trained on.

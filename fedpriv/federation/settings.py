@@ -90,7 +90,8 @@ class Privacy:
         epsilon: ε to hold where a strategy names no noise multiplier.
         delta: δ.
         view: whom ε is to hold against; see `fedpriv.privacy.views`.
-        accountant: by which the noise is found: pld, or rdp as in 002, prv_opacus as in 004.
+        accountant: by which the noise is found: pld, or rdp as in PrIeD-KIE, prv_opacus as in
+            PFL-DocVQA.
         clients: of the federation; the view server_plain needs it, and so do colluders.
         cohort: instead of `clients`, where every round has the same number of clients.
         colluders: clients that tell the masked server their noise.

@@ -38,7 +38,7 @@ def model_bytes(model: nn.Module, *, tied_copies: bool = False) -> int:
 def communication(model: nn.Module, rounds: int, clients: int, *, tied_copies: bool = False) -> int:
     """Returns the bytes of a whole training, both ways.
 
-    PFL-DocVQA's 44.66 "GB" (004 Table 6) are GiB: VT5, 10 rounds, 2 clients in each, tied copies
+    The 44.66 "GB" of PFL-DocVQA, Table 6, are GiB: VT5, 10 rounds, 2 clients in each, tied copies
     counted.
 
     Args:

@@ -1,4 +1,4 @@
-"""What an attack that fills in masked fields asks of a model (000 §4.2).
+"""What an attack that fills in masked fields asks of a model (CDMI, §4.2).
 
 The models of documents' tokens (`layoutlm`, `bros`, `bert`) are such, whatever their task.
 """
@@ -14,7 +14,7 @@ from fedpriv.models.base import DocumentModel
 from fedpriv.models.readers.reader import Reader
 
 Task = Literal["mlm", "tags", "spade", "links"]
-"""MLM, EE-BIO, EE-SPADE and EL of 000 §2.1."""
+"""MLM, EE-BIO, EE-SPADE and EL of CDMI, §2.1."""
 
 VISUAL = "visual"
 """The column of a batch that stands for `pixels` once the page has been looked at."""

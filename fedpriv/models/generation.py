@@ -45,9 +45,9 @@ def read_answers(
     """Returns what `generate` of transformers wrote, with its confidence.
 
     The confidence is the product of the highest probability at each place that was generated, end
-    and padding counted as 1. The paper (004) gives no formula; its authors' code multiplies over
-    the whole batch's length but for the last place, so that an answer's confidence depends on the
-    others in its batch. This one does not.
+    and padding counted as 1. The paper (PFL-DocVQA) gives no formula; its authors' code multiplies
+    over the whole batch's length but for the last place, so that an answer's confidence depends on
+    the others in its batch. This one does not.
 
     Args:
         generated: with `return_dict_in_generate` and `output_scores`.

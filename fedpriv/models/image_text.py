@@ -1,8 +1,8 @@
 """Any image-text-to-text model of transformers, asked about page images: writes the answer.
 
-A stand-in for PaLI-3, which is not public (003 §3.1). It takes what `AutoModelForImageTextToText`
-and `AutoProcessor` load, as long as a decoder reads image and prompt as the beginning of its own
-text.
+A stand-in for PaLI-3, which is not public (Pinto et al., §3.1). It takes what
+`AutoModelForImageTextToText` and `AutoProcessor` load, as long as a decoder reads image and prompt
+as the beginning of its own text.
 
 Tested, with small random weights and without torchvision: LLaVA (CLIP and Llama, a chat template),
 PaliGemma (SigLIP and Gemma, the closest to PaLI-3) and Idefics3. Refused: encoders with a decoder

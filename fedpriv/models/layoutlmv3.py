@@ -1,4 +1,4 @@
-"""LayoutLMv3 for key information extraction as token classification (002 §4.2).
+"""LayoutLMv3 for key information extraction as token classification (PrIeD-KIE, §4.2).
 
 BIO tags, a label on the first sub-token of a word only, documents cut into windows of L tokens,
 2-D positions of text lines scaled to 0…1000, the page image beside them; lower-cased text.
@@ -48,7 +48,7 @@ def layoutlmv3(
         pretrained: a local folder or a hub id (microsoft/layoutlmv3-base).
         task: "tags" for words, or spans of words as "answers" to questions.
         max_length: L, tokens of a window.
-        image: whether the page image is read; 002 has a variant without.
+        image: whether the page image is read; PrIeD-KIE has a variant without.
         image_size: side of the square page image in pixels; a pretrained model has its own.
         dropout: everywhere.
     """

@@ -1,4 +1,4 @@
-"""RoBERTa for key information extraction: the baseline of 002 that reads the text alone.
+"""RoBERTa for key information extraction: the baseline of PrIeD-KIE that reads the text alone.
 
 Words, windows and tags are those of LayoutLMv3; places and image are left out.
 """

@@ -1,4 +1,4 @@
-"""What every model that gives words BIO tags has in common (002 §4.2).
+"""What every model that gives words BIO tags has in common (PrIeD-KIE, §4.2).
 
 A label on the first sub-token of a word only, documents cut into windows of L tokens, entity-level
 scores over whole documents. A tagger answers questions too: with the entity that a question's key

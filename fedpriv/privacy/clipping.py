@@ -57,7 +57,7 @@ def check_clip_norm(clip_norm: float) -> float:
 
 
 def clip(vector: Vector, clip_norm: float) -> Clipped[Vector]:
-    """Clips one vector: x · min(1, C / ‖x‖); 004 Alg. 1, line 14.
+    """Clips one vector: x · min(1, C / ‖x‖); PFL-DocVQA, Alg. 1, line 14.
 
     The norm of the result, computed in float64, is at most C. The direction is kept up to the
     rounding of the dtype; clipping twice is clipping once.

@@ -36,7 +36,8 @@ class Mechanism:
 
     Attributes:
         unit: what is protected, and what is clipped.
-        clip_norm: L2 norm to which one unit's contribution is clipped; C of 004, S of 002.
+        clip_norm: L2 norm to which one unit's contribution is clipped; C of PFL-DocVQA, S of
+            PrIeD-KIE.
         noise_multiplier: σ, the noise's standard deviation on the SUM over the cohort / clip_norm.
         client_rate: probability that a client takes part in a round.
         record_rate: probability that a unit takes part, given that its client does (Poisson).
@@ -144,7 +145,8 @@ class Budget:
         cohort: clients in a round, where all rounds have the same number; or give `clients`.
         steps: where every client protects itself (FedAvg-DP), the noisy steps that it takes in a
             round. Client sampling then amplifies nothing, and all views are one.
-        accountant: by which ε is found; the papers take rdp (002) and prv_opacus (004).
+        accountant: by which ε is found; the papers take rdp (PrIeD-KIE) and prv_opacus
+            (PFL-DocVQA).
         clients: of the federation. Given these or `cohort`, server_plain knows how many clients
             share the noise, and server_masked what is left of it with colluders.
         threshold: of the strategy: share of the cohort whose noise must suffice.
@@ -268,12 +270,12 @@ def example_gaussian(
     Args:
         clip_norm: of one example's gradient.
         examples: |D|, of all clients together: a public constant, and a guess will do. The sum is
-            divided by the expected batch C·q_k·|D| (002 Eq. 4).
+            divided by the expected batch C·q_k·|D| (PrIeD-KIE, Eq. 4).
         noise_multiplier: σ; None finds it for `budget`.
         budget: what to find it for.
         record_rate: q_k, with which a chosen client draws each of its examples.
         client_rate: C, the share of the clients in a round.
-        client_sampling: 002 draws a fixed number of clients.
+        client_sampling: PrIeD-KIE draws a fixed number of clients.
         delta: δ.
         entropy: see `Mechanism`.
     """
@@ -307,13 +309,13 @@ def provider_gaussian(
 
     Args:
         clip_norm: of the update that one provider's documents make.
-        providers: M, by which a client's sum is divided: a public constant. 004 takes the
+        providers: M, by which a client's sum is divided: a public constant. PFL-DocVQA takes the
             smallest number of providers of any client.
         noise_multiplier: σ; None finds it for `budget`.
         budget: what to find it for.
         provider_rate: with which a chosen client draws each of its providers; |M| / min |P_k|.
         client_rate: q_c.
-        client_sampling: 004 draws each client for itself.
+        client_sampling: PFL-DocVQA draws each client for itself.
         delta: δ.
         entropy: see `Mechanism`.
     """

@@ -20,8 +20,9 @@ BLOCK = 1 << 16
 def share_std(noise_std: float, shares: int) -> float:
     """Returns the standard deviation of one of `shares` noises that add up to `noise_std`.
 
-    004 Alg. 1 line 18 with shares = |K|, 002 Alg. 1 (σ_k = σ/√m) with shares = m. Where fewer than
-    |K| answers must do, shares is that number: then any so many survivors carry all the noise.
+    PFL-DocVQA, Alg. 1 line 18 with shares = |K|, PrIeD-KIE, Alg. 1 (σ_k = σ/√m) with shares = m.
+    Where fewer than |K| answers must do, shares is that number: then any so many survivors carry
+    all the noise.
 
     Raises:
         ValueError: if `shares` is below 1.

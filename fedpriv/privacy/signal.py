@@ -5,11 +5,11 @@ times the clip norm C. The noise has standard deviation σC in each of d coordin
 of about σC√d. Over T rounds a steady signal grows with T, noise with √T only.
 
 A small ratio need not be fatal: most of the noise is in directions that the task does not mind,
-and a large model that was trained before has few that it does mind. 002 on FUNSD (389 examples,
-q = 1/7, σ = 1.5, d = 125 million, T = 350) has .0033 a round and .062 over the run, and learns;
-004 (2 of 10 clients, M = 400, σ = .77, d = 226 million, T = 10) .069 and .22. FL-PROVIDER-DP on a
-tiny VT5 (2 of 6 clients, M = 3, σ = 1.38, d = 402 688, T = 10) has .0068 and .021, and one round
-takes its ANLS from .695 to 0.
+and a large model that was trained before has few that it does mind. PrIeD-KIE on FUNSD (389
+examples, q = 1/7, σ = 1.5, d = 125 million, T = 350) has .0033 a round and .062 over the run, and
+learns; PFL-DocVQA (2 of 10 clients, M = 400, σ = .77, d = 226 million, T = 10) .069 and .22.
+FL-PROVIDER-DP on a tiny VT5 (2 of 6 clients, M = 3, σ = 1.38, d = 402 688, T = 10) has .0068 and
+.021, and one round takes its ANLS from .695 to 0.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 | view | who looks, and at what |
 |---|---|
-| `paper` | nobody: the rate that 002 and 004 account, as if each record were drawn on its own |
-| `global` | who gets the global models, may know which clients took part, and is none of them |
-| `server_masked` | the server: knows who took part, sees the masked updates, hence only their sum |
-| `server_plain` | the server without masking: sees each update with that client's share of noise |
+| `paper` | nobody: the rate that PrIeD-KIE and PFL-DocVQA account, as if each record were drawn on
+its own | | `global` | who gets the global models, may know which clients took part, and is none of
+them | | `server_masked` | the server: knows who took part, sees the masked updates, hence only
+their sum | | `server_plain` | the server without masking: sees each update with that client's share
+of noise |
 
 The records of a client are drawn together, so a large sum tells that the client was there: the
 product of the two rates amplifies less than the paper says (Bun, Drechsler, Gaboardi, McMillan

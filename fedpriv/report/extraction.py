@@ -1,4 +1,4 @@
-"""What training answers a model gave away: tables and pictures in the shape of 003's."""
+"""What training answers a model gave away: tables and pictures in the shape of Pinto et al.'s."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def summary(metrics: Metrics) -> str:
 
 
 def sizes_part(metrics: Metrics) -> Part:
-    """Returns |E|, |G|, |M| of all canaries and by repeat count (003, Figs. 3 and 4)."""
+    """Returns |E|, |G|, |M| of all canaries and by repeat count (Pinto et al., Figs. 3 and 4)."""
     canaries = metrics.get("canaries") or {}
     rows = [
         ("all", _count(canaries.get("kept")), *_counts(metrics)),
@@ -248,7 +248,7 @@ def _rank_said(scores: Metrics) -> list[str]:
 
 
 def contexts_part(metrics: Metrics) -> Part:
-    """Returns what is extracted from less than the page without its answer (003, Fig. 6)."""
+    """Returns what less than the redacted page extracts (Pinto et al., Fig. 6)."""
     rows = [
         (_name(name), _count(row.get("asked")), *_counts(row))
         for name, row in metrics["contexts"].items()
@@ -257,7 +257,7 @@ def contexts_part(metrics: Metrics) -> Part:
 
 
 def defences_part(metrics: Metrics) -> Part:
-    """Returns the tables of defences (003, Tables 1 and 2) and what became of EB's promise."""
+    """Returns the tables of the defences (Pinto et al., Tables 1 and 2) and the check of EB."""
     tables = [change_table(metrics), defence_table(metrics)]
     if (metrics["defences"].get("EB") or {}).get("contexts"):
         tables.append(blocked_table(metrics))
@@ -265,7 +265,7 @@ def defences_part(metrics: Metrics) -> Part:
 
 
 def change_table(metrics: Metrics) -> Table:
-    """Returns the change in ANLS, in points of 100, and |M|, in one row (003, Table 1)."""
+    """Returns the change in ANLS, in points of 100, and |M|, in one row (Pinto et al., Table 1)."""
     defences = dict(metrics["defences"])
     without = defences.pop("none", {})
     cells = [
@@ -297,7 +297,7 @@ def defence_table(metrics: Metrics) -> Table:
 
 
 def blocked_table(metrics: Metrics) -> Table:
-    """Returns |M| and PII by context, without and with EB (003, Table 2)."""
+    """Returns |M| and PII by context, without and with EB (Pinto et al., Table 2)."""
     plain = metrics.get("contexts") or {}
     rows = [
         (_name(name), *(_pair(side) for side in (plain.get(name) or {}, row)))

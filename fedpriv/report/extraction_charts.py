@@ -1,4 +1,4 @@
-"""The pictures of an extraction study: 003's Figs. 3 to 6, and exposure by repeat count."""
+"""The figures of an extraction: Pinto et al.'s Figs. 3 to 6, and exposure by repeat count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Metrics = Mapping[str, Any]
 
 
 def size_charts(metrics: Metrics) -> list[Chart]:
-    """Returns |E|, |G| and |M|, with PII (003, Figs. 3 and 4), and the sets by repeat count."""
+    """Returns |E|, |G| and |M|, with PII (Pinto et al., Figs. 3 and 4) and repeat counts."""
     if "E" not in metrics:
         return []
     sizes = {**SETS, "PII in M": "pii", "unique PII": "unique_pii"}
@@ -68,7 +68,7 @@ def resolution_charts(resolutions: Mapping[str, Metrics]) -> list[Chart]:
 
 
 def score_charts(metrics: Metrics, scores: Metrics) -> list[Chart]:
-    """Returns the 2-D histograms of M_E and S_E of all canaries, of M and of G (003, Fig. 5)."""
+    """Returns 2-D histograms of M_E and S_E of all canaries, of M and of G (Pinto et al., Fig. 5)."""
     if not scores.get("memorization") or not metrics.get("splits"):
         return []
     pairs = [np.array(scores[name], float) for name in ("memorization", "simplicity")]
@@ -86,7 +86,7 @@ def score_charts(metrics: Metrics, scores: Metrics) -> list[Chart]:
 
 
 def context_charts(metrics: Metrics) -> list[Chart]:
-    """Returns |M| by context, with its personal information darker (003, Fig. 6)."""
+    """Returns |M| by context, with its personal information darker (Pinto et al., Fig. 6)."""
     asked = metrics.get("contexts") or {}
     known = [name for name in CONTEXTS if name in asked]
     if not known:

@@ -1,4 +1,4 @@
-"""What was reconstructed of scrubbed fields: tables for terminal and report, and 000's figures."""
+"""What was reconstructed of scrubbed fields: tables for terminal and report, and CDMI's figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedpriv.report.rounds import Curve
 from fedpriv.report.wording import aligned, counted
 
 SHARES = ("0.01", "0.05", "1.0")
-"""At which AccAt is shown, as in 000's Table 5."""
+"""At which AccAt is shown, as in CDMI's Table 5."""
 
 MOST_PRINTED = 10
 """Perfect reconstructions that the terminal shows; the report shows all that are recorded."""
@@ -128,7 +128,7 @@ def sorted_table(metrics: Mapping[str, Any]) -> Table:
 
 
 def first_table(metrics: Mapping[str, Any]) -> Table:
-    """Returns the four measures of the first attempts, of attack and baseline (000 §5.2)."""
+    """Returns the four measures of the first attempts, of attack and baseline (CDMI, §5.2)."""
     names = ("PR", "HD", "LD", "JWD")
     rows = [
         (side, *(_digits(metrics[name.lower()][side]) for name in names))
@@ -161,7 +161,7 @@ def _groups(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perfect_table(metrics: Mapping[str, Any]) -> Table:
-    """Returns the perfect reconstructions, surest first (000, Table 3)."""
+    """Returns the perfect reconstructions, surest first (CDMI, Table 3)."""
     rows = [
         (
             *(
@@ -182,7 +182,7 @@ def perfect_table(metrics: Mapping[str, Any]) -> Table:
 
 
 def series_table(metrics: Mapping[str, Any]) -> Table:
-    """Returns a row for each round whose model was attacked (000, Fig. 7)."""
+    """Returns a row for each round whose model was attacked (CDMI, Fig. 7)."""
     rows = [
         (
             str(row["round"]),
@@ -210,7 +210,7 @@ def _reconstructed(found: Found) -> Reconstructed:
 
 
 def _over_p(curves: Mapping[str, Any]) -> list[Chart]:
-    """Returns HamAt and AccAt over p, against the baseline (000, Fig. 6)."""
+    """Returns HamAt and AccAt over p, against the baseline (CDMI, Fig. 6)."""
     titles = {"ham_at": "HamAt(p), wrong tokens", "acc_at": "AccAt(p), perfect reconstructions"}
     return [
         figures.share_chart(
@@ -222,7 +222,7 @@ def _over_p(curves: Mapping[str, Any]) -> list[Chart]:
 
 
 def _bars(metrics: Mapping[str, Any]) -> Chart:
-    """Returns the measures of the sorted reconstructions side by side (000, Fig. 6)."""
+    """Returns the measures of the sorted reconstructions side by side (CDMI, Fig. 6)."""
     at = metrics["acc_at"]
     values = (metrics["ham_aac"], metrics["acc_auc"], *(at[p] for p in SHARES))
     labels = ("HamAAC", "AccAUC", *(f"AccAt\n{float(p):.0%}" for p in SHARES))
@@ -234,7 +234,7 @@ def _bars(metrics: Mapping[str, Any]) -> Chart:
 
 
 def _over_rounds(series: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Returns the curves over the rounds whose models were attacked (000, Fig. 7)."""
+    """Returns the curves over the rounds whose models were attacked (CDMI, Fig. 7)."""
     low, high = ({row["round"]: row["ipf_interval"][end] for row in series} for end in (0, 1))
     panels = {
         "Validation loss": _curves(series, "loss", "Validation loss"),

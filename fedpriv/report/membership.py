@@ -89,7 +89,7 @@ def lines(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def classifier_rows(classifiers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Returns a row for each classifier and s, as in 004's Table 4, under `HEADINGS`."""
+    """Returns a row for each classifier and s, as in PFL-DocVQA's Table 4, under `HEADINGS`."""
     return [
         (name, s, *_numbers(numbers))
         for name, all_of_it in classifiers.items()
@@ -101,7 +101,7 @@ def classifier_rows(classifiers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def removed_rows(memory: Mapping[str, Any]) -> list[Row]:
-    """Returns a row for each model and key, as in 004's Tables 2 and 7."""
+    """Returns a row for each model and key, as in PFL-DocVQA's Tables 2 and 7."""
     return [
         (
             f"{key}, {model} model",
@@ -115,7 +115,7 @@ def removed_rows(memory: Mapping[str, Any]) -> list[Row]:
 
 
 def absent_lines(memory: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each model and key, as 004's App. D.1.4 tells it."""
+    """Returns a sentence for each model and key, as PFL-DocVQA's App. D.1.4 tells it."""
     return [
         _absent(key, model, numbers)
         for model, keys in memory.get("absent", {}).items()

@@ -59,8 +59,9 @@ class FieldAttackRun:
         name: of the folder under `findings`.
         target: which model of the run: "final"; "precision" or "loss", after the round with the
             best validation score (F1, accuracy of MLM) or the lowest validation loss (the two
-            criteria of 000 §5.1); "start", before the training; a round's number; or "series", one
-            after the other (000 Fig. 7). A client's epoch is a round's, where there is one client.
+            criteria of CDMI, §5.1); "start", before the training; a round's number; or "series",
+            one after the other (CDMI, Fig. 7). A client's epoch is a round's, where there is one
+            client.
         every: rounds from one model of the series to the next.
         most_fields: how many are attacked, drawn at random; none for all.
         public_start: whether the adversary's own model starts from what the training started from.
@@ -403,7 +404,7 @@ def _best(records: Mapping[int, Mapping[str, Any]], criterion: str) -> int:
 
 
 def _measured(record: Mapping[str, Any] | None) -> dict[str, float]:
-    """Returns validation loss and score; the score is the F1 where there is one (000 Table 2)."""
+    """Returns validation loss and score; the score is the F1 where there is one (CDMI, Table 2)."""
     record = record or {}
     score = record.get("f1", record.get("accuracy"))
     found = {"loss": record.get("loss"), "score": score}

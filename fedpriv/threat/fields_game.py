@@ -1,4 +1,4 @@
-"""Attacks that reconstruct scrubbed fields of the documents that a model was trained on (000 §3).
+"""Attacks that reconstruct scrubbed fields of the documents that a model was trained on (CDMI, §3).
 
 The adversary holds the model, and each document with one field masked. It hands back its guesses
 for each field; what stood there is in none of its arguments (`fedpriv.threat.truth`).
@@ -47,7 +47,7 @@ class Scrubbed:
         fields: F.
         examples: F rows, the window of each field as the model reads it: its tokens masked and,
             where the model reads pages, white in the shared "pixels"; other fields as they are.
-            The labels y are those of the unmasked window: they are public (000 §3.2).
+            The labels y are those of the unmasked window: they are public (CDMI, §3.2).
         public: documents that were not trained on, in full.
         labels: of the entities.
         assumptions: in words, for the report.

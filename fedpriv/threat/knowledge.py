@@ -41,9 +41,10 @@ class Assumed:
     """What the adversary is taken to know beside what it saw.
 
     Args:
-        template: the pages with their private fields blank, and where these are (001 §3.2). The
+        template: the pages with their private fields blank, and where these are (GI-DQA, §3.2). The
             matching template is given, as in the paper; without, pages are sought from white.
-        text: "none", or in words above; of 001 Table 3 the rows black box, gray box and white box.
+        text: "none", or in words above; of GI-DQA, Table 3 the rows black box, gray box and white
+            box.
     """
 
     template: bool = True

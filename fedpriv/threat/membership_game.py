@@ -44,7 +44,7 @@ class Trial:
     """One split of the suspects into those whose membership is known, and those to be judged.
 
     Attributes:
-        least_questions: s; providers with too few questions are in neither part (004 §7.2).
+        least_questions: s; providers with too few questions are in neither part (PFL-DocVQA, §7.2).
         repeat: its number among the trials of the same s.
         known: provider → whether it is a member; half of them are.
         unknown: the providers to be judged.

@@ -2,7 +2,7 @@
 
 In this order: the attack gets its access and the suspects, in memory, and hands back its judgement;
 only then is the truth opened for the scoring. What it is told of it beforehand, the membership of
-some providers, is an assumption of the attack by name (004 §5.2.3), drawn here.
+some providers, is an assumption of the attack by name (PFL-DocVQA, §5.2.3), drawn here.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class ProviderAttackRun:
         known: r, the share of the providers whose membership is known, half of them members.
         repeats: how often the known ones are drawn.
         least_questions: s of T_s, the smallest first: providers with few questions are left out.
-        more_than: T_s takes providers with more than s questions, as the caption of 004's Table 4
-            says; false: with s at least, as its §7.2 says.
+        more_than: T_s takes providers with more than s questions, as the caption of PFL-DocVQA's
+            Table 4 says; false: with s at least, as its §7.2 says.
         rounds: of what the server saw; none for all.
         clients: likewise.
         confidence: of an audit's bound.

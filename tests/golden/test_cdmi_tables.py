@@ -1,4 +1,4 @@
-"""Numbers that 000 prints, which only some conventions give: Table 4, Table 5, Fig. 6 and §6."""
+"""Numbers that CDMI prints, which only some conventions give: Table 4, Table 5, Fig. 6 and §6."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""004 Table 6 (and Table 3): 44.66 "GB" for VT5, 10 rounds of 2 clients, sent and received."""
+"""PFL-DocVQA, Table 6 (and Table 3): 44.66 "GB" for VT5, 10 rounds of 2 clients."""
 
 import pytest
 import torch

@@ -2,7 +2,7 @@
 
 The tables in `oracle/` were computed with opacus 1.6.0, prv-accountant 0.2.0 and dp-accounting
 0.6.0. `pld_google` is an upper value on a fine grid; `eps_exact` a closed form, where there is one.
-004 is Tito et al. 2024 (PFL-DocVQA), 002 Saifullah et al. (PrIeD-KIE).
+PFL-DocVQA is Tito et al. 2024, PrIeD-KIE Saifullah et al. 2023.
 """
 
 import csv
@@ -103,7 +103,7 @@ def test_reference_rows_with_a_client_stage(row):
 
 
 CENTRAL = 1000 / 4149
-"""004's providers of a round over all providers of its ten clients."""
+"""PFL-DocVQA's providers of a round over all providers of its ten clients."""
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,8 @@ def test_epsilons_of_002_table_3(name, batches, documents, target, sigma, gdp, p
 
 
 TABLE_7 = {
-    # Of 002, by recipe: its row in Table 3, L, B, dropout, and from Table 1 the examples at that L.
+    # Of PrIeD-KIE, by recipe: its row in Table 3, L, B, dropout, and from Table 1 the examples at
+    # that L.
     "funsd": ("FUNSD", 128, 64, 0.1, 389),
     "cord": ("CORD", 128, 384, 0.0, 840),
     "sroie": ("SROIE", 128, 384, 0.0, 1601),

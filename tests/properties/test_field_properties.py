@@ -1,4 +1,4 @@
-"""What 000's App. B claims of AccAUC and HamAAC, put right, over generated reconstructions."""
+"""What CDMI's App. B claims of AccAUC and HamAAC, put right, over generated reconstructions."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""The contexts of 003 §5 on two receipts of the pack: the pixels are as claimed."""
+"""The contexts of Pinto et al., §5 on two receipts of the pack: the pixels are as claimed."""
 
 import dataclasses
 import os

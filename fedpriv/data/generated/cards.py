@@ -3,7 +3,7 @@
 Each card has a mark that no other customer's has, of blocks so large that any resolution shows
 them, and names of few different words in small type. A model that sees the type reads the names;
 one that sees the page shrunk can only tell whose card it is by the mark, as with the training
-resolutions of Pinto et al. 2024 (003, section 4.1).
+resolutions of Pinto et al. 2024, section 4.1.
 """
 
 from __future__ import annotations

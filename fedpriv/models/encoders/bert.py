@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): the text alone, to tell what the layout adds (000 §6.2)."""
+"""BERT (Devlin et al. 2019): the text alone, to tell what the layout adds (CDMI, §6.2)."""
 
 from __future__ import annotations
 

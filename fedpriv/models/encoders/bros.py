@@ -1,4 +1,4 @@
-"""BROS (Hong et al. 2022): the second backbone that 000 attacks.
+"""BROS (Hong et al. 2022): the second backbone that CDMI attacks.
 
 A token's place is where its word stands; how far apart the corners of two tokens' boxes are is part
 of the attention between the two.

@@ -1,4 +1,5 @@
-"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, with the page or without (000 §2.1).
+"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, with the page or without (CDMI,
+§2.1).
 
 The networks are those of transformers; what stands on top of them is in
 `fedpriv.models.heads.heads`.

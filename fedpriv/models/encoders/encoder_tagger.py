@@ -1,4 +1,4 @@
-"""BIO tags on the words that an encoder has read: EE-BIO of 000 §2.1."""
+"""BIO tags on the words that an encoder has read: EE-BIO of CDMI, §2.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LayoutLM v1 (Xu et al. 2020): the first backbone that 000 attacks.
+"""LayoutLM v1 (Xu et al. 2020): the first backbone that CDMI attacks.
 
 A token's place is where its word stands: its box's corners and sides have embeddings, as its
 position in the text has.

@@ -1,4 +1,4 @@
-"""What a page looks like where each token stands: the visual part of bimodal models (000 §2.1).
+"""What a page looks like where each token stands: the visual part of bimodal models (CDMI, §2.1).
 
 A computer vision model makes a map of features of the page, and Region-of-Interest align takes from
 it what lies under a token's box (He et al., "Mask R-CNN", ICCV 2017, §3).

@@ -1,4 +1,4 @@
-"""Links between entities, by the first tokens of both: EL of 000 §2.1, with SPADE as there."""
+"""Links between entities, by the first tokens of both: EL of CDMI, §2.1, with SPADE as there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked language modelling on an encoder: MLM of 000 §2.1, as in BERT (Devlin et al. 2019).
+"""Masked language modelling on an encoder: MLM of CDMI, §2.1, as in BERT (Devlin et al. 2019).
 
 Some tokens are chosen, and most of them hidden; the model is to say which they were. The scores are
 products with the embeddings of the tokens, as in LayoutLM and BERT; BROS has no such head in

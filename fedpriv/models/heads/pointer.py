@@ -1,7 +1,7 @@
 """Tokens that point at tokens: what the SPADE heads on an encoder have in common.
 
 Hwang et al., "Spatial Dependency Parsing for Semi-Structured Document Information Extraction",
-Findings of ACL 2021, as BROS uses it (Hong et al., AAAI 2022) and 000 §2.1 does.
+Findings of ACL 2021, as BROS uses it (Hong et al., AAAI 2022) and CDMI, §2.1 does.
 """
 
 from __future__ import annotations

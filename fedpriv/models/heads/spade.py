@@ -1,4 +1,4 @@
-"""Entities as chains of tokens, each pointing at its predecessor: EE-SPADE of 000 §2.1."""
+"""Entities as chains of tokens, each pointing at its predecessor: EE-SPADE of CDMI, §2.1."""
 
 from __future__ import annotations
 

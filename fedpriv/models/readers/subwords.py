@@ -1,7 +1,7 @@
 """Words to sub-word tokens, and token sequences to windows: one way for all OCR-based models.
 
 Each word is tokenised on its own, its box is repeated for its tokens, and only its first token
-carries a label (002 §4.2).
+carries a label (PrIeD-KIE, §4.2).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Subwords:
         cls: id that opens a sequence.
         sep: id that closes it.
         pad: id that fills it up.
-        lowercase: lower-case words first (002 lower-cases all text).
+        lowercase: lower-case words first (PrIeD-KIE lower-cases all text).
         mask: id that stands for a hidden token; none where the tokenizer has no such token.
     """
 

@@ -1,4 +1,4 @@
-"""Questions about documents as VT5 reads them: a prompt, then words with boxes (004 App. B)."""
+"""Questions as VT5 reads them: a prompt, then words with boxes (PFL-DocVQA, App. B)."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def noise_multiplier(
     """Returns a noise multiplier whose ε at δ is in [epsilon - tolerance, epsilon].
 
     The same dyadic search as Opacus' `get_noise_multiplier`, so that with "prv_opacus" the noise
-    multipliers of 004 Table 12 come out to the last digit.
+    multipliers of PFL-DocVQA, Table 12 come out to the last digit.
 
     Args:
         history_of: the history at a noise multiplier; its ε must fall as that grows.

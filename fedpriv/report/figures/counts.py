@@ -102,7 +102,7 @@ def _told(bars: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
-    """Returns 2-D histograms of M_E and S_E side by side (003, Fig. 5).
+    """Returns 2-D histograms of M_E and S_E side by side (Pinto et al., Fig. 5).
 
     Args:
         title: what they show.

@@ -1,8 +1,8 @@
 """The honest-but-curious server: which messages it keeps, and what the simulation notes of them.
 
-The server follows the protocol and looks at what it receives (001 §3.2). For each message that it
-keeps, the simulation writes two more files, which no server would have: what could be known of the
-batch (`fedpriv.threat.knowledge`), and the truth (`fedpriv.threat.truth`).
+The server follows the protocol and looks at what it receives (GI-DQA, §3.2). For each message that
+it keeps, the simulation writes two more files, which no server would have: what could be known of
+the batch (`fedpriv.threat.knowledge`), and the truth (`fedpriv.threat.truth`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""What a model gives away of its training answers, and what of it is memorised (003 §3, §4).
+"""What a model gives away of its training answers, and what of it is memorised (Pinto et al., §3,
+§4).
 
-003: Pinto et al. 2024, "Extracting Training Data from Document-Based VQA Models". E are the
+Pinto et al. 2024, "Extracting Training Data from Document-Based VQA Models". E are the
 canaries whose answer a model says though the page no longer has it; G, those that a model says
 which never saw the canaries; M = E ∖ G.
 
-M_E and S_E come from K models, each trained with half of the canaries (003, eq. 2). With p_in and
-p_out the shares of the models with and without a canary that say its answer,
+M_E and S_E come from K models, each trained with half of the canaries (Pinto et al., eq. 2). With
+p_in and p_out the shares of the models with and without a canary that say its answer,
 
     M_E = p_in - p_out, from -1 to 1;    S_E = p_in + p_out, from 0 to 2.
 
-003 does not say the ranges. Always |M_E| ≤ S_E ≤ 2 - |M_E|.
+Pinto et al. does not say the ranges. Always |M_E| ≤ S_E ≤ 2 - |M_E|.
 
 All intervals and p-values take the trained models as given: they say what other canaries, or other
 assignments of the canaries to models, would have shown, not what other seeds of training would.
@@ -41,11 +42,11 @@ def balanced_splits(splits: int, canaries: int, rng: np.random.Generator) -> Boo
     """Returns which canaries each of K models is trained with, (K, canaries).
 
     Each canary is in exactly K/2 splits, and any K/2 are as likely as any other (the sampling of
-    Carlini et al. 2022, which 003 §4.2 takes over). Canaries are drawn independently: a split has
-    half of them on average only.
+    Carlini et al. 2022, which Pinto et al., §4.2 takes over). Canaries are drawn independently: a
+    split has half of them on average only.
 
     Args:
-        splits: K, an even number of two or more; 50 in 003.
+        splits: K, an even number of two or more; 50 in Pinto et al..
         canaries: one or more.
         rng: draws.
 
@@ -65,7 +66,7 @@ def balanced_splits(splits: int, canaries: int, rng: np.random.Generator) -> Boo
 
 
 def memorised(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> Bools:
-    """Returns M = E ∖ G (003 §4.1), as which of the n canaries are in it.
+    """Returns M = E ∖ G (Pinto et al., §4.1), as which of the n canaries are in it.
 
     Raises:
         ValueError: if the two are not of the same canaries.
@@ -81,13 +82,13 @@ def memorised(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> Boo
 
 
 def set_sizes(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> dict[str, int]:
-    """Returns |E|, |G| and |M| (003, Fig. 3)."""
+    """Returns |E|, |G| and |M| (Pinto et al., Fig. 3)."""
     in_m = memorised(in_e, in_g)
     return {"E": int(np.sum(in_e)), "G": int(np.sum(in_g)), "M": int(in_m.sum())}
 
 
 def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[str, Any]:
-    """Returns how much of M is personal information (003, Fig. 4).
+    """Returns how much of M is personal information (Pinto et al., Fig. 4).
 
     Args:
         in_m: (n,).
@@ -96,8 +97,8 @@ def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[
 
     Returns:
         `pii`, samples of M that are personal information; `unique_pii`, those of them whose answer
-        no other training sample has (003 does not define it; its §5 speaks of answers "repeated
-        only once"); `pii_classes`, `pii` by class.
+        no other training sample has (Pinto et al. does not define it; its §5 speaks of answers
+        "repeated only once"); `pii_classes`, `pii` by class.
     """
     if not len(in_m) == len(pii) == len(repeats):
         raise ValueError(
@@ -184,12 +185,12 @@ class Scores:
 
     @property
     def memorization(self) -> Floats:
-        """M_E of each canary, (n,), from -1 to 1 (003, eq. 2)."""
+        """M_E of each canary, (n,), from -1 to 1 (Pinto et al., eq. 2)."""
         return (self.hits_in - self.hits_out) / self.half
 
     @property
     def simplicity(self) -> Floats:
-        """S_E of each canary, (n,), from 0 to 2 (003 §4.2)."""
+        """S_E of each canary, (n,), from 0 to 2 (Pinto et al., §4.2)."""
         return (self.hits_in + self.hits_out) / self.half
 
     def intervals(self, level: float = LEVEL) -> Floats:
@@ -292,7 +293,7 @@ def assignment_p_value(
 def rank_test(
     of_m: Floats, of_g: Floats, rng: np.random.Generator, *, resamples: int = 9999
 ) -> dict[str, Any]:
-    """Tests whether M_E is higher in M than in G (what 003, Fig. 5 shows).
+    """Tests whether M_E is higher in M than in G (what Pinto et al., Fig. 5 shows).
 
     The Mann-Whitney U test, one-sided. M_E has few values, so most are tied, and groups may be
     small: the p-value is by permutation, never 0. M and G must come from two models that are not
@@ -344,7 +345,8 @@ def mcnemar(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> dict[
 
 
 def histogram(memorization: Floats, simplicity: Floats, splits: int) -> Counts:
-    """Returns the canaries at each place that K splits allow (003, Fig. 5), (K + 1, K + 1).
+    """Returns the canaries at each place that K splits allow (Pinto et al., Fig. 5), (K + 1, K +
+    1).
 
     Row r is S_E = 2r/K, column c is M_E = 2c/K - 1. Only places with r + c + K/2 even, within
     |M_E| ≤ S_E ≤ 2 - |M_E|, can be taken.

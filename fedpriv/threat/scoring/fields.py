@@ -1,4 +1,4 @@
-"""How near reconstructed fields come to the true ones (000 §5.2, §5.3 and App. B).
+"""How near reconstructed fields come to the true ones (CDMI, §5.2, §5.3 and App. B).
 
 Everything is of token ids. AccAt and HamAt are means over the ⌈pM⌉ surest fields: the proof in the
 paper's appendix reads as if pM were rounded down, but its Table 5 has eighths at 1 % of 777 fields.
@@ -72,7 +72,7 @@ class Similarity:
 
 
 def improvement_factor(attack: Similarity, baseline: Similarity, *, epsilon: float = 0.01) -> float:
-    """Returns the IpF of 000, eq. 6: 1 where the attack does as the baseline does, more if better.
+    """Returns the IpF of CDMI, eq. 6: 1 where the attack does as the baseline does, more if better.
 
     Args:
         attack: means over the fields.
@@ -152,22 +152,22 @@ class Shots:
 
     @property
     def acc_curve(self) -> Floats:
-        """AccAt(i/M), i = 1 … M: the share of perfect ones among the i surest (000, eq. 7)."""
+        """AccAt(i/M), i = 1 … M: the share of perfect ones among the i surest (CDMI, eq. 7)."""
         return self._of_the_surest(self.right)
 
     @property
     def ham_curve(self) -> Floats:
-        """HamAt(i/M), i = 1 … M: the mean share of wrong tokens of the i surest (000, eq. 9)."""
+        """HamAt(i/M), i = 1 … M: the mean share of wrong tokens of the i surest (CDMI, eq. 9)."""
         return self._of_the_surest(self.ham)
 
     @property
     def acc_auc(self) -> float:
-        """The area under AccAt (000, eq. 8), a staircase of M steps."""
+        """The area under AccAt (CDMI, eq. 8), a staircase of M steps."""
         return float(self.acc_curve.mean())
 
     @property
     def ham_aac(self) -> float:
-        """The area above HamAt (000, eq. 10)."""
+        """The area above HamAt (CDMI, eq. 10)."""
         return 1 - float(self.ham_curve.mean())
 
     def acc_at(self, p: float) -> float:

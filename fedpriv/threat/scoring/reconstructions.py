@@ -1,8 +1,8 @@
 """How much of scrubbed fields an attack brought back: where its reconstructions meet the truth.
 
-One-shot (000 §5.2): the first attempt at each field, against the first of the baseline. Multi-shot
-(§5.3): of each field the attempt with the highest confidence, and the fields sorted by it; of the
-baseline likewise. `fedpriv.threat.scoring.fields` says what each number is.
+One-shot (CDMI, §5.2): the first attempt at each field, against the first of the baseline.
+Multi-shot (§5.3): of each field the attempt with the highest confidence, and the fields sorted by
+it; of the baseline likewise. `fedpriv.threat.scoring.fields` says what each number is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedpriv.threat.scoring.fields import (
 )
 
 SHARES = (0.01, 0.05, 1.0)
-"""At which AccAt and HamAt are told, as in 000's Table 5."""
+"""At which AccAt and HamAt are told, as in CDMI's Table 5."""
 
 MOST_PERFECT = 50
 """Perfect reconstructions that are listed."""
@@ -125,7 +125,7 @@ def scored(
 def curves(
     found: Reconstructions, fields: Sequence[ScrubbedField], truths: Mapping[int, TrueField]
 ) -> dict[str, Any]:
-    """Returns AccAt and HamAt over p for curves.json (000, Fig. 6), at most `MOST_POINTS` points.
+    """Returns AccAt and HamAt over p for curves.json (CDMI, Fig. 6), at most `MOST_POINTS` points.
 
     Raises:
         ValueError: as `scored`.

@@ -62,7 +62,7 @@ def test_a_whole_training_goes_both_ways_for_every_client_of_every_round():
 
 
 def test_the_published_total_is_that_of_the_values_with_tied_copies():
-    """004 Table 6: 44.66 "GB"; 299 682 048 values, each tensor once 225 659 136."""
+    """PFL-DocVQA, Table 6: 44.66 "GB"; 299 682 048 values, each tensor once 225 659 136."""
     with torch.device("meta"):
         shared = nn.Embedding(32_128, 768)  # T5's: 3 copies more than fedpriv sends
         model = nn.ModuleList([shared, shared, shared, shared])

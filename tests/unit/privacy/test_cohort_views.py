@@ -145,7 +145,7 @@ def test_no_colluders_is_the_sum_and_all_colluders_is_one_message():
 
 @pytest.mark.parametrize(("colluders", "expected"), [(0, 10.98), (3, 16.2), (7, 80.4), (8, 80.4)])
 def test_feam_dp_with_colluders(colluders, expected):
-    """002's FUNSD with 16 clients, half of them in a round: 8 shares, of which one always stays."""
+    """PrIeD-KIE's FUNSD with 16 clients, half of them in a round: 8 shares, one always stays."""
     event = server_masked_event("fixed", 0.5, 2 / 7, 1.50146484375, 16, colluders=colluders)
     assert epsilon([(event, 350)], 1 / 389) == pytest.approx(expected, rel=3e-3)
 

@@ -32,7 +32,7 @@ def ledger_of(mechanism, cohort, clients, rounds=1, threshold=1.0, **settings):
 
 
 def test_each_colluder_takes_its_share_of_the_noise():
-    """002 with 16 clients on FUNSD: ε = 7 by its own rule, 10.98 against a masked server."""
+    """PrIeD-KIE with 16 clients on FUNSD: ε = 7 by its own rule, 10.98 against a masked server."""
     told = statement(ledger_of(FEAM, tuple(range(8)), 16, rounds=350))
     rows = {row["colluders"]: row["epsilon"] for row in told["colluders"]}
     assert list(rows) == list(range(8))

@@ -294,7 +294,7 @@ def test_fedavg_dp_loses_nothing_by_dropouts_and_releases_nothing_without_client
 
 
 def published():
-    """004 Table 12, ε = 8: ten rounds of two of ten clients, all providers."""
+    """PFL-DocVQA, Table 12, ε = 8: ten rounds of two of ten clients, all providers."""
     mechanism = provider_gaussian(
         clip_norm=5,
         providers=375,

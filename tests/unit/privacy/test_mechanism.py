@@ -98,9 +98,9 @@ def test_every_field_of_it_travels():
 
 def test_the_public_constants_are_the_papers():
     example, provider, client = MECHANISMS
-    assert example.normaliser == pytest.approx(0.5 * 2 / 7 * 389)  # 002 Eq. 4: C q_k |D|
+    assert example.normaliser == pytest.approx(0.5 * 2 / 7 * 389)  # PrIeD-KIE, Eq. 4: C q_k |D|
     assert (example.unit, example.client_sampling) == ("example", "fixed")
-    assert provider.normaliser == 375  # 004 Alg. 1: M
+    assert provider.normaliser == 375  # PFL-DocVQA, Alg. 1: M
     assert (provider.unit, provider.client_sampling) == ("provider", "poisson")
     assert (client.record_rate, client.normaliser) == (1, 1)
 
@@ -194,7 +194,8 @@ def published(view, epsilon=8, client_sampling="poisson", **others):
 
 @pytest.mark.parametrize(
     ("view", "sigma"),
-    # 004 Table 12, found by PRV on a grid of 20/8192; the others by PLD, three decimals told.
+    # PFL-DocVQA, Table 12, found by PRV on a grid of 20/8192; the others by PLD, three decimals
+    # told.
     [("paper", 0.771484375), ("global", 1.204), ("server_masked", 1.204), ("server_plain", 1.70)],
 )
 def test_the_noise_of_the_published_run_is_found_for_every_onlooker(view, sigma):

@@ -90,7 +90,7 @@ def test_without_noise_there_is_no_guarantee():
 
 @pytest.mark.parametrize(("rounds", "epsilon"), [(1, 5.93), (3, 11.54), (10, 25.20)])
 def test_given_who_was_drawn_nothing_is_averaged(rounds, epsilon):
-    """FL-PROVIDER-DP's noise of 004 Table 12, given the rounds that a client took part in."""
+    """FL-PROVIDER-DP's noise of PFL-DocVQA, Table 12, by the rounds of a client."""
     ledger = Ledger(NAMED)
     for round in range(1, 11):
         cohort = (3, 5) if round <= rounds else (6 + round % 2,)

@@ -83,7 +83,7 @@ def clipped_sum(model, examples, rows):
 
 
 def dp_adam(columns, rounds, sigma, rate, lr):
-    """Standalone DP-Adam (002 Eq. 1): one machine, plain torch, Adam on every tensor by itself."""
+    """Standalone DP-Adam (PrIeD-KIE, Eq. 1): one machine, plain torch, Adam per tensor."""
     examples = Examples.of(columns)
     model = seeded_model(Small, SEED)
     parameters = list(model.parameters())

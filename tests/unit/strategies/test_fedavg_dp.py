@@ -209,7 +209,7 @@ def test_settings_that_do_not_fit_are_refused(arguments, message):
 
 
 def test_more_clients_have_smaller_batches_under_the_same_noise():
-    """The reason why it degrades (002 Fig. 1): a step's noise grows with the number of clients."""
+    """Why it degrades (PrIeD-KIE, Fig. 1): a step's noise grows with the number of clients."""
     nobody = numbers(1, providers=[0])
     spreads = []
     for clients in (1, 4):

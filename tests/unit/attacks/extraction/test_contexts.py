@@ -1,4 +1,4 @@
-"""The contexts of 003 §5, on hand-made pages of 100 x 60 pixels."""
+"""The contexts of Pinto et al., §5, on hand-made pages of 100 x 60 pixels."""
 
 import dataclasses
 

@@ -169,7 +169,7 @@ def _raises(*_):
     ("bracket", "said"),
     [
         (_raises, "by Opacus: prv-accountant failed: Discrete mean differs"),
-        # 002's FUNSD at epsilon 20 as prv-accountant 0.2.0 has it with an error of 1.
+        # PrIeD-KIE's FUNSD at epsilon 20 as prv-accountant 0.2.0 has it with an error of 1.
         (lambda *_: (18.9, 20.07, 21.1), r"excludes the reference 17.62"),
         (lambda *_: (10.0, 11.0, 12.0), r"excludes the reference 17.62"),
     ],

@@ -75,7 +75,7 @@ def test_epsilon_bounds_the_improvement_factor():
 
 
 def test_one_right_reconstruction_is_worth_less_than_a_hundred():
-    """The two cases of 000 §5.3 that an ordinary AUC does not tell apart."""
+    """The two cases of CDMI, §5.3 that an ordinary AUC does not tell apart."""
     one = shots(np.arange(100, 0, -1), [1] + [0] * 99)
     all_of_them = shots(np.arange(100, 0, -1), [1] * 100)
     assert one.acc_auc == pytest.approx(sum(1 / i for i in range(1, 101)) / 100)
