@@ -128,7 +128,7 @@ def ray(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Modu
 
 def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, workers: int):
     from fedpriv.clients.fedavg import LocalTraining
-    from fedpriv.federation.dataset import Bound
+    from fedpriv.federation.dataset import FederatedDataset
     from fedpriv.federation.loop import Federation, Settings
     from fedpriv.privacy.sampling import FixedSize
     from fedpriv.runtime.progress import Progress
@@ -136,7 +136,7 @@ def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, wo
 
     class Prepared:
         def bind(self, build_model, seed):
-            return Bound(build_model, job.examples, job.rows)
+            return FederatedDataset(build_model, job.examples, job.rows)
 
     class Laps(Progress):
         def round(self, record):

@@ -27,14 +27,14 @@ import torch
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.generated.invoices import Invoices
-from fedpriv.federation.client import Recipe, Site
+from fedpriv.federation.client import ClientWorker, WorkerSpec
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.loops import Optimizer
 
 HERE = Path(__file__).parent
@@ -87,9 +87,9 @@ def budget(repeats: int) -> dict[str, Spread]:
 
 def providers(repeats: int) -> dict[str, Spread]:
     """FL-PROVIDER-DP's client over 100 providers against the bare loop over the same providers."""
-    site, exchange, examples = _site()
-    ours = functools.partial(_fedpriv, site)
-    bare = functools.partial(_bare, site, exchange, examples)
+    worker, layout, examples = _site()
+    ours = functools.partial(_fedpriv, worker)
+    bare = functools.partial(_bare, worker, layout, examples)
     ratios, seconds = [], []
     with reproducible_torch(1, "cpu"):
         ours(), bare()
@@ -103,33 +103,33 @@ def providers(repeats: int) -> dict[str, Spread]:
     return found
 
 
-def _site() -> tuple[Site, Exchange, Examples]:
+def _site() -> tuple[ClientWorker, ParameterLayout, Examples]:
     loaded = Invoices(providers=PROVIDERS, documents_per_provider=4).load()
     build = functools.partial(layoutlmv3_tiny, loaded.labels)
     examples = seeded_model(build, 0).encode(loaded.documents)
     _, owners = np.unique([d.provider for d in loaded.documents], return_inverse=True)
     examples = examples.with_column(PROVIDER, owners[examples.column("document")])
     client = ProviderUpdates(steps=STEPS, batch_size=BATCH, optimizer=Optimizer(lr=1e-3))
-    site = Site(Recipe(build, client, examples, (np.arange(len(examples)),), seed=0))
-    return site, Exchange(site.model), examples
+    worker = ClientWorker(WorkerSpec(build, client, examples, (np.arange(len(examples)),), seed=0))
+    return worker, ParameterLayout(worker.model), examples
 
 
-def _fedpriv(site: Site) -> None:
+def _fedpriv(worker: ClientWorker) -> None:
     mechanism = provider_gaussian(clip_norm=1.0, providers=PROVIDERS, noise_multiplier=1.0)
     instruction = Instruction(round=1, settings={**mechanism.to_settings(), SHARES: 1})
-    parameters = Exchange(site.model).read()
-    site.recipe.client.train(site._visit(0, instruction, parameters))
+    parameters = ParameterLayout(worker.model).read()
+    worker.spec.client.train(worker._visit(0, instruction, parameters))
 
 
-def _bare(site: Site, exchange: Exchange, examples: Examples) -> None:
+def _bare(worker: ClientWorker, layout: ParameterLayout, examples: Examples) -> None:
     """What the paper's loop costs without anything around it: train, subtract, add up."""
-    model, start = site.model, exchange.read()
+    model, start = worker.model, layout.read()
     total = np.zeros_like(start["float"])
     owners = examples.column(PROVIDER)
     shuffle = np.random.default_rng(0)
     for provider in range(PROVIDERS):
         own = examples.take(np.flatnonzero(owners == provider))
-        exchange.write(start)
+        layout.write(start)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
         done = 0
         while done < STEPS:
@@ -140,7 +140,7 @@ def _bare(site: Site, exchange: Exchange, examples: Examples) -> None:
                 model.loss(batch).backward()
                 optimizer.step()
                 done += 1
-        total += exchange.change_since(start)["float"]
+        total += layout.change_since(start)["float"]
 
 
 def _cpu(job: Callable[[], None]) -> float:

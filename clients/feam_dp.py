@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
 from fedpriv.federation.private_strategy import SHARES, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
@@ -40,22 +40,24 @@ class ExampleGradients:
         """Returns what keeps this model's examples from having gradients of their own."""
         return self.per_example.problems(model)
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         """Returns g_k."""
-        settings = visit.instruction.settings
+        settings = context.instruction.settings
         mechanism = Mechanism.from_settings(settings)
-        batch = visit.examples.take(self.drawn(visit.examples, visit.instruction, visit.generator))
+        batch = context.examples.take(
+            self.drawn(context.examples, context.instruction, context.generator)
+        )
         clipped = self.per_example.clipped_sum(
-            visit.model, batch, mechanism.clip_norm, visit.device
+            context.model, batch, mechanism.clip_norm, context.device
         )
         if clipped.nonfinite:
-            visit.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
+            context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
         total = clipped.total
         std = share_std(mechanism.noise_std, int(settings[SHARES]))
-        add_gaussian(total, std, visit.generator("privacy noise"))
+        add_gaussian(total, std, context.generator("privacy noise"))
         divisor = max(1, len(batch)) if settings[VARIANT] == "paper" else mechanism.normaliser
         total /= total.dtype.type(divisor)
-        return Contribution({"float": total}, {NUM_EXAMPLES: len(visit.examples)})
+        return ClientUpdate({"float": total}, {NUM_EXAMPLES: len(context.examples)})
 
     def drawn(
         self,

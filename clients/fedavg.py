@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.training.loops import Optimizer, train_epoch
 
@@ -38,15 +38,17 @@ class LocalTraining:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         """Returns the change of the model and the mean loss of the last epoch."""
-        optimizer = self.optimizer.build(visit.model)
-        shuffle = visit.generator("local shuffling")
+        optimizer = self.optimizer.build(context.model)
+        shuffle = context.generator("local shuffling")
         loss = 0.0
         for _ in range(self.epochs):
-            batches = visit.examples.batches(self.batch_size, shuffle=shuffle, device=visit.device)
-            loss = train_epoch(visit.model, batches, optimizer)
-        return Contribution(
-            update=visit.exchange.change_since(visit.parameters),
-            metrics={NUM_EXAMPLES: len(visit.examples), LOSS: loss},
+            batches = context.examples.batches(
+                self.batch_size, shuffle=shuffle, device=context.device
+            )
+            loss = train_epoch(context.model, batches, optimizer)
+        return ClientUpdate(
+            update=context.layout.change_since(context.parameters),
+            metrics={NUM_EXAMPLES: len(context.examples), LOSS: loss},
         )

@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
@@ -41,33 +41,33 @@ class DPLocalTraining:
         """Returns what keeps this model's examples from having gradients of their own."""
         return self.per_example.problems(model)
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         """Returns the change of the model after all steps."""
-        optimizer = self.optimizer.build(visit.model)
-        coins, noise = visit.generator("example sampling"), visit.generator("privacy noise")
-        for _ in range(int(visit.instruction.settings[STEPS])):
-            gradient = self._noisy_gradient(visit, coins, noise)
-            for name, piece in visit.exchange.named({"float": gradient}).items():
-                parameter = visit.model.get_parameter(name)
+        optimizer = self.optimizer.build(context.model)
+        coins, noise = context.generator("example sampling"), context.generator("privacy noise")
+        for _ in range(int(context.instruction.settings[STEPS])):
+            gradient = self._noisy_gradient(context, coins, noise)
+            for name, piece in context.layout.named({"float": gradient}).items():
+                parameter = context.model.get_parameter(name)
                 parameter.grad = piece.to(parameter)
             optimizer.step()
-        update = visit.exchange.change_since(visit.parameters)
-        return Contribution(update, {NUM_EXAMPLES: len(visit.examples)})
+        update = context.layout.change_since(context.parameters)
+        return ClientUpdate(update, {NUM_EXAMPLES: len(context.examples)})
 
     def _noisy_gradient(
-        self, visit: Visit, coins: np.random.Generator, noise: np.random.Generator
+        self, context: ClientContext, coins: np.random.Generator, noise: np.random.Generator
     ) -> Vector:
         """Returns (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""
-        settings = visit.instruction.settings
+        settings = context.instruction.settings
         mechanism = Mechanism.from_settings(settings)
-        drawn = coins.random(len(visit.examples)) < mechanism.record_rate
-        batch = visit.examples.take(np.flatnonzero(drawn))
+        drawn = coins.random(len(context.examples)) < mechanism.record_rate
+        batch = context.examples.take(np.flatnonzero(drawn))
         clipped = self.per_example.clipped_sum(
-            visit.model, batch, mechanism.clip_norm, visit.device
+            context.model, batch, mechanism.clip_norm, context.device
         )
         if clipped.nonfinite:
-            visit.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
+            context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
         total = add_gaussian(clipped.total, mechanism.noise_std, noise)
-        own = mechanism.record_rate * max(1, len(visit.examples))
+        own = mechanism.record_rate * max(1, len(context.examples))
         total /= total.dtype.type(own if settings[VARIANT] == "paper" else settings[BATCH])
         return total

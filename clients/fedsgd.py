@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
 
@@ -48,17 +48,17 @@ class BatchGradient:
         if not (self.gradient_noise >= 0 and math.isfinite(self.gradient_noise)):
             raise ValueError(f"gradient_noise={self.gradient_noise}: expected 0 or more")
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         """Returns ∇, and nothing beside it: the loss of a batch would tell of it too."""
-        rows = self.drawn(visit.examples, visit.instruction, visit.generator)
+        rows = self.drawn(context.examples, context.instruction, context.generator)
         if not len(rows):
-            return Contribution({"float": np.zeros_like(visit.parameters["float"])}, {})
-        loss: torch.Tensor = visit.model.loss(  # type: ignore[operator]
-            visit.examples.batch(rows, visit.device)
+            return ClientUpdate({"float": np.zeros_like(context.parameters["float"])}, {})
+        loss: torch.Tensor = context.model.loss(  # type: ignore[operator]
+            context.examples.batch(rows, context.device)
         )
-        named = {n: p for n, p in visit.model.named_parameters() if p.requires_grad}
+        named = {n: p for n, p in context.model.named_parameters() if p.requires_grad}
         gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        update = visit.exchange.vectors(
+        update = context.layout.vectors(
             {
                 name: torch.zeros_like(parameter) if gradient is None else gradient
                 for (name, parameter), gradient in zip(named.items(), gradients, strict=True)
@@ -67,10 +67,10 @@ class BatchGradient:
         if self.clip_norm is not None:
             update = clip(update, self.clip_norm).clipped
         if self.gradient_noise:
-            rng = visit.generator("gradient noise")
+            rng = context.generator("gradient noise")
             noise = rng.standard_normal(update.shape, dtype=np.float32)
             update = update + update.dtype.type(self.gradient_noise) * noise
-        return Contribution({"float": update}, {})
+        return ClientUpdate({"float": update}, {})
 
     def drawn(
         self,

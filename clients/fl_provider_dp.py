@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
 from fedpriv.privacy.clipping import clip
@@ -63,19 +63,19 @@ class ProviderUpdates:
             return []
         return [f"the examples have no column {PROVIDER!r}: whose each example is, as integers"]
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         """Returns u_k."""
-        mechanism = Mechanism.from_settings(visit.instruction.settings)
-        total = np.zeros_like(visit.parameters["float"])
-        for provider, examples in self._drawn(visit, mechanism):
-            change = clip(self._change(visit, provider, examples), mechanism.clip_norm)
+        mechanism = Mechanism.from_settings(context.instruction.settings)
+        total = np.zeros_like(context.parameters["float"])
+        for provider, examples in self._drawn(context, mechanism):
+            change = clip(self._change(context, provider, examples), mechanism.clip_norm)
             total += change.clipped
             if not change.finite:
-                visit.notes.append(f"provider {provider}: its change is not finite, counted as 0")
-        std = share_std(mechanism.noise_std, int(visit.instruction.settings[SHARES]))
-        add_gaussian(total, std, visit.generator("privacy noise"))
+                context.notes.append(f"provider {provider}: its change is not finite, counted as 0")
+        std = share_std(mechanism.noise_std, int(context.instruction.settings[SHARES]))
+        add_gaussian(total, std, context.generator("privacy noise"))
         total /= total.dtype.type(mechanism.normaliser)
-        return Contribution({"float": total}, {})
+        return ClientUpdate({"float": total}, {})
 
     def drawn(
         self,
@@ -88,26 +88,26 @@ class ProviderUpdates:
         owners = _owners(examples, mechanism)
         return np.flatnonzero(np.isin(owners, _sample(owners, mechanism, draw)))
 
-    def _drawn(self, visit: Visit, mechanism: Mechanism) -> list[tuple[int, Examples]]:
+    def _drawn(self, context: ClientContext, mechanism: Mechanism) -> list[tuple[int, Examples]]:
         """Returns M, each provider with its examples."""
-        owners = _owners(visit.examples, mechanism)
-        providers = _sample(owners, mechanism, visit.generator)
-        return [(int(p), visit.examples.take(np.flatnonzero(owners == p))) for p in providers]
+        owners = _owners(context.examples, mechanism)
+        providers = _sample(owners, mechanism, context.generator)
+        return [(int(p), context.examples.take(np.flatnonzero(owners == p))) for p in providers]
 
-    def _change(self, visit: Visit, provider: int, examples: Examples) -> Vector:
+    def _change(self, context: ClientContext, provider: int, examples: Examples) -> Vector:
         """Returns Δw of one provider: AdamW(P, w_{t-1}, T_gd) - w_{t-1}."""
-        visit.restart()
-        with isolated_randomness(visit.torch_seed(f"training on provider {provider}")):
+        context.restart()
+        with isolated_randomness(context.torch_seed(f"training on provider {provider}")):
             train_steps(
-                visit.model,
+                context.model,
                 examples,
-                self.optimizer.build(visit.model),
+                self.optimizer.build(context.model),
                 steps=self.steps,
                 batch_size=self.batch_size,
-                shuffle=visit.generator(f"shuffling of provider {provider}"),
-                device=visit.device,
+                shuffle=context.generator(f"shuffling of provider {provider}"),
+                device=context.device,
             )
-        return visit.exchange.change_since(visit.parameters)["float"]
+        return context.layout.change_since(context.parameters)["float"]
 
 
 def _sample(

@@ -11,7 +11,7 @@ from toy import OutOfLuck, data
 
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.training.loops import Optimizer
 
@@ -38,12 +38,12 @@ class FaultyProviders:
         default_factory=lambda: ProviderUpdates(steps=2, optimizer=Optimizer(lr=0.02))
     )
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         time.sleep(self.pause)
-        at = f"{visit.instruction.round}/{visit.instruction.attempt}/{visit.client}"
+        at = f"{context.instruction.round}/{context.instruction.attempt}/{context.client}"
         kind = self.faults.get(at)
         if kind == "raise":
             raise OutOfLuck("the invoice of ACME Ltd could not be read")
         if kind == "exit":
             os._exit(3)
-        return self.inner.train(visit)
+        return self.inner.train(context)

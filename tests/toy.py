@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedpriv.clients.fedavg import LocalTraining
-from fedpriv.federation.client import Contribution, Visit
+from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.settings import Settings
@@ -73,9 +73,9 @@ class Faulty:
         default_factory=lambda: LocalTraining(batch_size=7, optimizer=Optimizer(lr=0.02))
     )
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, context: ClientContext) -> ClientUpdate:
         time.sleep(self.pause)
-        kind = self.faults.get(f"{visit.instruction.round}/{visit.client}")
+        kind = self.faults.get(f"{context.instruction.round}/{context.client}")
         if kind == "raise":
             raise OutOfLuck("the invoice of ACME Ltd could not be read")
         if kind == "exit":
@@ -84,8 +84,8 @@ class Faulty:
             time.sleep(3600)
         if kind == "nan":
             with torch.no_grad():
-                next(visit.model.parameters()).fill_(float("nan"))
-        return self.inner.train(visit)
+                next(context.model.parameters()).fill_(float("nan"))
+        return self.inner.train(context)
 
 
 def federation(

@@ -11,7 +11,7 @@ from torch import nn
 from toy import OutOfLuck
 
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.client import Recipe
+from fedpriv.federation.client import WorkerSpec
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.grids.base import ClientGrid
 from fedpriv.federation.grids.inline import InlineGrid
@@ -27,7 +27,7 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 
 SEED = 5
 
@@ -121,7 +121,7 @@ def federation(
         settings=Settings(**settings),
     )
     if one_noise:
-        made.recipe = replace(made.recipe, key="")
+        made.spec = replace(made.spec, key="")
     return made
 
 
@@ -141,9 +141,9 @@ def instruction(strategy, cohort, clients, round=1, attempt=0, **changes):
 
 def answers(half, columns, rows, asked, build=Small, seed=SEED):
     """Serves every client once; returns their messages' float vectors, and whoever failed."""
-    recipe = Recipe(build, half, Examples.of(columns), tuple(rows), seed=seed)
-    start = Exchange(seeded_model(build, seed)).read()
-    grid = InlineGrid(build_app(recipe), len(rows))
+    spec = WorkerSpec(build, half, Examples.of(columns), tuple(rows), seed=seed)
+    start = ParameterLayout(seeded_model(build, seed)).read()
+    grid = InlineGrid(build_app(spec), len(rows))
     content = instruct(to_array_record(start), asked)
     messages = [
         grid.create_message(content, f"train.{half.action}", node, "1")
@@ -206,7 +206,7 @@ class Watched(InlineGrid):
     """
 
     def __init__(self, federation, faults=None, chunk_size=None, error=OutOfLuck):
-        app = build_app(federation.recipe)
+        app = build_app(federation.spec)
         super().__init__(Unlucky(app, faults or {}, error), federation.clients, chunk_size)
         self.sent, self.received, self.replied = [], [], []
         inner = self._app
@@ -227,12 +227,12 @@ class Watched(InlineGrid):
 
 def vector_of(result):
     """All trained weights of a result as one vector of float64."""
-    return Exchange(result.model).read()["float"].astype(np.float64)
+    return ParameterLayout(result.model).read()["float"].astype(np.float64)
 
 
 def first_model(build=Small, seed=SEED):
     """The weights that a run starts from."""
-    return Exchange(seeded_model(build, seed)).read()["float"].astype(np.float64)
+    return ParameterLayout(seeded_model(build, seed)).read()["float"].astype(np.float64)
 
 
 def variance_is(noise, expected):

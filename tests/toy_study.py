@@ -47,11 +47,11 @@ class Dying:
     pause: float = 0.0
     inner: Faulty = field(default_factory=Faulty)
 
-    def train(self, visit):
+    def train(self, context):
         marker = Path(self.marker)
-        if visit.instruction.round == 2 and visit.client == 3 and not marker.exists():
+        if context.instruction.round == 2 and context.client == 3 and not marker.exists():
             marker.write_text("died")
             if self.kind == "raise":
                 raise RuntimeError("this client has had enough")
             os._exit(3)
-        return self.inner.train(visit)
+        return self.inner.train(context)

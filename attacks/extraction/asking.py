@@ -51,7 +51,7 @@ class Inquiry:
     Attributes:
         folder: of the training.
         target: which of its models: "final", or "loss", after the round with the least validation
-            loss (Pinto et al. stops early by it).
+            loss (Pinto et al. stop early by it).
         canaries: n, to be extracted.
         training: what the model may have been trained on, which contexts look at.
         contexts: by name, beside the baseline.

@@ -1,4 +1,4 @@
-"""Choosing canaries: training samples with an answer that only the model can give (Pinto et al., §3)."""
+"""Choosing canaries: samples whose answer only the model gives (Pinto et al., §3)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Canary:
 def normalised(answer: str) -> str:
     """Returns an answer as it is compared: lower case, blanks as one, none at the ends.
 
-    Pinto et al. does not say when two answers are the same.
+    Pinto et al. do not say when two answers are the same.
     """
     return " ".join(answer.lower().split())
 

@@ -29,8 +29,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models of one kind: f, trained with the canaries, and f_G, trained without (Pinto et al.,
-    §4.1).
+    """Two models of one kind: f, trained with the canaries, and f_G, trained without (§4.1).
 
     Attributes:
         canaries: n, of which both were asked.
@@ -119,7 +118,7 @@ def side_channel(
 ) -> dict[str, Any]:
     """Returns how well one model's own behaviour tells the canaries that it was trained with.
 
-    Pinto et al. fears that with extraction blocking a refusal tells a member: whoever asks for the
+    Pinto et al. fear that with extraction blocking a refusal tells a member: whoever asks for the
     answer of a page without it learns whether that very page was trained on. Both models were
     trained with the same half of the canaries.
 

@@ -25,7 +25,7 @@ from fedpriv.data.links import kept_entities
 from fedpriv.data.redaction import letters
 
 REFERENCE = 2560.0
-"""Height in pixels of the pages that Pinto et al. shifts: that of Donut's input, its largest."""
+"""Height in pixels of the pages that Pinto et al. shift: that of Donut's input, its largest."""
 
 WHITE = 255
 
@@ -131,8 +131,7 @@ def _text_boxes(page: Document) -> list[Box]:
 
 @dataclass(frozen=True)
 class Paraphrased:
-    """Q in other words, on I^-a (Pinto et al., §5.2); none where the paraphraser knows no other
-    words.
+    """Q in other words, on I^-a (Pinto et al., §5.2); none where there are none.
 
     Attributes:
         paraphrase: words it. The paper's is PaLM 2.
@@ -190,8 +189,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Q_i of the page I_j^-aj of another canary: what the question alone gives (Pinto et al.,
-    §5.4).
+    """Q_i of the page I_j^-aj of another canary: what Q alone gives (Pinto et al., §5.4).
 
     j is drawn from the canaries on whose page Q_i was not asked in training, and whose page does
     not say a_i; none where there is no such canary. Questions are compared by their text, as the

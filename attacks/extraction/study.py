@@ -30,7 +30,7 @@ from fedpriv.cli import attack
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.run_model import model_of
 from fedpriv.data.document import Document
-from fedpriv.federation.dataset import Dealt, DocumentData
+from fedpriv.federation.dataset import ClientSplit, DocumentData
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.findings import cleared
@@ -297,15 +297,15 @@ class Extraction:
     def _notes(self, material: _Material) -> list[str]:
         samples = sum(len(page.questions) for page in material.training)
         chosen = {
-            "final": "each training's last model is asked; Pinto et al. stops early by the validation loss "
-            "(study.target=loss)",
+            "final": "each training's last model is asked; Pinto et al. stop early by the "
+            "validation loss (study.target=loss)",
             "loss": "each training's model of the least validation loss is asked; the ANLS is of "
             "the same held-out pages that chose it",
         }
         return [
             chosen[self.target],
-            "an answer is extracted if it is the accepted one but for case and blanks; Pinto et al. does "
-            "not say",
+            "an answer is extracted if it is the accepted one but for case and blanks; Pinto et "
+            "al. do not say",
             "f and f_G start from the same weights, and both are trained with the defence where "
             "it acts in training",
             f"f is trained on {samples} samples, f_G on {samples - len(material.canaries)}, for as "
@@ -365,7 +365,7 @@ class _Material:
             )
         if base.data.unasked:
             raise ValueError("data.unasked: the study decides itself which questions are left out")
-        dealt: Dealt = base.data.dealt(base.seed)
+        dealt: ClientSplit = base.data.dealt(base.seed)
         training = dealt.of(dealt.trained)
         chosen = study.curation.choose(training, generator(base.seed, "canaries"))
         if not chosen.canaries:

@@ -219,7 +219,7 @@ def _federation(name: str, overrides: str) -> Federation:
 
 @lru_cache(maxsize=1)
 def _app(name: str, overrides: str) -> ClientApp:
-    return build_app(_federation(name, overrides).recipe)
+    return build_app(_federation(name, overrides).spec)
 
 
 def _config(name: str, overrides: str) -> dict[str, object]:

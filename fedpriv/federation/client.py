@@ -23,7 +23,7 @@ from fedpriv.federation.messages import PARAMETERS, Instruction, answer, instruc
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import Exchange, Vector, Vectors, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, Vector, Vectors, as_tensor
 
 NOTES = "notes"
 PARTITION_ID = "partition-id"
@@ -31,7 +31,7 @@ NUM_PARTITIONS = "num-partitions"
 
 
 @dataclass(frozen=True)
-class Contribution:
+class ClientUpdate:
     """What a client half has computed; the site sends of it what the strategy asked for.
 
     Attributes:
@@ -44,7 +44,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Visit:
+class ClientContext:
     """One client at work: all that a client half may use.
 
     Attributes:
@@ -66,7 +66,7 @@ class Visit:
     model: nn.Module
     examples: Examples
     instruction: Instruction
-    exchange: Exchange
+    layout: ParameterLayout
     parameters: Vectors
     device: torch.device
     seed: int
@@ -110,13 +110,13 @@ class Client(Protocol):
         """The action that this half answers; the strategy must send the same."""
         ...
 
-    def train(self, visit: Visit) -> Contribution:
+    def train(self, visit: ClientContext) -> ClientUpdate:
         """Computes one contribution; may leave the model in any state."""
         ...
 
 
 @dataclass(frozen=True)
-class Recipe:
+class WorkerSpec:
     """What a worker needs to become a site: built once, in whatever process it runs.
 
     Attributes:
@@ -140,20 +140,22 @@ class Recipe:
     key: str = ""
 
 
-class Site:
+class ClientWorker:
     """A worker's resident model and data, serving one client at a time."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.device = torch.device(recipe.device)
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.device = torch.device(spec.device)
         self._build()
 
     def _build(self) -> None:
-        recipe = self.recipe
-        self.model = seeded_model(recipe.build_model, recipe.seed).to(self.device).train()
+        spec = self.spec
+        self.model = seeded_model(spec.build_model, spec.seed).to(self.device).train()
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._kept = [(t, t.detach().clone()) for t in _kept_tensors(self.model)]
-        self._exchanges = {flag: Exchange(self.model, buffers=flag) for flag in (False, True)}
+        self._exchanges = {
+            flag: ParameterLayout(self.model, buffers=flag) for flag in (False, True)
+        }
         self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
@@ -164,40 +166,40 @@ class Site:
         client = int(context.node_config[PARTITION_ID])
         parameters = to_vectors(message.content.array_records[PARAMETERS])
         # All of the visit: a thread pool woken for one copy spins for long after it.
-        with reproducible_torch(self.recipe.threads, self.recipe.device):
+        with reproducible_torch(self.spec.threads, self.spec.device):
             visit = self._visit(client, instruction, parameters)
             with isolated_randomness(visit.torch_seed("client globals")):
-                contribution = self.recipe.client.train(visit)
+                contribution = self.spec.client.train(visit)
             _check(contribution, parameters, instruction)
         if visit.notes:
             context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
-        update = masked(contribution.update, message, client, self.recipe.seed, self.recipe.key)
+        update = masked(contribution.update, message, client, self.spec.seed, self.spec.key)
         if not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, contribution.metrics, instruction)
         return Message(content, reply_to=message)
 
-    def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> Visit:
+    def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
         self.model.train()
         if _structure(self.model) != self._built:  # the last client has altered its modules
             self._build()
-        exchange = self._exchanges[instruction.buffers]
+        layout = self._exchanges[instruction.buffers]
 
         def restart() -> None:
             self._wipe()
-            exchange.write(parameters)
+            layout.write(parameters)
 
         restart()
-        return Visit(
+        return ClientContext(
             client=client,
             model=self.model,
-            examples=self.recipe.train.take(self.recipe.rows[client]),
+            examples=self.spec.train.take(self.spec.rows[client]),
             instruction=instruction,
-            exchange=exchange,
+            layout=layout,
             parameters=parameters,
             device=self.device,
-            seed=self.recipe.seed,
-            key=self.recipe.key,
+            seed=self.spec.seed,
+            key=self.spec.key,
             restart=restart,
         )
 
@@ -247,7 +249,7 @@ def unusable_device(name: str) -> str | None:
     return None
 
 
-def _check(contribution: Contribution, parameters: Vectors, instruction: Instruction) -> None:
+def _check(contribution: ClientUpdate, parameters: Vectors, instruction: Instruction) -> None:
     """Refuses what the sum could not take, before it can spoil the others'."""
     update = contribution.update
     got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
@@ -276,26 +278,28 @@ def _is_finite(vector: Vector) -> bool:
     return bool(torch.dot(values, values).isfinite()) or bool(values.isfinite().all())
 
 
-def client_app(site: Callable[[], Site], action: str) -> ClientApp:
+def client_app(worker: Callable[[], ClientWorker], action: str) -> ClientApp:
     """Returns the Flower app of the client half that answers `train.<action>`, masked if asked.
 
     Args:
-        site: returns this process's site; called at each message, builds it at the first.
+        worker: returns this process's worker; called at each message, builds it at the first.
         action: of the client half.
     """
     app = ClientApp()
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
-        return site().serve(message, context)
+        return worker().serve(message, context)
 
     for query in QUERIES:
-        app.query(query)(functools.partial(_answer, site, query))
+        app.query(query)(functools.partial(_answer, worker, query))
     return app
 
 
-def _answer(site: Callable[[], Site], query: str, message: Message, context: Context) -> Message:
+def _answer(
+    worker: Callable[[], ClientWorker], query: str, message: Message, context: Context
+) -> Message:
     """Answers a stage of secure aggregation; clients have nothing else to be queried for."""
     client = int(context.node_config[PARTITION_ID])
-    recipe = site().recipe
-    return answer_query(query, message, client, recipe.seed, recipe.key)
+    spec = worker().spec
+    return answer_query(query, message, client, spec.seed, spec.key)

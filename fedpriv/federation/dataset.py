@@ -15,7 +15,7 @@ from torch import nn
 from fedpriv.data.document import Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.encoding_cache import encode_cached
@@ -29,7 +29,7 @@ PLANTED = "canary "
 
 
 @dataclass(frozen=True)
-class Bound:
+class FederatedDataset:
     """Data and model brought together.
 
     Attributes:
@@ -58,7 +58,7 @@ class Bound:
     documents: tuple[Document, ...] = ()
     labels: tuple[str, ...] = ()
     suspects: tuple[Document, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, TrainingMembership] = field(default_factory=dict)
     public: tuple[Document, ...] = ()
 
 
@@ -77,13 +77,13 @@ class Augmentation(Protocol):
 class Data(Protocol):
     """Knows its examples and whose they are; two kinds are below."""
 
-    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         """Encodes the data for the model and deals it out."""
         ...
 
 
 @dataclass(frozen=True)
-class Dealt:
+class ClientSplit:
     """Documents and whose they are; all numbers are positions in `documents`.
 
     Attributes:
@@ -113,7 +113,7 @@ class Dealt:
         """Returns the documents at these places."""
         return tuple(self.documents[i] for i in places)
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, TrainingMembership]:
         """Returns each provider's part in the training."""
         canaries = {page.provider for page in self.planted}
         return _parts(self.documents, self.whole, self.deal, canaries)
@@ -164,7 +164,7 @@ class DocumentData:
         if not 0 < self.canary_rate <= 1:
             raise ValueError(f"canary_rate={self.canary_rate}: expected a value in (0, 1]")
 
-    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
         dealt = self._asked(self.dealt(seed))
         loaded = dealt.loaded
@@ -182,7 +182,7 @@ class DocumentData:
         rows, examples = self._encode(model, documents, deal)
         test = dealt.of(dealt.held)
         encoded = encode_cached(model, test, self._folder()) if test else None
-        return Bound(
+        return FederatedDataset(
             build_model=build,
             train=examples,
             rows=rows,
@@ -198,7 +198,7 @@ class DocumentData:
             public=dealt.of(dealt.public),
         )
 
-    def dealt(self, seed: int) -> Dealt:
+    def dealt(self, seed: int) -> ClientSplit:
         """Reads the documents and deals them out; nothing is encoded.
 
         Raises:
@@ -214,9 +214,9 @@ class DocumentData:
         out = self._left_out(documents, planted, seed)
         deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
         _check_all_hold(deal, "providers")
-        return Dealt(loaded, documents, planted, whole, deal, held, public)
+        return ClientSplit(loaded, documents, planted, whole, deal, held, public)
 
-    def _asked(self, dealt: Dealt) -> Dealt:
+    def _asked(self, dealt: ClientSplit) -> ClientSplit:
         """Returns the same without the questions that are not trained on.
 
         Raises:
@@ -237,7 +237,7 @@ class DocumentData:
         _check_all_hold(deal, "questions")
         return replace(dealt, documents=tuple(documents), deal=deal)
 
-    def _augmented(self, dealt: Dealt) -> tuple[tuple[Document, ...], Deal]:
+    def _augmented(self, dealt: ClientSplit) -> tuple[tuple[Document, ...], Deal]:
         """Returns the documents with those that the augmentation makes, and the hands."""
         if self.augmentation is None:
             return dealt.documents, dealt.deal
@@ -352,7 +352,7 @@ def _check_all_hold(deal: Deal, what: str) -> None:
 
 def _parts(
     documents: Sequence[Document], whole: Deal, deal: Deal, canaries: Collection[str]
-) -> dict[str, Part]:
+) -> dict[str, TrainingMembership]:
     """Returns each provider's part in the training.
 
     Args:
@@ -367,7 +367,7 @@ def _parts(
             holders[provider].add(client)
     trained = by_provider(documents, [i for hand in deal for i in hand])
     return {
-        provider: Part(
+        provider: TrainingMembership(
             documents=len(trained.get(provider, ())),
             client=next(iter(clients)) if len(clients) == 1 else None,
             canary=provider in canaries,
@@ -412,7 +412,7 @@ class ArrayData:
     rows: tuple[NDArray[np.int64], ...]
     test: Mapping[str, NDArray[Any]] | None = None
 
-    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> Bound:
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         """Returns the arrays as they are."""
         test = Examples.of(self.test) if self.test is not None else None
-        return Bound(build_model, Examples.of(self.train), self.rows, test)
+        return FederatedDataset(build_model, Examples.of(self.train), self.rows, test)

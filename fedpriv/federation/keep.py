@@ -10,12 +10,12 @@ from flwr.app import Message
 from torch import nn
 
 from fedpriv.federation.client import Client
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.messages import RunningSum
 from fedpriv.federation.strategy import Strategy
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Prepared:
     """
 
     folder: RunFolder
-    bound: Bound
+    bound: FederatedDataset
     client: Client
     strategy: Strategy
     model: nn.Module
-    exchange: Exchange
+    layout: ParameterLayout
     seed: int
     key: str
     settings: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Watcher(Protocol):
 class Keeper(Protocol):
     """Keeps something of a run for attacks: a frozen dataclass of settings."""
 
-    def problems(self, bound: Bound, seed: int) -> list[str]:
+    def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what leaves nothing to keep, each problem with the setting that it is about."""
         ...
 

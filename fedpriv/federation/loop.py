@@ -22,8 +22,8 @@ from torch import nn
 
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Client, Recipe, Site, client_app, unusable_device
-from fedpriv.federation.dataset import Bound, Data
+from fedpriv.federation.client import Client, ClientWorker, WorkerSpec, client_app, unusable_device
+from fedpriv.federation.dataset import Data, FederatedDataset
 from fedpriv.federation.faults import Faults
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.faulty import FaultyGrid
@@ -31,7 +31,7 @@ from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.keep import Keeper, Prepared, Watcher
 from fedpriv.federation.messages import to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems
-from fedpriv.federation.round_statistics import OtherAnswers, Tally, TooFewClients
+from fedpriv.federation.round_statistics import OtherAnswers, RoundStatistics, TooFewClients
 from fedpriv.federation.secagg.masking import Masked, Masking
 from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
@@ -48,7 +48,7 @@ from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.tensorboard import events
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import Exchange, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor
 from fedpriv.runtime.versions import versions
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
 from fedpriv.training.pretraining import Pretraining
@@ -199,7 +199,7 @@ class Federation:
         key, self.data, self.parameters = "", "", 0
         if strategy.mechanism:
             first = seeded_model(self.bound.build_model, seed)
-            self.parameters = Exchange(first).read()["float"].size
+            self.parameters = ParameterLayout(first).read()["float"].size
             coarse: list[str] = []
             if isinstance(strategy, Masked):
                 coarse = strategy.coarse(self.clients, self.parameters)
@@ -216,7 +216,7 @@ class Federation:
             )
             pages = sorted(document_digest(page) for page in self.bound.documents)
             self.data = json_digest(pages) if pages else encoded
-        self.recipe = Recipe(
+        self.spec = WorkerSpec(
             build_model=self.bound.build_model,
             client=client,
             train=self.bound.train,
@@ -234,7 +234,7 @@ class Federation:
 
     def grid(self) -> RoundGrid:
         """Starts the grid that the settings name; whoever calls this closes it."""
-        factory = functools.partial(build_app, self.recipe)
+        factory = functools.partial(build_app, self.spec)
         if self.settings.workers == 0:
             return InlineGrid(factory(), self.clients, self.settings.chunk_size)
         from fedpriv.federation.grids.ray import RayGrid  # Ray is imported where it is used only
@@ -356,8 +356,8 @@ class _Run:
         device = torch.device(self.settings.device)
         self.exact = device.type == "cpu"
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
-        self.exchange = Exchange(self.model, buffers=self.strategy.buffers)
-        self.arrays = to_array_record(self.exchange.read())
+        self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
+        self.arrays = to_array_record(self.layout.read())
         self.refused, self.reason = 0, ""
         self.ledger = self._ledger()
         self.watchers: list[Watcher] = []
@@ -382,7 +382,7 @@ class _Run:
                         f"{self.reason}. See {FAILURES} in {self.folder.path}; resumed, the run "
                         "goes on with the next round and its cohort"
                     )
-        self.exchange.write(to_vectors(self.arrays))
+        self.layout.write(to_vectors(self.arrays))
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
         self.folder.write_json(LEDGER, statement(self.ledger))
@@ -399,12 +399,12 @@ class _Run:
         run = Prepared(
             self.folder,
             federation.bound,
-            federation.recipe.client,
+            federation.spec.client,
             self.strategy,
             self.model,
-            self.exchange,
+            self.layout,
             federation.seed,
-            federation.recipe.key,
+            federation.spec.key,
             public_settings(federation),
         )
         begun = [keeper.begin(run) for keeper in federation.keep]
@@ -450,7 +450,7 @@ class _Run:
             checkpoint = Checkpoint(0, {}, meta=self._meta())
         else:
             self._check_meta(checkpoint)
-            self.arrays = to_array_record(self.exchange.vectors(checkpoint.model))
+            self.arrays = to_array_record(self.layout.vectors(checkpoint.model))
             self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
         self.folder.forget_after(checkpoint.round)
         now = {"rounds": self.rounds, "versions": versions()}
@@ -490,7 +490,7 @@ class _Run:
         """Evaluates the model as it is; nobody is asked, nothing is sent or released."""
         began = time.monotonic()
         metrics = self._evaluate(0)
-        nobody = Tally(0, ())
+        nobody = RoundStatistics(0, ())
         return {
             "round": 0,
             **metrics,
@@ -505,7 +505,7 @@ class _Run:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         began = time.monotonic()
         model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
-        sent = json_digest([self.federation.recipe.key, model])[:32] if model else ""
+        sent = json_digest([self.federation.spec.key, model])[:32] if model else ""
         nodes, attempt, metrics = list(self.grid.get_node_ids()), 0, {}
         while True:
             attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
@@ -518,9 +518,9 @@ class _Run:
             now = Attempt(round, attempt, len(nodes), (), (), released=False, sent=sent)
             before = self.ledger.before(now)
             must_answer = set(before.survivors) if before and before.finished else None
-            tally = Tally(self.settings.min_clients, nodes, must_answer)
+            statistics = RoundStatistics(self.settings.min_clients, nodes, must_answer)
             try:
-                metrics = self._train(now, model, tally)
+                metrics = self._train(now, model, statistics)
                 self.refused = 0
             except OtherAnswers:
                 attempt += 1
@@ -536,18 +536,18 @@ class _Run:
             **metrics,
             "accepted": not self.refused,
             "attempts": attempt + 1,
-            "clients": tally.counts(),
-            **tally.traffic(),
+            "clients": statistics.counts(),
+            **statistics.traffic(),
             "seconds": {
                 "train": trained - began,
                 "evaluate": time.monotonic() - trained,
             },
         }
 
-    def _train(self, now: Attempt, model: str, tally: Tally) -> dict[str, Any]:
+    def _train(self, now: Attempt, model: str, statistics: RoundStatistics) -> dict[str, Any]:
         """Makes one attempt at a round; books it before anything is sent, and what became of it."""
         told = {SEED: self.federation.seed, ATTEMPT: now.attempt}
-        keys = {KEY: self.federation.recipe.key, MODEL: model} if model else {}
+        keys = {KEY: self.federation.spec.key, MODEL: model} if model else {}
         config = ConfigRecord({**told, **keys})
 
         cohort = self.strategy.cohort(now.round, config, self.federation.clients)
@@ -555,7 +555,7 @@ class _Run:
         known = before.heard if before else set()
 
         def book(*, finished: bool, released: bool) -> None:
-            heard = set(tally.survivors if finished else cohort)
+            heard = set(statistics.survivors if finished else cohort)
             made = replace(
                 now,
                 cohort=tuple(sorted(cohort)),
@@ -567,7 +567,7 @@ class _Run:
             release = self.strategy.booked(made)
             if release is None:
                 return
-            if tally.before is None or (finished and tally.before == heard):
+            if statistics.before is None or (finished and statistics.before == heard):
                 self.ledger.book(release)
             else:  # it had come to its end before, and stays what it was then
                 self.ledger.also_heard(now, known | heard)
@@ -576,10 +576,10 @@ class _Run:
         try:
             book(finished=False, released=False)
             asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
-            messages = list(tally.sending(asked))
+            messages = list(statistics.sending(asked))
             # Once all have answered the strategy looks at the sum, and whatever ends the run then
             # is too late to keep it from being known.
-            shown: Iterable[Message] = tally.receiving(
+            shown: Iterable[Message] = statistics.receiving(
                 self.grid.send_and_receive(messages),
                 self.progress.client_answered,
                 functools.partial(book, finished=True, released=True),
@@ -604,7 +604,7 @@ class _Run:
         due = round % self.settings.evaluate_every == 0 or round == self.rounds
         if test is None or not due:
             return {}
-        self.exchange.write(to_vectors(self.arrays))
+        self.layout.write(to_vectors(self.arrays))
         self.model.eval()
         scores = self._scores(test)
         for group, positions in self.federation.bound.test_groups.items():
@@ -623,7 +623,7 @@ class _Run:
         last = round == self.rounds or self._gives_up()
         if round % self.settings.checkpoint_every == 0 or last:
             state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
-            named = self.exchange.named(to_vectors(self.arrays))
+            named = self.layout.named(to_vectors(self.arrays))
             checkpoint = Checkpoint(round, named, state, self._meta())
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
 
@@ -632,7 +632,7 @@ class _Run:
         return 0 < self.settings.max_refused <= self.refused
 
 
-def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
+def _tuned(bound: FederatedDataset, finetuning: FineTuning | None, seed: int) -> FederatedDataset:
     """Returns the data bound to a model of which only the chosen part is trained.
 
     Raises:
@@ -649,7 +649,9 @@ def _tuned(bound: Bound, finetuning: FineTuning | None, seed: int) -> Bound:
     return replace(bound, build_model=build)
 
 
-def _training_problems(client: Client, bound: Bound, seed: int, settings: Settings) -> list[str]:
+def _training_problems(
+    client: Client, bound: FederatedDataset, seed: int, settings: Settings
+) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
     What it can tell by itself; and what comes up when the model reads an example: a size or a
@@ -689,7 +691,7 @@ def public_settings(federation: Federation) -> dict[str, Any]:
     """Returns what everybody in a federation knows of it, and nothing of its data."""
     strategy = federation.strategy
     inner = strategy.inner if isinstance(strategy, Masked) else strategy
-    halves = {"strategy": inner, "client": federation.recipe.client}
+    halves = {"strategy": inner, "client": federation.spec.client}
     config = federation.config or {}
     return {
         **{name: config[name] for name in ("model", "finetuning") if name in config},
@@ -707,7 +709,7 @@ def _plain(half: object) -> dict[str, Any]:
     return plain
 
 
-def build_app(recipe: Recipe) -> ClientApp:
+def build_app(spec: WorkerSpec) -> ClientApp:
     """Builds a worker's site and returns the app that serves it."""
-    site = Site(recipe)
-    return client_app(lambda: site, recipe.client.action)
+    worker = ClientWorker(spec)
+    return client_app(lambda: worker, spec.client.action)

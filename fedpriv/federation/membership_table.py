@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Part:
+class TrainingMembership:
     """A provider's part in the training.
 
     Attributes:

@@ -18,7 +18,7 @@ class OtherAnswers(TooFewClients):
     """An attempt that was made again got other answers than before, under the same noise."""
 
 
-class Tally:
+class RoundStatistics:
     """Counts who was asked, who answered, who failed and who was never heard of, in one round.
 
     Args:

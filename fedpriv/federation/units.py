@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.data.examples import PROVIDER
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.privacy.ledger import Group
 from fedpriv.privacy.mechanism import Mechanism
 
@@ -14,7 +14,7 @@ DOCUMENT, QUESTION = "document", "question"
 """Columns by which models say what page and what question a row is of."""
 
 
-def unit_problems(mechanism: Mechanism | None, bound: Bound) -> list[str]:
+def unit_problems(mechanism: Mechanism | None, bound: FederatedDataset) -> list[str]:
     """Says so if one provider is at several clients: each would clip its part to the whole norm."""
     owners = bound.train.columns.get(PROVIDER)
     if owners is None or mechanism is None or mechanism.unit != "provider":
@@ -29,7 +29,7 @@ def unit_problems(mechanism: Mechanism | None, bound: Bound) -> list[str]:
     ]
 
 
-def example_meaning(bound: Bound) -> str:
+def example_meaning(bound: FederatedDataset) -> str:
     """Returns what one training example is, for this model and data.
 
     Models that tag words cut a page into windows. Models that answer questions have a row for each
@@ -45,7 +45,7 @@ def example_meaning(bound: Bound) -> str:
     return "one row of the training data"
 
 
-def largest_groups(mechanism: Mechanism | None, bound: Bound) -> dict[str, Group]:
+def largest_groups(mechanism: Mechanism | None, bound: FederatedDataset) -> dict[str, Group]:
     """Returns the sizes of larger things than the unit: of the largest question, document, ….
 
     All that is trained on of a document counts as the document: its pages, and whatever an

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 
 DIRECTIONS = 2
 """Down to the client and up to the server."""
@@ -27,7 +27,7 @@ def model_bytes(model: nn.Module, *, tied_copies: bool = False) -> int:
         ValueError: if nothing of the model is trainable.
     """
     if not tied_copies:
-        return Exchange(model).bytes
+        return ParameterLayout(model).bytes
     named = model.state_dict(keep_vars=True).values()
     total: int = sum(t.numel() * t.element_size() for t in named if t.requires_grad)
     if not total:

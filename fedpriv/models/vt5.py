@@ -1,5 +1,4 @@
-"""VT5: a T5 that reads words, their places and the page, and writes the answer (PFL-DocVQA, App.
-B).
+"""VT5: a T5 that reads words, their places and the page, and writes answers (PFL-DocVQA, App. B).
 
 The encoder's input is the question, the OCR words (each a T5 word embedding plus the sum of four
 learned embeddings of its box) and the outputs of a visual encoder (DiT, a BEiT) for the page's

@@ -68,7 +68,7 @@ def resolution_charts(resolutions: Mapping[str, Metrics]) -> list[Chart]:
 
 
 def score_charts(metrics: Metrics, scores: Metrics) -> list[Chart]:
-    """Returns 2-D histograms of M_E and S_E of all canaries, of M and of G (Pinto et al., Fig. 5)."""
+    """2-D histograms of M_E and S_E: of all canaries, M and G (Pinto et al., Fig. 5)."""
     if not scores.get("memorization") or not metrics.get("splits"):
         return []
     pairs = [np.array(scores[name], float) for name in ("memorization", "simplicity")]

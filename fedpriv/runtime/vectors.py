@@ -21,7 +21,7 @@ Vectors = dict[str, Vector]
 left out where no integer tensor travels."""
 
 
-class Exchange:
+class ParameterLayout:
     """The tensors of one model that travel between server and client.
 
     Trainable parameters always travel. Buffers (BatchNorm's running mean, its int64 counter)

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpriv.data.document import Document
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import FINAL, LEDGER, START, RunFolder, check_name
@@ -165,7 +165,7 @@ class ProviderAttackRun:
         return self.attack.judge(access, suspects, Workbench(rng, tell, private_folder("attacks")))
 
     def _scores(
-        self, folder: RunFolder, judgement: Judgement, parts: Mapping[str, Part]
+        self, folder: RunFolder, judgement: Judgement, parts: Mapping[str, TrainingMembership]
     ) -> dict[str, Any]:
         rng = np.random.default_rng(entropy(self.seed, "scoring"))
         scores = scored(judgement, parts, rng, resamples=self.resamples)
@@ -217,7 +217,7 @@ class ProviderAttackRun:
         return Access(asked(FINAL), asked(START) if self.public_start else None, view)
 
     def _suspects(
-        self, pages: Pages, kept: Kept, parts: Mapping[str, Part], models: _Models
+        self, pages: Pages, kept: Kept, parts: Mapping[str, TrainingMembership], models: _Models
     ) -> Suspects:
         return Suspects(
             documents=pages,
@@ -243,7 +243,7 @@ class ProviderAttackRun:
             "known" if self.public_start else "not known"
         )
 
-    def _trials(self, pages: Pages, parts: Mapping[str, Part]) -> Iterator[Trial]:
+    def _trials(self, pages: Pages, parts: Mapping[str, TrainingMembership]) -> Iterator[Trial]:
         """Draws the known providers of every trial; none where too few providers are left."""
         for s in self.least_questions:
             there = [p for p, own in pages.items() if _questions(own) >= s + self.more_than]
@@ -301,7 +301,7 @@ def judges_canaries(attack: ProviderAttack) -> bool:
     return bool(getattr(attack, "judges_canaries", False))
 
 
-def require_both_kinds(pages: Pages, parts: Mapping[str, Part]) -> None:
+def require_both_kinds(pages: Pages, parts: Mapping[str, TrainingMembership]) -> None:
     """Checks that there is somebody to tell apart.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.findings import cleared, png
 from fedpriv.threat.membership_game import Judgement, Probe, Secret, Verdict
@@ -24,7 +24,7 @@ def write_judgement(
     name: str,
     metrics: Mapping[str, Any],
     judgement: Judgement,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TrainingMembership],
 ) -> None:
     """Writes everything, in place of what an earlier attack of that name left.
 
@@ -48,7 +48,7 @@ def write_judgement(
     folder.write_json(f"{place}/metrics.json", metrics)
 
 
-def _verdict(verdict: Verdict, parts: Mapping[str, Part]) -> dict[str, Any]:
+def _verdict(verdict: Verdict, parts: Mapping[str, TrainingMembership]) -> dict[str, Any]:
     trial = verdict.trial
     return {
         "classifier": verdict.classifier,
@@ -62,12 +62,12 @@ def _verdict(verdict: Verdict, parts: Mapping[str, Part]) -> dict[str, Any]:
     }
 
 
-def _probe(probe: Probe, parts: Mapping[str, Part]) -> dict[str, Any]:
+def _probe(probe: Probe, parts: Mapping[str, TrainingMembership]) -> dict[str, Any]:
     values = asdict(probe) | {"member": parts[probe.provider].member}
     return values | ({"confidence": None} if math.isnan(probe.confidence) else {})
 
 
-def _secret(secret: Secret, parts: Mapping[str, Part]) -> dict[str, Any]:
+def _secret(secret: Secret, parts: Mapping[str, TrainingMembership]) -> dict[str, Any]:
     return {
         "provider": secret.provider,
         "member": parts[secret.provider].member,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
@@ -64,7 +64,7 @@ class Truth:
     answers: tuple[str, ...]
 
 
-def save_parts(folder: RunFolder, parts: Mapping[str, Part]) -> None:
+def save_parts(folder: RunFolder, parts: Mapping[str, TrainingMembership]) -> None:
     """Writes each provider's part in the training."""
     folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
 
@@ -124,7 +124,7 @@ class TruthStore:
                 tuple(notes["answers"]),
             )
 
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, TrainingMembership]:
         """Returns each provider's part in the training; empty where the simulation kept none."""
         found = self._folder.read_json(PROVIDERS) or {}
         with self._folder.making_sense_of(PROVIDERS):
@@ -142,9 +142,9 @@ class TruthStore:
             }
 
 
-def _part(values: Mapping[str, Any]) -> Part:
+def _part(values: Mapping[str, Any]) -> TrainingMembership:
     answers = {key: tuple(texts) for key, texts in values["answers"].items()}
-    return Part(values["documents"], values["client"], values["canary"], answers)
+    return TrainingMembership(values["documents"], values["client"], values["canary"], answers)
 
 
 def _box(sides: list[int]) -> tuple[int, int, int, int]:

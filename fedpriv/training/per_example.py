@@ -54,7 +54,7 @@ class ClippedSum:
 
     Attributes:
         total: the sum, of shape (d,): the trainable parameters in the order and the dtype of
-            `Exchange`'s vector "float". No noise in it.
+            `ParameterLayout`'s vector "float". No noise in it.
         norms: L2 norms before clipping, of shape (B,), in the order of the examples; NaN or
             infinite for an example that counts as zero.
         losses: of shape (B,), likewise.
@@ -380,7 +380,7 @@ def _count(model: nn.Module) -> int:
 
 
 def _wire(model: nn.Module) -> torch.dtype:
-    """The dtype of `Exchange`'s vector; half precision is summed in float32."""
+    """The dtype of `ParameterLayout`'s vector; half precision is summed in float32."""
     dtypes = {p.dtype for p in _trainable(model).values()}
     return torch.float64 if torch.float64 in dtypes else torch.float32
 

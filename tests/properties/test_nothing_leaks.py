@@ -21,7 +21,7 @@ from toy import OutOfLuck
 
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Contribution, Recipe
+from fedpriv.federation.client import ClientUpdate, WorkerSpec
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.loop import build_app
 from fedpriv.federation.messages import (
@@ -36,7 +36,7 @@ from fedpriv.federation.messages import (
     to_vectors,
 )
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 3
@@ -70,12 +70,12 @@ def examples():
 
 def app_of(half, build=Everything, threads=1):
     rows = tuple(np.arange(10 * client, 10 * client + 10) for client in range(CLIENTS))
-    return build_app(Recipe(build, half, examples(), rows, seed=5, threads=threads))
+    return build_app(WorkerSpec(build, half, examples(), rows, seed=5, threads=threads))
 
 
 def replies_of(app, cohort, instruction, build=Everything, chunk_size=None):
     """Serves the cohort on one site; returns the replies and whoever failed."""
-    start = Exchange(seeded_model(build, 5), buffers=instruction.buffers).read()
+    start = ParameterLayout(seeded_model(build, 5), buffers=instruction.buffers).read()
     grid = InlineGrid(app, CLIENTS, chunk_size)
     nodes = list(grid.get_node_ids())
     content = instruct(to_array_record(start), instruction)
@@ -96,54 +96,54 @@ def bits(reply):
 # From one client to the next
 
 
-def dirty_parameters(visit):
+def dirty_parameters(context):
     with torch.no_grad():
-        for parameter in visit.model.parameters():
+        for parameter in context.model.parameters():
             parameter.fill_(float("nan"))
 
 
-def dirty_buffers(visit):
-    for buffer in visit.model.buffers():
+def dirty_buffers(context):
+    for buffer in context.model.buffers():
         buffer.fill_(77)
 
 
-def dirty_flags(visit):
-    for parameter in visit.model.parameters():
+def dirty_flags(context):
+    for parameter in context.model.parameters():
         parameter.requires_grad_(not parameter.requires_grad)
 
 
-def dirty_modes(visit):
-    visit.model.eval()
+def dirty_modes(context):
+    context.model.eval()
 
 
-def dirty_gradients(visit):
-    visit.model.requires_grad_(True)
-    visit.model.loss(visit.examples.batch(np.arange(4))).backward()
-    for parameter in visit.model.parameters():
+def dirty_gradients(context):
+    context.model.requires_grad_(True)
+    context.model.loss(context.examples.batch(np.arange(4))).backward()
+    for parameter in context.model.parameters():
         if parameter.grad is not None:
             parameter.grad.fill_(1e6)
 
 
-def dirty_data(visit):
-    for parameter in visit.model.parameters():
+def dirty_data(context):
+    for parameter in context.model.parameters():
         parameter.data = torch.full_like(parameter, 3)
 
 
-def dirty_torch(visit):
-    torch.manual_seed(visit.client)
+def dirty_torch(context):
+    torch.manual_seed(context.client)
     torch.rand(1000)
 
 
-def dirty_numpy(visit):
-    np.random.seed(visit.client)  # noqa: NPY002
+def dirty_numpy(context):
+    np.random.seed(context.client)  # noqa: NPY002
     np.random.random(1000)  # noqa: NPY002
 
 
-def dirty_python(visit):
-    random.seed(visit.client)
+def dirty_python(context):
+    random.seed(context.client)
 
 
-def dirty_threads(visit):
+def dirty_threads(context):
     torch.set_num_threads(3)
 
 
@@ -170,27 +170,27 @@ class Neighbours:
 
     action: ClassVar[str] = "toy"
 
-    def train(self, visit):
-        if visit.client == 0:
-            contribution = TRAINING.train(visit)
+    def train(self, context):
+        if context.client == 0:
+            contribution = TRAINING.train(context)
             for soil in self.dirt:
-                soil(visit)
+                soil(context)
             if self.fails:
                 raise OutOfLuck
-            return Contribution(contribution.update, {"found": 0.0})
-        found = self.look_around(visit)
-        contribution = TRAINING.train(visit)
-        return Contribution(contribution.update, {"found": found})
+            return ClientUpdate(contribution.update, {"found": 0.0})
+        found = self.look_around(context)
+        contribution = TRAINING.train(context)
+        return ClientUpdate(contribution.update, {"found": found})
 
-    def look_around(self, visit):
-        model = visit.model
+    def look_around(self, context):
+        model = context.model
         state = [*model.parameters(), *model.buffers()]
         clues = [
             *(float(tensor.detach().double().sum()) for tensor in state),
             sum(parameter.requires_grad for parameter in model.parameters()),
             sum(module.training for module in model.modules()),
             sum(parameter.grad is not None for parameter in model.parameters()),
-            *(float(vector.sum()) for vector in visit.parameters.values()),
+            *(float(vector.sum()) for vector in context.parameters.values()),
             torch.rand(()).item(),
             np.random.random(),  # noqa: NPY002
             random.random(),
@@ -218,17 +218,17 @@ def test_what_a_client_leaves_behind_changes_no_bit_of_the_next_reply(dirt, fail
 class Witness(Neighbours):
     """Looks around, makes the place dirty, and reports whether it looks different."""
 
-    def train(self, visit):
+    def train(self, context):
         numbers = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-        before = self.look_around(visit)
+        before = self.look_around(context)
         torch.set_rng_state(numbers[0])
         np.random.set_state(numbers[1])  # noqa: NPY002
         random.setstate(numbers[2])
         for soil in self.dirt:
-            soil(visit)
-        same = self.look_around(visit) == before
-        nothing = {name: np.zeros_like(vector) for name, vector in visit.parameters.items()}
-        return Contribution(nothing, {"found": float(same)})
+            soil(context)
+        same = self.look_around(context) == before
+        nothing = {name: np.zeros_like(vector) for name, vector in context.parameters.items()}
+        return ClientUpdate(nothing, {"found": float(same)})
 
 
 @pytest.mark.parametrize("soil", [None, *DIRT])
@@ -238,20 +238,20 @@ def test_the_neighbour_looks_in_the_right_places(soil):
     assert reply.content[METRICS]["found"] == (soil is None)
 
 
-def other_precision(visit):
-    visit.model.double()
+def other_precision(context):
+    context.model.double()
 
 
-def other_module(visit):
-    visit.model.frozen = nn.Linear(4, 4)
+def other_module(context):
+    context.model.frozen = nn.Linear(4, 4)
 
 
-def other_dropout(visit):
-    visit.model.dropout.p = 0.9
+def other_dropout(context):
+    context.model.dropout.p = 0.9
 
 
-def hook(visit):
-    visit.model.first.register_forward_hook(lambda module, given, output: 2 * output)
+def hook(context):
+    context.model.first.register_forward_hook(lambda module, given, output: 2 * output)
 
 
 @pytest.mark.parametrize("soil", [other_precision, other_module, other_dropout, hook])
@@ -296,9 +296,9 @@ def test_the_numbers_that_a_client_draws_are_not_the_callers(seed):
 def test_a_client_runs_on_the_threads_of_the_recipe_not_on_the_callers(threads):
     @dataclass(frozen=True)
     class Counting(Neighbours):
-        def train(self, visit):
-            update = TRAINING.train(visit).update
-            return Contribution(update, {"threads": torch.get_num_threads()})
+        def train(self, context):
+            update = TRAINING.train(context).update
+            return ClientUpdate(update, {"threads": torch.get_num_threads()})
 
     before = torch.get_num_threads()
     torch.set_num_threads(3 - threads)
@@ -316,8 +316,8 @@ def test_the_order_of_the_cohort_changes_no_reply():
     assert list(map(bits, forth)) == list(map(bits, reversed(back)))
 
 
-def scribble(visit):
-    for vector in visit.parameters.values():
+def scribble(context):
+    for vector in context.parameters.values():
         if vector.flags.writeable:
             vector[:] = 9
 
@@ -337,10 +337,10 @@ class Aliasing:
 
     action: ClassVar[str] = "toy"
 
-    def train(self, visit):
+    def train(self, context):
         with torch.no_grad():
-            visit.model.weight.fill_(visit.client + 1)
-        return Contribution({"float": visit.model.weight.detach().numpy().reshape(-1)}, {})
+            context.model.weight.fill_(context.client + 1)
+        return ClientUpdate({"float": context.model.weight.detach().numpy().reshape(-1)}, {})
 
 
 def test_a_reply_does_not_follow_the_model_to_the_next_client():
@@ -361,11 +361,11 @@ class Scribbler:
 
     action: ClassVar[str] = "toy"
 
-    def train(self, visit):
-        column = visit.examples.columns["x"]
-        if visit.client == 0 and column.flags.writeable:
+    def train(self, context):
+        column = context.examples.columns["x"]
+        if context.client == 0 and column.flags.writeable:
             column[:] = 0
-        return TRAINING.train(visit)
+        return TRAINING.train(context)
 
 
 def test_a_client_cannot_change_the_examples_of_another():
@@ -400,11 +400,11 @@ class Talkative:
 
     action: ClassVar[str] = "toy"
 
-    def train(self, visit):
-        update = TRAINING.train(visit).update
-        if visit.client in self.odd:
+    def train(self, context):
+        update = TRAINING.train(context).update
+        if context.client in self.odd:
             update = self.change(update)
-        return Contribution(update, {"size": 10, **dict(self.metrics)})
+        return ClientUpdate(update, {"size": 10, **dict(self.metrics)})
 
 
 numbers = st.one_of(st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
@@ -536,9 +536,9 @@ class Miscounting:
 
     action: ClassVar[str] = "toy"
 
-    def train(self, visit):
-        count = self.weight if visit.client == 1 else 10
-        return Contribution(TRAINING.train(visit).update, {NUM_EXAMPLES: count})
+    def train(self, context):
+        count = self.weight if context.client == 1 else 10
+        return ClientUpdate(TRAINING.train(context).update, {NUM_EXAMPLES: count})
 
 
 @pytest.mark.parametrize("kind", BAD_WEIGHTS)
@@ -562,11 +562,13 @@ def test_batch_norms_statistics_stay_with_the_client_unless_asked_for():
         buffers_move: bool
         action: ClassVar[str] = "toy"
 
-        def train(self, visit):
-            contribution = TRAINING.train(visit)
+        def train(self, context):
+            contribution = TRAINING.train(context)
             if self.buffers_move:
-                dirty_buffers(visit)
-            return Contribution(visit.exchange.change_since(visit.parameters), contribution.metrics)
+                dirty_buffers(context)
+            return ClientUpdate(
+                context.layout.change_since(context.parameters), contribution.metrics
+            )
 
     moved, still = (
         replies_of(app_of(Quiet(move)), [1], asking(NUM_EXAMPLES))[0][0] for move in (True, False)
@@ -586,7 +588,7 @@ def test_no_word_of_an_error_reaches_the_server(text):
     class Unlucky:
         action: ClassVar[str] = "toy"
 
-        def train(self, visit):
+        def train(self, context):
             raise OutOfLuck(text) from ValueError(text)
 
     (reply,), failures = replies_of(app_of(Unlucky()), [1], asking(summed=True))

@@ -24,7 +24,7 @@ from fedpriv.models.pix2struct import pix2struct_base
 from fedpriv.models.roberta import roberta_base
 from fedpriv.models.vt5 import vt5_base
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 
 pytestmark = [pytest.mark.slow, pytest.mark.base]
 
@@ -76,7 +76,7 @@ def test_a_federated_round_of_a_base_model_takes_less_than_12_gib(kind, tmp_path
     told = json.loads(done.stdout.splitlines()[-1])
     with torch.device("meta"):
         # FedAvg sends the buffers too; Swin's tables of places are some.
-        one_way = Exchange(MODELS[kind](INVOICE_LABELS), buffers=True).bytes
+        one_way = ParameterLayout(MODELS[kind](INVOICE_LABELS), buffers=True).bytes
     assert told["clients"]["answered"] == 2
     assert told["bytes_up"] == told["bytes_down"] == 2 * one_way
     assert math.isfinite(told["train_loss"])

@@ -140,7 +140,7 @@ def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_p
 
 def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(tmp_path):
     toy = federation(runs=tmp_path, workers=1)
-    toy.recipe = _Unbuildable()
+    toy.spec = _Unbuildable()
     with pytest.raises(WorkersDied, match="no such weights"):
         toy.run(1)
 
@@ -151,7 +151,7 @@ def test_workers_killed_while_they_start(deaths, works, tmp_path, monkeypatch):
     monkeypatch.setattr(Deaths, "LONGEST_REST", 0.1)
     monkeypatch.setattr(Deaths, "ATTEMPTS", 2)
     toy = federation({"1/2": "exit"}, runs=tmp_path)
-    factory = _Killed(functools.partial(build_app, toy.recipe), tmp_path / "starts", tuple(deaths))
+    factory = _Killed(functools.partial(build_app, toy.spec), tmp_path / "starts", tuple(deaths))
     grid = RayGrid(factory, toy.clients, workers=1)
     try:
         if works:  # the first worker starts; the next three, when it has died, do not

@@ -1,5 +1,4 @@
-"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, with the page or without (CDMI,
-§2.1).
+"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, page or no page (CDMI, §2.1).
 
 The networks are those of transformers; what stands on top of them is in
 `fedpriv.models.heads.heads`.

@@ -17,7 +17,7 @@ from scipy.ndimage import binary_dilation
 
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Examples
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.private_fields import blanked, in_model_pixels, private_fields
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
@@ -43,7 +43,7 @@ class PrivatePages:
         ValueError: if a key is none of the documents' entities'.
     """
 
-    def __init__(self, bound: Bound, private: Sequence[str] | None, seed: int) -> None:
+    def __init__(self, bound: FederatedDataset, private: Sequence[str] | None, seed: int) -> None:
         self.train, self.documents, self.private = bound.train, bound.documents, private
         model = seeded_model(bound.build_model, seed) if bound.documents else None
         self.model = model if isinstance(model, DocumentModel) else None

@@ -16,7 +16,7 @@ from typing import Literal
 
 from fedpriv.data.document import Document
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents, page_digest
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.keep import Prepared
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.truth import save_parts
@@ -47,7 +47,7 @@ class Candidates:
         if self.duplicates not in ("refuse", "drop"):
             raise ValueError(f"duplicates={self.duplicates!r}: expected 'refuse' or 'drop'")
 
-    def problems(self, bound: Bound, seed: int) -> list[str]:
+    def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what keeps a run from being asked who was in it."""
         if not bound.suspects:
             return [
@@ -133,7 +133,7 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
         return Kept(documents, frozenset(content["canaries"]), dropped)
 
 
-def _duplicates(bound: Bound) -> list[str]:
+def _duplicates(bound: FederatedDataset) -> list[str]:
     """Returns the held-out documents whose page is trained on, or another provider's too."""
     hashes = {document.id: page_digest(document) for document in bound.suspects}
     canaries = {provider for provider, part in bound.parts.items() if part.canary}

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedpriv.data.document import Document, Entity
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import FieldModel
 from fedpriv.models.private_fields import MARGIN
@@ -69,7 +69,7 @@ class Fields:
                 "and the second not below the first"
             )
 
-    def problems(self, bound: Bound, seed: int) -> list[str]:
+    def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what keeps a run's fields from being attacked."""
         model = seeded_model(bound.build_model, seed)
         if not isinstance(model, FieldModel):
@@ -113,7 +113,9 @@ class Fields:
         )
         save_fields(folder, [one.truth(bound.train, trained, public) for one in found])
 
-    def _found(self, bound: Bound, reader: Reader, left_out: Counter[str]) -> Iterator[_Found]:
+    def _found(
+        self, bound: FederatedDataset, reader: Reader, left_out: Counter[str]
+    ) -> Iterator[_Found]:
         """Yields the fields that can be attacked; counts the others by the reason."""
         owners = words_of_tokens(bound.train.column("word"), bound.train.column("attention_mask"))
         rows_of = _rows_by_document(bound.train, len(bound.documents))
@@ -217,7 +219,9 @@ def _place(
     return None
 
 
-def _scrubbed(found: Sequence[_Found], bound: Bound, reader: Reader) -> dict[str, NDArray[Any]]:
+def _scrubbed(
+    found: Sequence[_Found], bound: FederatedDataset, reader: Reader
+) -> dict[str, NDArray[Any]]:
     """Returns the windows of the fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
     from fedpriv.models.heads.masked_lm import CHOSEN  # not at the top: it brings transformers
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client
-from fedpriv.federation.dataset import Bound
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.curious import CuriousGrid
 from fedpriv.federation.keep import Prepared
@@ -69,7 +69,7 @@ class Observer:
             if wrong:
                 raise ValueError(f"{name}={getattr(self, name)}: expected numbers from {least} on")
 
-    def problems(self, bound: Bound, seed: int) -> list[str]:
+    def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what there is not to observe."""
         clients = len(bound.rows)
         absent = [client for client in self.clients or () if client >= clients]
@@ -164,7 +164,7 @@ class Observation:
         self._note(client, instruction)
 
     def _save(self, round: int, attempt: int, name: str, vectors: Vectors, **notes: Any) -> None:
-        tensors: dict[str, Tensor] = self.run.exchange.named(vectors)
+        tensors: dict[str, Tensor] = self.run.layout.named(vectors)
         self.recorder.save(round, attempt, name, tensors, kind=self.run.strategy.sends, **notes)
 
     def _note(self, client: int, instruction: Instruction) -> None:

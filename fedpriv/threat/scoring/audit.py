@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, expit
 
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.views import VIEWS
 from fedpriv.threat.membership_game import MEMBER, NO_GUESS, Verdict
 
@@ -122,7 +122,7 @@ def epsilon_ceiling(
 
 def audit_metrics(
     verdict: Verdict,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TrainingMembership],
     ledger: Mapping[str, Any] | None,
     confidence: float = CONFIDENCE,
     view: str | None = None,
@@ -177,7 +177,7 @@ def audit_metrics(
     }
 
 
-def _counts(verdict: Verdict, parts: Mapping[str, Part]) -> tuple[int, int, int]:
+def _counts(verdict: Verdict, parts: Mapping[str, TrainingMembership]) -> tuple[int, int, int]:
     """Returns how many canaries there are, how many were guessed, and how many rightly."""
     planted = [
         (int(guess), parts[provider].member)

@@ -1,5 +1,4 @@
-"""What a model gives away of its training answers, and what of it is memorised (Pinto et al., §3,
-§4).
+"""What a model gives away of its training answers, and what is memorised (Pinto et al., §3, §4).
 
 Pinto et al. 2024, "Extracting Training Data from Document-Based VQA Models". E are the
 canaries whose answer a model says though the page no longer has it; G, those that a model says
@@ -10,7 +9,7 @@ p_in and p_out the shares of the models with and without a canary that say its a
 
     M_E = p_in - p_out, from -1 to 1;    S_E = p_in + p_out, from 0 to 2.
 
-Pinto et al. does not say the ranges. Always |M_E| ≤ S_E ≤ 2 - |M_E|.
+Pinto et al. do not say the ranges. Always |M_E| ≤ S_E ≤ 2 - |M_E|.
 
 All intervals and p-values take the trained models as given: they say what other canaries, or other
 assignments of the canaries to models, would have shown, not what other seeds of training would.
@@ -97,7 +96,7 @@ def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[
 
     Returns:
         `pii`, samples of M that are personal information; `unique_pii`, those of them whose answer
-        no other training sample has (Pinto et al. does not define it; its §5 speaks of answers
+        no other training sample has (Pinto et al. do not define it; its §5 speaks of answers
         "repeated only once"); `pii_classes`, `pii` by class.
     """
     if not len(in_m) == len(pii) == len(repeats):
@@ -345,8 +344,7 @@ def mcnemar(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> dict[
 
 
 def histogram(memorization: Floats, simplicity: Floats, splits: int) -> Counts:
-    """Returns the canaries at each place that K splits allow (Pinto et al., Fig. 5), (K + 1, K +
-    1).
+    """Counts canaries at each place that K splits allow (Pinto et al., Fig. 5), (K + 1, K + 1).
 
     Row r is S_E = 2r/K, column c is M_E = 2c/K - 1. Only places with r + c + K/2 even, within
     |M_E| ≤ S_E ≤ 2 - |M_E|, can be taken.

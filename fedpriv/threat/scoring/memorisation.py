@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.threat.membership_game import Probe
 
@@ -28,7 +28,7 @@ LEAST_PAGES = 2
 
 
 def memorisation_metrics(
-    probes: Sequence[Probe], parts: Mapping[str, Part]
+    probes: Sequence[Probe], parts: Mapping[str, TrainingMembership]
 ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Returns the scores of the memorisation tests: test → model → key → name → value.
 
@@ -56,7 +56,9 @@ def memorisation_metrics(
     }
 
 
-def removed_metrics(probes: Sequence[Probe], parts: Mapping[str, Part]) -> dict[str, Any]:
+def removed_metrics(
+    probes: Sequence[Probe], parts: Mapping[str, TrainingMembership]
+) -> dict[str, Any]:
     """Returns the scores of one model on one key that was taken off the pages.
 
     Pages of one provider are not independent: the test is over providers. It is Fisher's exact
@@ -90,7 +92,10 @@ def removed_metrics(probes: Sequence[Probe], parts: Mapping[str, Part]) -> dict[
 
 
 def absent_metrics(
-    key: str, probes: Sequence[Probe], parts: Mapping[str, Part], start: Sequence[Probe] = ()
+    key: str,
+    probes: Sequence[Probe],
+    parts: Mapping[str, TrainingMembership],
+    start: Sequence[Probe] = (),
 ) -> dict[str, Any]:
     """Returns the scores of one model on one key that no page says.
 
@@ -189,7 +194,7 @@ def _entropy(counts: Counter[str]) -> float | None:
 
 
 def _from_training(
-    key: str, counts: Counter[str], top: Sequence[str], parts: Mapping[str, Part]
+    key: str, counts: Counter[str], top: Sequence[str], parts: Mapping[str, TrainingMembership]
 ) -> dict[str, Any]:
     trained: dict[str, set[str]] = defaultdict(set)
     for part in parts.values():

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.membership_game import Judgement, Secret, Verdict
 from fedpriv.threat.scoring.exposure import (
     expected_exposure,
@@ -31,7 +31,7 @@ from fedpriv.threat.scoring.memorisation import memorisation_metrics
 
 def scored(
     judgement: Judgement,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TrainingMembership],
     rng: np.random.Generator,
     *,
     resamples: int,
@@ -65,7 +65,7 @@ def scored(
     }
 
 
-def judged(verdict: Verdict, parts: Mapping[str, Part]) -> Judged:
+def judged(verdict: Verdict, parts: Mapping[str, TrainingMembership]) -> Judged:
     """Returns a verdict beside the truth."""
     members = np.array([parts[provider].member for provider in verdict.providers])
     return Judged(verdict.providers, members, verdict.scores, verdict.guesses)
@@ -73,7 +73,7 @@ def judged(verdict: Verdict, parts: Mapping[str, Part]) -> Judged:
 
 def _exposure(
     secrets: Sequence[Secret],
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TrainingMembership],
     rng: np.random.Generator,
     resamples: int,
 ) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _exposure(
 
 def _classifier(
     verdicts: Sequence[Verdict],
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TrainingMembership],
     rng: np.random.Generator,
     resamples: int,
 ) -> dict[str, Any]:
@@ -120,7 +120,9 @@ def _classifier(
     return {**numbers[first], "subsets": {str(s): numbers[s] for s in others}}
 
 
-def _clients_right(verdicts: Sequence[Verdict], parts: Mapping[str, Part]) -> dict[str, float]:
+def _clients_right(
+    verdicts: Sequence[Verdict], parts: Mapping[str, TrainingMembership]
+) -> dict[str, float]:
     right = [
         client == parts[provider].client
         for verdict in verdicts

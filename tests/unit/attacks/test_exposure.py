@@ -17,7 +17,7 @@ from fedpriv.data.generated.identities import Identities
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.models.vt5 import vt5_tiny
@@ -85,7 +85,7 @@ def judged(tmp_path, box, attack=None, pages=PAGES, seed=0):
 
 def parts_of(pages, members=()):
     return {
-        name: Part(len(own) if name in members else 0, 0, canary=True)
+        name: TrainingMembership(len(own) if name in members else 0, 0, canary=True)
         for name, own in pages.items()
     }
 
@@ -224,7 +224,7 @@ def secret_of(provider, below, repeats):
 def test_the_means_by_repeat_count_by_hand():
     ranked = {"a": (0, 1), "b": (1, 1), "c": (0, 4), "d": (3, 1), "e": (7, 4)}
     secrets = tuple(secret_of(name, *numbers) for name, numbers in ranked.items())
-    parts = {name: Part(int(name in "abc"), 0, canary=True) for name in ranked}
+    parts = {name: TrainingMembership(int(name in "abc"), 0, canary=True) for name in ranked}
     judgement = Judgement((), secrets=secrets)
     found = scored(judgement, parts, np.random.default_rng(0), resamples=100)["exposure"]
     assert (found["references"], found["bound"]) == (7, 3.0)
@@ -235,7 +235,7 @@ def test_the_means_by_repeat_count_by_hand():
     assert found["in"]["1"]["count"] == 2
     assert (found["in"]["1"]["low"], found["in"]["1"]["high"]) == (2.0, 3.0)
     assert set(found["ks"]) == {"statistic", "p"}
-    everyone = {name: Part(1, 0, canary=True) for name in ranked}
+    everyone = {name: TrainingMembership(1, 0, canary=True) for name in ranked}
     alone = scored(judgement, everyone, np.random.default_rng(0), resamples=100)["exposure"]
     assert alone["out"] == {}
     assert "ks" not in alone
@@ -320,6 +320,6 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
 
 def test_a_verdict_needs_no_secrets():
     verdict = Verdict("other", ("a", "b"), np.array([1.0, 0.0]), np.array([1, -1], np.int8))
-    parts = {"a": Part(1, 0), "b": Part(0, 0)}
+    parts = {"a": TrainingMembership(1, 0), "b": TrainingMembership(0, 0)}
     found = scored(Judgement((verdict,)), parts, np.random.default_rng(0), resamples=100)
     assert "exposure" not in found

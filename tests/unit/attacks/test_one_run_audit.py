@@ -7,7 +7,7 @@ import pytest
 
 from fedpriv.attacks.one_run_audit import Audit, LossScore
 from fedpriv.data.document import Document, Question
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
 from fedpriv.threat.membership_game import (
     MEMBER,
@@ -108,11 +108,11 @@ def verdict_of(guesses):
 
 
 PARTS = {
-    "a": Part(3, 0, canary=True),
-    "b": Part(0, 1, canary=True),
-    "c": Part(2, 1, canary=True),
-    "d": Part(0, 0, canary=True),
-    "plain": Part(4, 0),
+    "a": TrainingMembership(3, 0, canary=True),
+    "b": TrainingMembership(0, 1, canary=True),
+    "c": TrainingMembership(2, 1, canary=True),
+    "d": TrainingMembership(0, 0, canary=True),
+    "plain": TrainingMembership(4, 0),
 }
 GUESSES = {"a": MEMBER, "b": NON_MEMBER, "c": NON_MEMBER, "d": NO_GUESS, "plain": MEMBER}
 
@@ -140,7 +140,7 @@ def test_without_canaries_it_says_how_to_plant_some():
 
 def many(count):
     names = [f"p{n}" for n in range(count)]
-    parts = {name: Part(n % 2, 0, canary=True) for n, name in enumerate(names)}
+    parts = {name: TrainingMembership(n % 2, 0, canary=True) for n, name in enumerate(names)}
     return parts, verdict_of({n: MEMBER if parts[n].member else NON_MEMBER for n in names})
 
 

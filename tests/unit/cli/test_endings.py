@@ -22,10 +22,10 @@ class Signalled(Faulty):
 
     number: int = signal.SIGINT
 
-    def train(self, visit):
-        if (visit.instruction.round, visit.client) == (2, 2):
+    def train(self, context):
+        if (context.instruction.round, context.client) == (2, 2):
             os.kill(os.getpid(), self.number)
-        return super().train(visit)
+        return super().train(context)
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from torch import nn
 
 from fedpriv.clients.fedavg import LOSS, LocalTraining
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Visit
+from fedpriv.federation.client import ClientContext
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.loops import Optimizer, train_epoch
 
 X = np.array([[1, 2], [0, -1], [3, 0.5], [-2, 1], [0.5, 0.5]], np.float32)
@@ -31,14 +31,14 @@ class Linear(nn.Module):
 
 
 def visit_of(model, examples=None, round=1, attempt=0, client=0, seed=0):
-    exchange = Exchange(model)
-    return Visit(
+    layout = ParameterLayout(model)
+    return ClientContext(
         client=client,
         model=model,
         examples=Examples.of({"x": X, "y": Y}) if examples is None else examples,
         instruction=Instruction(round=round, attempt=attempt),
-        exchange=exchange,
-        parameters=exchange.read(),
+        layout=layout,
+        parameters=layout.read(),
         device=torch.device("cpu"),
         seed=seed,
         restart=lambda: None,
@@ -129,9 +129,9 @@ def test_the_update_is_the_change_of_the_model():
 
 def test_the_global_vectors_are_left_as_they_came():
     model = Linear()
-    visit = visit_of(model)
-    LocalTraining(optimizer=sgd()).train(visit)
-    assert visit.parameters["float"].tolist() == START.tolist()
+    context = visit_of(model)
+    LocalTraining(optimizer=sgd()).train(context)
+    assert context.parameters["float"].tolist() == START.tolist()
 
 
 def test_a_client_without_examples_changes_nothing():

@@ -63,12 +63,12 @@ class Diary:
 
     action: ClassVar[str] = "local_training"
 
-    def train(self, visit):
-        where = (visit.instruction.round, visit.instruction.attempt, visit.client)
+    def train(self, context):
+        where = (context.instruction.round, context.instruction.attempt, context.client)
         self.visits.append(where)
         if self.fails(*where):
             raise OutOfLuck("the invoice of ACME Ltd could not be read")
-        return TRAINING.train(visit)
+        return TRAINING.train(context)
 
     def cohort(self, round, attempt=0):
         return [client for r, a, client in self.visits if (r, a) == (round, attempt)]

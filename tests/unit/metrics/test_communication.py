@@ -10,10 +10,10 @@ from torch import nn
 from toy import Net, federation, norm_net
 
 from fedpriv.federation.messages import to_array_record
-from fedpriv.federation.round_statistics import Tally
+from fedpriv.federation.round_statistics import RoundStatistics
 from fedpriv.metrics.communication import communication, model_bytes
 from fedpriv.privacy.sampling import FixedSize
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.strategies.fedavg import FedAvg
 
 
@@ -40,7 +40,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def test_what_travels_is_each_trainable_tensor_once_in_single_precision():
     assert model_bytes(Tied()) == (10 + 6) * 4
-    assert model_bytes(Tied()) == Exchange(Tied()).read()["float"].nbytes
+    assert model_bytes(Tied()) == ParameterLayout(Tied()).read()["float"].nbytes
     assert model_bytes(Tied().double()) == (10 + 6) * 8
 
 
@@ -115,7 +115,7 @@ def test_a_client_that_fails_has_received_and_not_sent_however_sums_are_cut(chun
 
 def test_buffers_that_travel_are_counted():
     record = federation(model=norm_net, strategy=FedAvg(buffers=True)).run(1).metrics[0]
-    values = Exchange(norm_net(), buffers=True)
+    values = ParameterLayout(norm_net(), buffers=True)
     assert values.bytes == (58 + 16 + 16) * 4 + 8
     assert record["bytes_by_client"]["0"] == [values.bytes, values.bytes]
     assert values.bytes == sum(vector.nbytes for vector in values.read().values())
@@ -132,6 +132,10 @@ def test_two_messages_to_a_client_add_up():
         def has_error(self):
             return False
 
-    tally = Tally(1, [3, 7])
-    list(tally.sending([Message(), Message()]))
-    assert tally.traffic() == {"bytes_down": 40, "bytes_up": 0, "bytes_by_client": {"1": [40, 0]}}
+    statistics = RoundStatistics(1, [3, 7])
+    list(statistics.sending([Message(), Message()]))
+    assert statistics.traffic() == {
+        "bytes_down": 40,
+        "bytes_up": 0,
+        "bytes_by_client": {"1": [40, 0]},
+    }

@@ -63,7 +63,7 @@ def made(strategy=None, client=None, data=None, masking=None, **settings):
 
 
 def key(**changes):
-    return made(**changes).recipe.key
+    return made(**changes).spec.key
 
 
 # What the key holds
@@ -156,7 +156,7 @@ def test_weights_and_settings_of_the_model_are_in_it():
     def of(model, seed=0):
         return Federation(
             model=model, data=data, strategy=FeAmDP(examples), client=ExampleGradients(), seed=seed
-        ).recipe.key
+        ).spec.key
 
     assert of(Small) == of(Small)
     assert len({of(Small), of(Loose), of(Small, seed=1)}) == 3
@@ -397,4 +397,4 @@ def test_ledgers_of_runs_on_the_same_data_say_so():
     one, other = made(), made(client=ProviderUpdates(steps=5, optimizer=SGD))
     changed = made(data=one_label_changed())
     assert one.ledger().data == other.ledger().data != changed.ledger().data
-    assert replace(one.recipe, key="").key != one.recipe.key
+    assert replace(one.spec, key="").key != one.spec.key

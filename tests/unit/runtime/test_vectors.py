@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from toy import Net, norm_net
 
-from fedpriv.runtime.vectors import Exchange, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor
 
 
 class Pair(nn.Module):
@@ -59,7 +59,7 @@ def assert_vectors(got, **expected):
 
 
 def test_parameters_are_one_flat_float32_vector_in_their_models_order():
-    read = Exchange(Pair()).read()
+    read = ParameterLayout(Pair()).read()
     assert_vectors(read, float=[1, 2, 3, 4, 5, 6])
     assert read["float"].dtype == np.float32
     assert read["float"].flags["C_CONTIGUOUS"]
@@ -67,7 +67,7 @@ def test_parameters_are_one_flat_float32_vector_in_their_models_order():
 
 def test_writing_puts_every_number_in_its_place():
     model = Pair()
-    Exchange(model).write({"float": np.array([10, 20, 30, 40, 50, 60], np.float32)})
+    ParameterLayout(model).write({"float": np.array([10, 20, 30, 40, 50, 60], np.float32)})
     assert model.first.tolist() == [10, 20, 30]
     assert model.second.tolist() == [[40], [50]]
     assert model.third.item() == 60
@@ -76,9 +76,9 @@ def test_writing_puts_every_number_in_its_place():
 
 def test_tied_weights_travel_once_and_arrive_twice():
     model = Tied()
-    exchange = Exchange(model)
-    assert_vectors(exchange.read(), float=[1, 2, 3, 4, 5, 6])
-    exchange.write({"float": np.array([7, 8, 9, 10, 11, 12], np.float32)})
+    layout = ParameterLayout(model)
+    assert_vectors(layout.read(), float=[1, 2, 3, 4, 5, 6])
+    layout.write({"float": np.array([7, 8, 9, 10, 11, 12], np.float32)})
     assert model.encoder.weight.tolist() == model.decoder.weight.tolist() == [[7, 8], [9, 10]]
     assert model.decoder.weight is model.encoder.weight
 
@@ -86,9 +86,9 @@ def test_tied_weights_travel_once_and_arrive_twice():
 def test_frozen_parameters_do_not_travel():
     model = Pair()
     model.second.requires_grad_(False)
-    exchange = Exchange(model, buffers=True)
-    assert_vectors(exchange.read(), float=[1, 2, 3, 6])
-    exchange.write({"float": np.zeros(4, np.float32)})
+    layout = ParameterLayout(model, buffers=True)
+    assert_vectors(layout.read(), float=[1, 2, 3, 6])
+    layout.write({"float": np.zeros(4, np.float32)})
     assert model.second.tolist() == [[4], [5]]
 
 
@@ -96,10 +96,10 @@ def test_buffers_stay_at_home_unless_they_are_asked_for():
     model = norm_net()
     parameters = sum(p.numel() for p in model.parameters())
     before = state(model)
-    exchange = Exchange(model)
-    assert list(exchange.read()) == ["float"]
-    assert exchange.read()["float"].size == parameters == 74
-    exchange.write({"float": np.zeros(74, np.float32)})
+    layout = ParameterLayout(model)
+    assert list(layout.read()) == ["float"]
+    assert layout.read()["float"].size == parameters == 74
+    layout.write({"float": np.zeros(74, np.float32)})
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         assert torch.equal(model.state_dict()[f"layers.1.{name}"], before[f"layers.1.{name}"])
 
@@ -111,7 +111,7 @@ def test_batch_norms_buffers_travel_with_the_counter_as_an_integer():
         norm.running_mean.fill_(0.25)
         norm.running_var.fill_(4)
         norm.num_batches_tracked.fill_(7)
-    read = Exchange(model, buffers=True).read()
+    read = ParameterLayout(model, buffers=True).read()
     assert read["integer"].tolist() == [7]
     assert read["integer"].dtype == np.int64
     assert read["float"].size == 74 + 16
@@ -122,18 +122,18 @@ def test_batch_norms_buffers_travel_with_the_counter_as_an_integer():
 def test_integers_are_exact_beyond_what_a_float_can_hold(count):
     sender, receiver = norm_net(), norm_net()
     sender.layers[1].num_batches_tracked.fill_(count)
-    vectors = Exchange(sender, buffers=True).read()
+    vectors = ParameterLayout(sender, buffers=True).read()
     assert vectors["integer"].tolist() == [count]
-    Exchange(receiver, buffers=True).write(vectors)
+    ParameterLayout(receiver, buffers=True).write(vectors)
     assert receiver.layers[1].num_batches_tracked.item() == count
     assert receiver.layers[1].num_batches_tracked.shape == ()
 
 
 def test_buffers_that_are_not_saved_stay():
     model = Buffered()
-    exchange = Exchange(model, buffers=True)
-    assert_vectors(exchange.read(), float=[1, 2, 3], integer=[4, 1, 0])
-    exchange.write({"float": np.array([5, 6, 7], np.float32), "integer": np.array([8, 0, 1])})
+    layout = ParameterLayout(model, buffers=True)
+    assert_vectors(layout.read(), float=[1, 2, 3], integer=[4, 1, 0])
+    layout.write({"float": np.array([5, 6, 7], np.float32), "integer": np.array([8, 0, 1])})
     assert model.cache.tolist() == [99]
     assert model.mean.tolist() == [7]
     assert model.count.item() == 8
@@ -143,12 +143,12 @@ def test_buffers_that_are_not_saved_stay():
 def test_one_float64_tensor_makes_the_vector_float64():
     model = Pair()
     model.first = nn.Parameter(torch.tensor([1 / 3, 2**-60, 1e300], dtype=torch.float64))
-    read = Exchange(model).read()
+    read = ParameterLayout(model).read()
     assert read["float"].dtype == np.float64
     assert read["float"].tolist() == [1 / 3, 2**-60, 1e300, 4, 5, 6]
     twin = Pair()
     twin.first = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    Exchange(twin).write(read)
+    ParameterLayout(twin).write(read)
     assert twin.first.tolist() == [1 / 3, 2**-60, 1e300]
     assert twin.second.dtype == torch.float32
 
@@ -159,11 +159,11 @@ def test_half_precision_travels_as_float32_and_returns_the_same(dtype):
     odd = torch.tensor([1 + 2**-7, -0.0, 3.140625], dtype=dtype)
     with torch.no_grad():
         model.first.copy_(odd)
-    read = Exchange(model).read()
+    read = ParameterLayout(model).read()
     assert read["float"].dtype == np.float32
     assert read["float"][:3].tolist() == [1.0078125, 0, 3.140625]
     twin = Pair(dtype)
-    Exchange(twin).write(read)
+    ParameterLayout(twin).write(read)
     assert twin.first.dtype == dtype
     assert torch.equal(twin.first.view(torch.int16), odd.view(torch.int16))
 
@@ -173,8 +173,8 @@ def test_half_precision_travels_as_float32_and_returns_the_same(dtype):
 def test_writing_what_was_read_changes_no_bit(build, buffers):
     model = build()
     before = state(model)
-    exchange = Exchange(model, buffers=buffers)
-    exchange.write(exchange.read())
+    layout = ParameterLayout(model, buffers=buffers)
+    layout.write(layout.read())
     for name, tensor in model.state_dict().items():
         assert tensor.dtype == before[name].dtype
         assert tensor.numpy().tobytes() == before[name].numpy().tobytes()
@@ -182,9 +182,9 @@ def test_writing_what_was_read_changes_no_bit(build, buffers):
 
 @pytest.mark.parametrize("build", [Pair, Tied, Buffered, norm_net])
 def test_named_and_vectors_are_each_others_inverse(build):
-    exchange = Exchange(build(), buffers=True)
-    read = exchange.read()
-    again = exchange.vectors(exchange.named(read))
+    layout = ParameterLayout(build(), buffers=True)
+    read = layout.read()
+    again = layout.vectors(layout.named(read))
     assert list(again) == list(read)
     for kind, vector in read.items():
         assert again[kind].dtype == vector.dtype
@@ -193,7 +193,7 @@ def test_named_and_vectors_are_each_others_inverse(build):
 
 def test_named_cuts_the_vectors_into_the_models_shapes():
     vectors = {"float": np.array([1, 2, 3], np.float32), "integer": np.array([4, 1, 0])}
-    named = Exchange(Buffered(), buffers=True).named(vectors)
+    named = ParameterLayout(Buffered(), buffers=True).named(vectors)
     assert {name: tensor.tolist() for name, tensor in named.items()} == {
         "weight": [1, 2],
         "mean": [3],
@@ -203,21 +203,21 @@ def test_named_cuts_the_vectors_into_the_models_shapes():
 
 
 def test_names_may_come_in_any_order():
-    exchange = Exchange(Pair())
-    named = exchange.named(exchange.read())
+    layout = ParameterLayout(Pair())
+    named = layout.named(layout.read())
     shuffled = {name: named[name] for name in ("third", "first", "second")}
-    assert_vectors(exchange.vectors(shuffled), float=[1, 2, 3, 4, 5, 6])
+    assert_vectors(layout.vectors(shuffled), float=[1, 2, 3, 4, 5, 6])
 
 
 def test_a_read_is_a_copy_and_a_write_keeps_no_reference():
     for build in (Pair, lambda: nn.Linear(2, 1, bias=False)):
         model = build()
-        exchange = Exchange(model)
+        layout = ParameterLayout(model)
         before = state(model)
-        read = exchange.read()
+        read = layout.read()
         read["float"][:] = -1
         assert_state(model, before)
-        exchange.write(read)
+        layout.write(read)
         written = state(model)
         read["float"][:] = -2
         assert_state(model, written)
@@ -225,25 +225,25 @@ def test_a_read_is_a_copy_and_a_write_keeps_no_reference():
 
 def test_the_change_is_now_minus_then_for_floats_and_integers():
     model = Buffered()
-    exchange = Exchange(model, buffers=True)
-    start = exchange.read()
+    layout = ParameterLayout(model, buffers=True)
+    start = layout.read()
     with torch.no_grad():
         model.weight.copy_(torch.tensor([1.5, 1.0]))
         model.count.fill_(10)
-    assert_vectors(exchange.change_since(start), float=[0.5, -1, 0], integer=[6, 0, 0])
+    assert_vectors(layout.change_since(start), float=[0.5, -1, 0], integer=[6, 0, 0])
     assert_vectors(start, float=[1, 2, 3], integer=[4, 1, 0])
 
 
 @pytest.mark.parametrize("build", [Pair, Tied, Buffered, norm_net])
 def test_the_change_is_of_every_number_in_its_place(build):
     model = build()
-    exchange = Exchange(model, buffers=True)
+    layout = ParameterLayout(model, buffers=True)
     start = {
-        kind: np.arange(vector.size, dtype=vector.dtype) for kind, vector in exchange.read().items()
+        kind: np.arange(vector.size, dtype=vector.dtype) for kind, vector in layout.read().items()
     }
     for vector in start.values():
         vector.setflags(write=False)
-    now, change = exchange.read(), exchange.change_since(start)
+    now, change = layout.read(), layout.change_since(start)
     assert list(change) == list(now)
     for kind, vector in change.items():
         assert vector.dtype == now[kind].dtype
@@ -253,7 +253,7 @@ def test_the_change_is_of_every_number_in_its_place(build):
 def test_the_change_of_a_half_precision_model_is_not_rounded_to_its_precision():
     model = Pair(torch.bfloat16)
     start = {"float": np.array([1, 2, 3, 4, 5, 6 + 2**-10], np.float32)}
-    assert_vectors(Exchange(model).change_since(start), float=[0, 0, 0, 0, 0, -(2**-10)])
+    assert_vectors(ParameterLayout(model).change_since(start), float=[0, 0, 0, 0, 0, -(2**-10)])
 
 
 def test_read_only_arrays_are_taken_without_a_warning():
@@ -261,7 +261,7 @@ def test_read_only_arrays_are_taken_without_a_warning():
     vector.setflags(write=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Exchange(Pair()).write({"float": vector})
+        ParameterLayout(Pair()).write({"float": vector})
         assert as_tensor(vector).tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -277,31 +277,31 @@ def test_read_only_arrays_are_taken_without_a_warning():
 )
 def test_a_vector_of_another_length_is_refused(vectors, message):
     with pytest.raises(ValueError, match=f"^the model {message}$"):
-        Exchange(Buffered(), buffers=True).write(vectors)
+        ParameterLayout(Buffered(), buffers=True).write(vectors)
 
 
 def test_integers_are_refused_where_none_are_expected():
     with pytest.raises(ValueError, match=r"^the model holds 0 integer values, the message 1$"):
-        Exchange(Pair()).write({"float": np.zeros(6), "integer": np.zeros(1, np.int64)})
+        ParameterLayout(Pair()).write({"float": np.zeros(6), "integer": np.zeros(1, np.int64)})
 
 
 def test_tensors_of_another_model_are_named():
-    exchange = Exchange(Pair())
-    named = exchange.named(exchange.read())
+    layout = ParameterLayout(Pair())
+    named = layout.named(layout.read())
     with pytest.raises(ValueError, match=r"they differ in \['fourth', 'third'\]"):
-        exchange.vectors({("fourth" if k == "third" else k): v for k, v in named.items()})
+        layout.vectors({("fourth" if k == "third" else k): v for k, v in named.items()})
     with pytest.raises(ValueError, match=r"they differ in \['third'\]"):
-        exchange.vectors({k: v for k, v in named.items() if k != "third"})
+        layout.vectors({k: v for k, v in named.items() if k != "third"})
 
 
 def test_a_model_without_anything_trainable_is_refused():
     model = nn.Linear(2, 1).requires_grad_(False)
     with pytest.raises(ValueError, match=r"^Linear has no trainable parameter to exchange$"):
-        Exchange(model, buffers=True)
+        ParameterLayout(model, buffers=True)
 
 
 def test_complex_tensors_cannot_travel():
     model = Pair()
     model.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
     with pytest.raises(ValueError, match=r"^phase: a tensor of torch\.complex64 cannot travel$"):
-        Exchange(model)
+        ParameterLayout(model)

@@ -250,8 +250,8 @@ def test_providers_are_drawn_one_by_one_with_the_rate():
 
     @dataclass(frozen=True)
     class Roll(ProviderUpdates):
-        def _change(self, visit, provider, examples):
-            change = np.zeros_like(visit.parameters["float"])
+        def _change(self, context, provider, examples):
+            change = np.zeros_like(context.parameters["float"])
             change[provider] = 1
             return change
 

@@ -14,7 +14,7 @@ from toy_answers import Chooser, Pages, chooser, federation
 from fedpriv.cli.attack import in_words, parse
 from fedpriv.config.experiment import Mistakes
 from fedpriv.data.partition import HoldOut
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import is_exact
 from fedpriv.report.build import write_report
 from fedpriv.runtime.run_folder import FINAL, RunFolder
@@ -152,7 +152,9 @@ def test_no_attack_on_providers_is_handed_the_truth_or_a_way_to_it(run_dir):
     judged(run_dir, Nosy())
     found = reachable(Nosy.seen)
     assert any(isinstance(thing, Chooser) for thing in found)  # the walk goes deep enough
-    assert not [thing for thing in found if isinstance(thing, Part | TruthStore | RunFolder)]
+    assert not [
+        thing for thing in found if isinstance(thing, TrainingMembership | TruthStore | RunFolder)
+    ]
     inside = str(run_dir.resolve())
     paths = [str(t.resolve()) for t in found if isinstance(t, Path)]
     assert paths

@@ -20,7 +20,7 @@ from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime.run_folder import FINAL
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
@@ -375,7 +375,7 @@ def test_private_algorithms_train_adapters_only(name, tmp_path):
         if not torch.equal(now, before)
     }
     assert moved == {n for n, p in start.named_parameters() if p.requires_grad}
-    assert Exchange(start).read()["float"].size == 106
+    assert ParameterLayout(start).read()["float"].size == 106
 
 
 def test_adapters_are_resumed_bit_by_bit(tmp_path):

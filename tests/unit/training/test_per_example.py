@@ -11,7 +11,7 @@ from transformers import RobertaConfig, RobertaForTokenClassification, masking_u
 from fedpriv.data.examples import Examples
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
 from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk, measure
 from fedpriv.training.safe_masks import safe_masks
@@ -287,9 +287,9 @@ def test_no_tensor_escapes_and_the_order_is_that_of_the_wire(method):
         name: torch.zeros_like(p) if p.grad is None else p.grad
         for name, p in model.named_parameters()
     }
-    expected = Exchange(model).vectors(gradients)["float"]
+    expected = ParameterLayout(model).vectors(gradients)["float"]
     np.testing.assert_allclose(result.total, expected, rtol=1e-12)
-    named = Exchange(model).named({"float": result.total})
+    named = ParameterLayout(model).named({"float": result.total})
     assert named["factor"].shape == ()
     assert named["factor"] != 0
     assert named["first"] == 0
@@ -299,7 +299,7 @@ def test_no_tensor_escapes_and_the_order_is_that_of_the_wire(method):
 def test_frozen_parameters_are_neither_in_the_vector_nor_in_the_norm(method):
     model, examples = made("frozen")
     result = PerExample(method).clipped_sum(model, examples, 1e6)
-    assert result.total.shape == Exchange(model).read()["float"].shape == (5 + 10 + 2,)
+    assert result.total.shape == ParameterLayout(model).read()["float"].shape == (5 + 10 + 2,)
     model.layers[0].weight.requires_grad_(True)
     assert (PerExample(method).clipped_sum(model, examples, 1e6).norms > result.norms).all()
 

@@ -373,9 +373,7 @@ def test_clients_work_on_the_pretrained_frozen_weights_too(tmp_path):
             return super().train(visit)
 
     toy = federation(pretraining=first)
-    toy.recipe = dataclasses.replace(
-        toy.recipe, client=Watching(batch_size=24, optimizer=OPTIMIZER)
-    )
+    toy.spec = dataclasses.replace(toy.spec, client=Watching(batch_size=24, optimizer=OPTIMIZER))
     assert toy.run(1).failures == []
     source = tensors(first.weights(Tagger))["table"]
     assert len(frozen) == 2

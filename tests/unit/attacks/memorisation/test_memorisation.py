@@ -12,7 +12,7 @@ from fedpriv.attacks.memorisation.attack import Memorisation
 from fedpriv.attacks.memorisation.pictures import captioned, telling
 from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
-from fedpriv.federation.membership_table import Part
+from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.attack import Capability, Workbench
 from fedpriv.threat.membership_game import Access, Probe, ProviderAttack, Suspects
@@ -287,7 +287,7 @@ def probe(
     return Probe(test, provider, document, key, "?", accepted, answer, confidence, residual, model)
 
 
-IN, OUT = Part(3), Part(0)
+IN, OUT = TrainingMembership(3), TrainingMembership(0)
 
 
 def test_scores_of_members_and_non_members():
@@ -439,8 +439,8 @@ def test_fifteen_answers_are_shown():
 
 def test_absent_answers_from_the_training():
     parts = {
-        "out": Part(0, answers={"tax": ("mine",)}),
-        "in": Part(2, answers={"tax": ("DE 1",), "phone": ("555", "de 1")}),
+        "out": TrainingMembership(0, answers={"tax": ("mine",)}),
+        "in": TrainingMembership(2, answers={"tax": ("DE 1",), "phone": ("555", "de 1")}),
     }
     final = absent(["de 1", "de 1", "555", "mine", ""])
     start = absent(["mine", "555"], model="start")

@@ -24,7 +24,7 @@ from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
-from fedpriv.runtime.vectors import Exchange
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedavg_dp import FedAvgDP
@@ -410,4 +410,4 @@ def test_settings_that_make_no_sense_are_refused(arguments, message):
 
 
 def test_the_exchange_of_this_files_model_is_double():
-    assert Exchange(Double()).read()["float"].dtype == np.float64
+    assert ParameterLayout(Double()).read()["float"].dtype == np.float64
