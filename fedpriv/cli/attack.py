@@ -69,14 +69,14 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    from fedpriv.config import experiment
+    from fedpriv.config import catalogue, experiment
     from fedpriv.threat.attacking import AttackRun
     from fedpriv.threat.field_attacking import FieldAttackRun
     from fedpriv.threat.provider_attacking import ProviderAttackRun
 
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
     if chosen is None:
-        there = ", ".join(experiment.groups()["attack"])
+        there = ", ".join(catalogue.groups()["attack"])
         raise experiment.Mistakes(
             "fedpriv attack", [f"attack= is missing: {there}, or the dotted path of a class"]
         )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fedpriv.cli import attack, budget, clean
 from fedpriv.cli.data import command as data_command
 from fedpriv.cli.endings import UNHEARD, advice_with, ending_on_sigterm, status_of, unbroken_output
+from fedpriv.config import catalogue
 from fedpriv.runtime import verify
 from fedpriv.runtime.terminal import visible_output
 
@@ -291,12 +292,10 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from fedpriv.config import experiment
-
     print("Experiments (fedpriv run NAME):")
-    for name in experiment.names():
-        print(f"  {name:<20} {_first_comment(experiment.find(name))}")
-    for group, choices in experiment.groups().items():
+    for name, path in catalogue.experiments().items():
+        print(f"  {name:<20} {catalogue.headline(path)}")
+    for group, choices in catalogue.groups().items():
         print(f"{group}= {', '.join(choices)}")
     return 0
 
@@ -333,11 +332,6 @@ def _summarise(result: Result) -> None:
     report = result.run_dir / "report.html"
     if report.is_file():
         print(f"report: {report}")
-
-
-def _first_comment(path: Path) -> str:
-    lines = path.read_text("utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), "")
 
 
 if __name__ == "__main__":

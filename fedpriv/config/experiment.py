@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 from yaml import YAMLError
 
-from fedpriv.config import yaml_file
+from fedpriv.config import catalogue, yaml_file
 from fedpriv.config.construct import construct, join, near
 from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import Data
@@ -41,12 +41,9 @@ from fedpriv.threat.study import Study
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
 
-EXPERIMENTS = "experiments"
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
-SHARED = {"base", "attacks", "provider_attacks", "field_attacks"}
-"""Files of defaults, which are no experiments."""
 MADE_BY_THE_RUN = ("started", "versions")
 """What config.yaml holds beside the sections of the experiment."""
 
@@ -168,33 +165,6 @@ class ModelSection:
     finetuning: FineTuning | None = None
 
 
-def folders() -> list[Path]:
-    """Returns where experiments are looked for: the working directory's first, then fedpriv's."""
-    package = Path(__file__).parents[1]
-    candidates = (Path.cwd() / EXPERIMENTS, package / EXPERIMENTS)
-    found: list[Path] = []
-    for folder in candidates:
-        ours = (folder / "base.yaml").is_file() or (folder.is_dir() and folder == candidates[0])
-        if ours and folder.resolve() not in found:
-            found.append(folder.resolve())
-    return found
-
-
-def names() -> list[str]:
-    """Returns the experiments that can be run by name."""
-    found = {path.stem for folder in folders() for path in folder.glob("*.yaml")}
-    return sorted(found - SHARED)
-
-
-def groups() -> dict[str, list[str]]:
-    """Returns the config groups, such as strategy, and the choices in each."""
-    found: dict[str, set[str]] = {}
-    for folder in folders():
-        for path in folder.glob("*/*.yaml"):
-            found.setdefault(path.parent.name, set()).add(path.stem)
-    return {group: sorted(found[group]) for group in sorted(found)}
-
-
 def find(name: str) -> Path:
     """Returns the file of an experiment, given its name or a path.
 
@@ -205,10 +175,13 @@ def find(name: str) -> Path:
         if Path(name).is_file():
             return Path(name).resolve()
         raise Mistakes(name, [f"no such file, seen from {Path.cwd()}"])
-    for folder in folders():
+    for folder in catalogue.folders():
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    raise Mistakes(name, [f"no experiment of that name{near(name, names())}; see `fedpriv list`"])
+    raise Mistakes(
+        name,
+        [f"no experiment of that name{near(name, catalogue.experiments())}; see `fedpriv list`"],
+    )
 
 
 def _by_size(tiny: Any, base: Any, *, _root_: DictConfig) -> Any:
@@ -230,7 +203,7 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     except yaml_file.BadYAML as error:
         raise Mistakes(name, [str(error)]) from error
     choices, values = _split(list(overrides), name)
-    search = ",".join(f"file://{folder}" for folder in folders())
+    search = ",".join(f"file://{folder}" for folder in catalogue.folders())
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(path.parent), version_base=None):
@@ -303,7 +276,7 @@ def sweep(overrides: Iterable[str]) -> list[list[str]]:
 
 def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str, Any]]]:
     """Separates choices from config groups, which Hydra composes, from plain values."""
-    known = groups()
+    known = catalogue.groups()
     choices: list[str] = []
     values: list[tuple[str, Any]] = []
     problems: list[str] = []
@@ -327,7 +300,7 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
 
 def _hint(choices: list[str]) -> str:
     """Returns what could have been meant by choices that do not exist."""
-    known, hints = groups(), []
+    known, hints = catalogue.groups(), []
     for choice in choices:
         group, _, value = choice.partition("=")
         if group in known and value not in known[group]:

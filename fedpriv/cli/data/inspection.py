@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpriv.config import catalogue
+
 if TYPE_CHECKING:
     from fedpriv.data.document import DocumentSet, DocumentSource
 
@@ -85,14 +87,12 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
     path = Path(given)
     if given.endswith((".yaml", ".yml")):
         return path.stem, _built(_section_of_file(path), given)
-    from fedpriv.config import experiment
-
-    if given in experiment.groups().get(GROUP, []):
+    choices = catalogue.groups().get(GROUP, {})
+    if given in choices:
         return given, _built(_section_of_choice(given), given)
     if not path.is_dir():
         from fedpriv.config.construct import near
 
-        choices = experiment.groups().get(GROUP, [])
         raise _mistakes(
             given,
             f"no data of that name{near(given, choices)}, no YAML file and no folder; "

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fedpriv.cli import attack
-from fedpriv.config import experiment
+from fedpriv.config import catalogue, experiment
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.run_model import model_of
 from fedpriv.federation.dataset import DocumentData
@@ -37,17 +37,17 @@ def mistakes(name, *overrides):
 
 
 def test_there_are_experiments():
-    assert {"quickstart", "sroie_kie"} <= set(experiment.names())
+    assert {"quickstart", "sroie_kie"} <= set(catalogue.experiments())
     assert len(YAML) >= 8
 
 
-@pytest.mark.parametrize("name", experiment.names())
+@pytest.mark.parametrize("name", catalogue.experiments())
 def test_every_experiment_loads_and_checks(name):
     built = experiment.build(experiment.load(name), name)
     assert built.name == name
 
 
-CHOICES = [(group, choice) for group, choices in experiment.groups().items() for choice in choices]
+CHOICES = [(group, choice) for group, choices in catalogue.groups().items() for choice in choices]
 OF_ATTACKS = ("attack", "publisher")
 
 
@@ -96,8 +96,8 @@ def test_mistakes_in_an_attack_are_named():
 
 
 def test_no_yaml_is_left_unvisited():
-    named = {f"{name}.yaml" for name in [*experiment.names(), *experiment.SHARED]}
-    grouped = {f"{g}/{c}.yaml" for g, choices in experiment.groups().items() for c in choices}
+    named = {f"{name}.yaml" for name in [*catalogue.experiments(), *catalogue.SHARED]}
+    grouped = {f"{g}/{c}.yaml" for g, choices in catalogue.groups().items() for c in choices}
     assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
 
 
@@ -165,7 +165,7 @@ def test_own_experiments_and_groups_are_found_by_name(tmp_path, monkeypatch):
         "name: mine\nrounds: 1\n"
     )
     assert not experiment.build(experiment.load("mine")).strategy.weighted
-    assert "quickstart" in experiment.names()
+    assert "quickstart" in catalogue.experiments()
 
 
 def test_all_mistakes_are_reported_together_with_their_place_and_a_near_miss():

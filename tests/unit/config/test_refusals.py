@@ -6,7 +6,7 @@ import pytest
 import torch
 from toy import Net, federation
 
-from fedpriv.config import experiment, yaml_file
+from fedpriv.config import catalogue, experiment, yaml_file
 from fedpriv.config.experiment import Mistakes
 from fedpriv.federation.loop import Unworkable
 from fedpriv.training.loops import Optimizer
@@ -161,7 +161,7 @@ def test_defaults_that_include_themselves_are_named(tmp_path):
 
 
 def test_the_files_that_come_with_fedpriv_pass():
-    files = [path for folder in experiment.folders() for path in folder.rglob("*.yaml")]
+    files = [path for folder in catalogue.folders() for path in folder.rglob("*.yaml")]
     assert len(files) > 50
     for path in files:
         yaml_file.check(path)

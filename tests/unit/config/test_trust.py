@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fedpriv.cli.main import main
-from fedpriv.config import experiment
+from fedpriv.config import catalogue, experiment
 from fedpriv.config.trust import untrusted
 from fedpriv.runtime import run_log
 from fedpriv.runtime.run_folder import RunFolder
@@ -18,7 +18,7 @@ OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run
 
 def shipped():
     files = [f for f in EXPERIMENTS.rglob("*.yaml") if f.parent.name not in OF_ATTACKS]
-    text = "\n".join(f.read_text() for f in files if f.stem not in experiment.SHARED - {"base"})
+    text = "\n".join(f.read_text() for f in files if f.stem not in catalogue.SHARED - {"base"})
     return sorted(set(re.findall(r"_target_: *([\w.]+)", text)))
 
 
