@@ -126,9 +126,7 @@ class ServerMembership:
             ValueError: if the transcript is of another model.
         """
         if access.view is None:
-            raise NotApplicable(
-                "nothing of what the server saw was kept: observer=curious keeps it"
-            )
+            raise NotApplicable("nothing of what the server saw was kept: keep=transcript keeps it")
         model = suspects.build_model()
         pages = {name: model.encode(own) for name, own in suspects.documents.items()}
         statistic = self.statistic or ("cosine" if self.target == "update" else "loss_drop")

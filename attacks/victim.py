@@ -111,7 +111,7 @@ def messages(view: Transcript, knowledge: Knowledge, target: Target) -> list[Mes
     if not found:
         raise NotApplicable(
             f"of no {target} is it known how many pages are behind it: of a sum that takes the "
-            "messages of all its clients (observer.clients=null, clients=null)"
+            "messages of all its clients (keep.transcript.clients=null, clients=null)"
         )
     return found
 

@@ -74,7 +74,7 @@ from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.attacking import AttackRun
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, Text
 from fedpriv.threat.transcript import load
 from fedpriv.training.loops import Optimizer
@@ -133,7 +133,7 @@ def federated(
         client=client,
         seed=seed,
         masking=masking,
-        keep=[Observer()],
+        keep=[KeepTranscript()],
         runs=runs,
     )
     return federation.run(1).run_dir

@@ -55,7 +55,7 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.attacking import AttackRun
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, Text
 
 PUBLISHED_STEPS = 5000
@@ -137,7 +137,7 @@ class Study:
             strategy=FedSGD(),
             client=BatchGradient(**client),
             seed=self.seed,
-            keep=[Observer(private=private)],
+            keep=[KeepTranscript(private=private)],
             runs=self.folder,
             name=f"{self.model}-{self.data}",
         )

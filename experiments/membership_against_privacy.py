@@ -55,8 +55,8 @@ from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussia
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.threat.keep.held_out import Candidates
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.membership_game import ProviderAttack
 from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.loops import Optimizer
@@ -190,7 +190,7 @@ def federated(
         client=method.client,
         seed=seed,
         masking=masking,
-        keep=[Observer(batches=False), Candidates()],
+        keep=[KeepTranscript(batches=False), KeepHeldOut()],
         settings=Settings(checkpoint_every=ROUNDS, evaluate_every=ROUNDS),
         runs=runs,
     )

@@ -94,7 +94,6 @@ def federation(
     """A toy federation; what is not a part of it is a setting."""
     strategy = kw.pop("strategy", None) or FedAvg()
     client = kw.pop("client", None) or Faulty(faults or {})
-    observer = kw.pop("observer", None)
     return Federation(
         model=model,
         data=kw.pop("data", None) or data(clients),
@@ -102,7 +101,7 @@ def federation(
         client=client,
         seed=seed,
         runs=runs,
-        keep=[observer] if observer else [],
+        keep=kw.pop("keep", ()),
         masking=kw.pop("masking", None),
         faults=kw.pop("on_purpose", None),
         settings=Settings(**kw),

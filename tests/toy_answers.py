@@ -15,7 +15,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.training.loops import Optimizer
 
 WORDS = ("ada", "bo", "cy", "di")
@@ -116,10 +116,9 @@ def chooser(labels=()):
 def federation(
     runs,
     *,
-    candidates=Candidates(),  # noqa: B008
+    keep=(KeepHeldOut(),),  # noqa: B008
     source=Pages(),
     clients=2,
-    observer=None,
     **data,
 ):
     """Half of the providers are trained on, each on half of its pages, unless said otherwise."""
@@ -129,6 +128,6 @@ def federation(
         data=DocumentData(source, ByProvider(clients), held, cache="off", **data),
         strategy=FedAvg(),
         client=LocalTraining(optimizer=Optimizer("sgd", lr=1.0)),
-        keep=[keeper for keeper in (observer, candidates) if keeper],
+        keep=keep,
         runs=runs,
     )

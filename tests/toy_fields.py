@@ -16,7 +16,7 @@ from fedpriv.federation.settings import Settings
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.scrubbed import Fields
+from fedpriv.threat.keep.scrubbed import KeepScrubbed
 from fedpriv.training.loops import Optimizer
 
 SPECIAL = ("<s>", "</s>", "<pad>", "<mask>")
@@ -98,7 +98,7 @@ class Codes:
         return DocumentSet("codes", made, ("code",))
 
 
-def federation(runs, *, source=Codes(), fields=Fields(), model=follows, **settings):  # noqa: B008
+def federation(runs, *, source=Codes(), keep=(KeepScrubbed(),), model=follows, **settings):  # noqa: B008
     """One client trains on half of what is not held out; the other half is public."""
     data = DocumentData(source, Iid(1), HoldOut(fraction=0.25), cache="off", public=0.5)
     return Federation(
@@ -106,7 +106,7 @@ def federation(runs, *, source=Codes(), fields=Fields(), model=follows, **settin
         data=data,
         strategy=FedAvg(),
         client=LocalTraining(optimizer=Optimizer("adam", lr=0.5)),
-        keep=[fields] if fields else [],
+        keep=keep,
         runs=runs,
         settings=Settings(**{"keep_checkpoints": 0, **settings}),
     )

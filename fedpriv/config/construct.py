@@ -89,6 +89,9 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         target = _target(value, hint, place, problems)
         built = BROKEN if target is None else construct(target, value, place, problems)
         return _fitting(built, hint, place, problems)
+    if isinstance(value, Mapping) and typing.get_origin(hint) is Mapping:
+        entries = typing.get_args(hint)[1]
+        return {k: _value(v, entries, join(place, k), problems) for k, v in value.items()}
     if hint is inspect.Parameter.empty or hint is Any:
         return value
     if value is None and types.NoneType in _union(hint):

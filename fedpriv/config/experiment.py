@@ -23,10 +23,11 @@ from torch import nn
 from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
-from fedpriv.config.construct import construct, join, near
+from fedpriv.config.construct import TARGET, construct, join, near
 from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import Data
 from fedpriv.federation.faults import Faults
+from fedpriv.federation.keep import Keeper
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.settings import Privacy, Settings, Training
@@ -34,13 +35,12 @@ from fedpriv.federation.strategy import Strategy
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.runtime.run_folder import check_name
-from fedpriv.threat.keep.held_out import Candidates
-from fedpriv.threat.keep.scrubbed import Fields
-from fedpriv.threat.keep.transcript import Observer
 from fedpriv.threat.study import Study
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
 
+KEEP = "keep"
+"""The section, and the group, of what a run keeps for attacks."""
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
@@ -81,10 +81,7 @@ class Experiment:
         masking: secure aggregation around the strategy; none lets the server see every update.
         finetuning: what of the model is trained; none trains all of it.
         pretraining: on public documents, before round 1; none does without.
-        observer: an honest-but-curious server; none keeps nothing of what the server receives.
-        candidates: held-out documents, for attacks that ask who was trained on; none keeps none.
-        fields: scrubbed fields of the training documents, for attacks that reconstruct them; none
-            keeps none.
+        keep: what stays in the run folder for attacks, by name: transcript, held_out, scrubbed.
         faults: clients that fail on purpose; none leaves it to chance.
         study: trains many variants of the experiment, and compares them; none runs it once.
         splits: how many halves of the canaries a study trains on; it refers to it.
@@ -105,9 +102,7 @@ class Experiment:
     masking: Masking | None = None
     finetuning: FineTuning | None = None
     pretraining: Pretraining | None = None
-    observer: Observer | None = None
-    candidates: Candidates | None = None
-    fields: Fields | None = None
+    keep: Mapping[str, Keeper] = dataclasses.field(default_factory=dict)
     faults: Faults | None = None
     study: Study | None = None
     splits: int | None = None
@@ -147,7 +142,7 @@ class Experiment:
             masking=self.masking,
             finetuning=self.finetuning,
             pretraining=self.pretraining,
-            keep=[keeper for keeper in (self.observer, self.candidates, self.fields) if keeper],
+            keep=tuple(self.keep.values()),
             faults=self.faults,
         )
 
@@ -218,8 +213,12 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
         ) from error
     except (UnicodeDecodeError, OSError, TypeError, ValueError) as error:
         raise Mistakes(
-            name, [f"a file of its defaults cannot be read: {_first_line(error)}"]
+            name, [f"a file of its defaults cannot be read: {_first_line(error)}{_hint(choices)}"]
         ) from error
+    kept = composed.get(KEEP)
+    if OmegaConf.is_dict(kept) and any(choice.startswith(f"{KEEP}=") for choice in choices):
+        # The file may have settings of a keeper that the command line has not chosen.
+        composed[KEEP] = {k: v for k, v in kept.items() if OmegaConf.is_dict(v) and TARGET in v}
     return _updated(composed, values, name)
 
 
@@ -303,7 +302,8 @@ def _hint(choices: list[str]) -> str:
     known, hints = catalogue.groups(), []
     for choice in choices:
         group, _, value = choice.partition("=")
-        if group in known and value not in known[group]:
+        chosen = value.strip("[]").split(",")
+        if group in known and any(one.strip() not in known[group] for one in chosen):
             hints.append(f"{group}={value}: there is {', '.join(known[group])}")
     return f" ({'; '.join(hints)})" if hints else ""
 
@@ -334,19 +334,50 @@ def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
         Mistakes: with everything that is wrong.
     """
     sections = {key: value for key, value in config.items() if key not in MADE_BY_THE_RUN}
-    return constructed(Experiment, sections, source)
+    problems: list[str] = []
+    if KEEP in sections:
+        sections[KEEP] = _chosen_keepers(sections[KEEP], problems)
+    return constructed(Experiment, sections, source, problems)
+
+
+def _chosen_keepers(section: Any, problems: list[str]) -> dict[str, Any]:
+    """Returns the settings of the keepers that were chosen; others have no `_target_`."""
+    known = catalogue.groups().get(KEEP, {})
+    if not isinstance(section, Mapping):
+        problems.append(
+            f"{KEEP}: got {section!r}; choose what to keep in the file's defaults, "
+            f"`- override {KEEP}: [transcript]`, or on the command line, {KEEP}=[transcript]"
+        )
+        return {}
+    chosen = {name: v for name, v in section.items() if isinstance(v, Mapping) and TARGET in v}
+    for name in [name for name in section if name not in chosen]:
+        chosen_too = f"choose it with {KEEP}=[{','.join([*chosen, name])}]"
+        advice = chosen_too if name in known else f"there is {', '.join(known)}{near(name, known)}"
+        problems.append(f"{KEEP}.{name}: is set, but {name!r} is not in {KEEP}: {advice}")
+    return chosen
 
 
 T = typing.TypeVar("T")
 
 
-def constructed(target: Callable[..., T], config: Mapping[str, Any], source: str) -> T:
+def constructed(
+    target: Callable[..., T],
+    config: Mapping[str, Any],
+    source: str,
+    found_before: Iterable[str] = (),
+) -> T:
     """Builds an object from its settings.
+
+    Args:
+        target: what to build.
+        config: its settings by name.
+        source: of the settings, for the message.
+        found_before: mistakes that are reported with those found here.
 
     Raises:
         Mistakes: with everything that is wrong.
     """
-    problems: list[str] = []
+    problems = list(found_before)
     built = construct(target, config, "", problems)
     if problems:
         raise Mistakes(source, problems)

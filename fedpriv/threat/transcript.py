@@ -138,7 +138,8 @@ def load(
     settings = folder.read_json(PUBLIC)
     if settings is None:
         raise NoTranscript(
-            f"{folder.path} has no transcript: run the federation with observer=curious"
+            f"{folder.path} has no transcript: run the federation with keep=transcript "
+            "(it has no effect on the training)"
         )
     attempts = sorted(_numbers(folder, name) for name in folder.names(TRANSCRIPT, "round-*"))
     latest = dict(attempts)

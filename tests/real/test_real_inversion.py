@@ -21,7 +21,7 @@ from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
 from fedpriv.models.vt5 import vt5_tiny
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attacking import AttackRun
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")
@@ -47,7 +47,7 @@ def run(model, folder):
         data=DocumentData(Some(3), Iid(3), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(),
-        keep=[Observer()],
+        keep=[KeepTranscript()],
         runs=folder,
     )
     return federation.run(1).run_dir

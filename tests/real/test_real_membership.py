@@ -15,8 +15,8 @@ from fedpriv.federation.loop import Federation
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.held_out import Candidates, load_candidates
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.held_out import KeepHeldOut, load_candidates
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.loops import Optimizer
 
@@ -42,7 +42,7 @@ def federation(runs, **source):
         ),
         strategy=FedAvg(),
         client=LocalTraining(epochs=1, optimizer=Optimizer(lr=1e-3)),
-        keep=[Observer(batches=False), Candidates()],
+        keep=[KeepTranscript(batches=False), KeepHeldOut()],
         runs=runs,
     )
 
@@ -50,7 +50,7 @@ def federation(runs, **source):
 def test_second_scans_are_left_out_and_no_page_is_there_twice(tmp_path):
     found = federation(tmp_path).bound
     assert len(found.partition["skipped"]) == 4
-    assert not Candidates().problems(found, 0)
+    assert not KeepHeldOut().problems(found, 0)
     asked = {document.provider for document in found.suspects}
     members = {provider for provider in asked if found.parts[provider].member}
     assert len(asked) > 25

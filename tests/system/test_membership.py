@@ -22,8 +22,8 @@ from fedpriv.privacy.mechanism import Budget, provider_gaussian
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.threat.keep.held_out import Candidates
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
@@ -64,7 +64,7 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
         strategy=strategy,
         client=client,
         masking=masking,
-        keep=[Observer(batches=False), Candidates()],
+        keep=[KeepTranscript(batches=False), KeepHeldOut()],
         runs=runs,
     )
     return federation.run(rounds).run_dir

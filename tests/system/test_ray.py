@@ -17,25 +17,25 @@ from fedpriv.federation.faults import Crashing, Dropout, Slow
 from fedpriv.federation.grids.base import WorkersDied
 from fedpriv.federation.grids.ray import Deaths, RayGrid
 from fedpriv.federation.loop import build_app
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
 WORKERS = [pytest.param(1, marks=pytest.mark.slow), 2]
 FAULTS = {"2/3": "raise", "3/1": "nan"}
-WATCHING = Observer(clients=(0, 2, 3, 5))
+WATCHING = KeepTranscript(clients=(0, 2, 3, 5))
 
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory):
     runs = tmp_path_factory.mktemp("inline")
-    return federation(FAULTS, model=norm_net, runs=runs, observer=WATCHING).run(4)
+    return federation(FAULTS, model=norm_net, runs=runs, keep=[WATCHING]).run(4)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_any_number_of_workers_gives_the_bits_of_one_process(workers, inline, tmp_path):
     settings = {"model": norm_net, "runs": tmp_path, "workers": workers}
-    result = federation(FAULTS, observer=WATCHING, **settings).run(4)
+    result = federation(FAULTS, keep=[WATCHING], **settings).run(4)
 
     assert weights(result) == weights(inline)
     assert _seen(result) == _seen(inline)

@@ -33,7 +33,7 @@ class NoCandidates(ValueError):
 
 
 @dataclass(frozen=True)
-class Candidates:
+class KeepHeldOut:
     """Keeps the held-out documents of a run, and the model that its training started from.
 
     Args:
@@ -70,7 +70,7 @@ class Candidates:
         if self.duplicates == "refuse" and (twice := _duplicates(bound)):
             found.append(
                 f"{len(twice)} held-out pages are also trained on, or another provider's, pixel by "
-                f"pixel, such as {twice[0]}: drop them (candidates.duplicates=drop)"
+                f"pixel, such as {twice[0]}: drop them (keep.held_out.duplicates=drop)"
             )
         return found
 
@@ -93,7 +93,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Kept:
-    """What `Candidates.begin` wrote, but for the model.
+    """What `KeepHeldOut.begin` wrote, but for the model.
 
     Attributes:
         documents: by provider, in order.
@@ -122,7 +122,7 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
     if content is None:
         raise NoCandidates(
             f"{folder.path} keeps no documents to ask about: run the federation with "
-            "candidates=kept (it has no effect on the training)"
+            "keep=held_out (it has no effect on the training)"
         )
     by_provider: dict[str, list[Document]] = defaultdict(list)
     with folder.making_sense_of(DOCUMENTS):

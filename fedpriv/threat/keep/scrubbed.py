@@ -48,7 +48,7 @@ class NoFields(ValueError):
 
 
 @dataclass(frozen=True)
-class Fields:
+class KeepScrubbed:
     """Keeps the fields of the training documents, scrubbed, and the public documents.
 
     Args:
@@ -82,12 +82,13 @@ class Fields:
         found = [] if bound.public else ["data.public: no documents are public; set it, to 0.5"]
         if unknown := sorted(set(self.keys) - set(bound.labels)):
             found.append(
-                f"fields.keys: the data has no entities {unknown}, but {list(bound.labels)}"
+                f"keep.scrubbed.keys: the data has no entities {unknown}, but {list(bound.labels)}"
             )
         elif not any(True for _ in self._found(bound, model.reader, Counter())):
             found.append(
-                f"fields: none of {self.min_tokens} to {self.max_tokens} tokens lies whole in a "
-                f"window of {model.reader.max_length}: take a longer model.max_length or other keys"
+                f"keep.scrubbed: no field of {self.min_tokens} to {self.max_tokens} tokens lies "
+                f"whole in a window of {model.reader.max_length}: take a longer model.max_length "
+                "or other keys"
             )
         return found
 
@@ -162,7 +163,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class KeptFields:
-    """What `Fields.begin` wrote.
+    """What `KeepScrubbed.begin` wrote.
 
     Attributes:
         scrubbed: for the adversary.
@@ -185,8 +186,8 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
     """
     if not folder.has(f"{WINDOWS}.safetensors"):
         raise NoFields(
-            f"{folder.path} keeps no scrubbed fields: run the federation with fields=kept and "
-            "data.public=0.5, with model=layoutlm, bros or bert"
+            f"{folder.path} keeps no scrubbed fields: run the federation with keep=scrubbed (it "
+            "has no effect on the training), data.public=0.5 and model=layoutlm, bros or bert"
         )
     tensors, notes = read_tensors(folder, WINDOWS)
     columns: dict[str, NDArray[Any]] = {name: t.numpy() for name, t in tensors.items()}

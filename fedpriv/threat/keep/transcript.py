@@ -43,7 +43,7 @@ from fedpriv.threat.truth import save_truth
 
 
 @dataclass(frozen=True)
-class Observer:
+class KeepTranscript:
     """What the server keeps of what it sees.
 
     Args:
@@ -73,7 +73,7 @@ class Observer:
         """Returns what there is not to observe."""
         clients = len(bound.rows)
         absent = [client for client in self.clients or () if client >= clients]
-        said = f"observer.clients={absent}: there are clients 0 to {clients - 1}"
+        said = f"keep.transcript.clients={absent}: there are clients 0 to {clients - 1}"
         return [said] if absent else []
 
     def begin(self, run: Prepared) -> Observation:
@@ -94,7 +94,7 @@ class Observation:
         run: the model's frozen parts and the settings are public.
     """
 
-    def __init__(self, observer: Observer, run: Prepared) -> None:
+    def __init__(self, observer: KeepTranscript, run: Prepared) -> None:
         self.observer, self.run, self.recorder = observer, run, Recorder(run.folder)
         self.pages = PrivatePages(run.bound, observer.private, run.seed)
         public = {**run.settings, "labels": list(run.bound.labels)}

@@ -23,7 +23,7 @@ from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.models.vt5 import vt5_tiny
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.keep.held_out import Candidates
+from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
@@ -295,7 +295,7 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
         ),
         strategy=FedAvg(),
         client=LocalTraining(epochs=5, optimizer=Optimizer("sgd", lr=3.0)),
-        keep=[Candidates()],
+        keep=[KeepHeldOut()],
         runs=tmp_path,
     ).run(2)
     run = ProviderAttackRun(Exposure(), "exposure", resamples=100)

@@ -209,7 +209,7 @@ def test_what_is_missing_is_said(judged, tmp_path):
     with pytest.raises(NotApplicable, match="target=series"):
         judged(ServerMembership(), world, (hidden,))
     bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    with pytest.raises(NotApplicable, match="observer=curious"):
+    with pytest.raises(NotApplicable, match="keep=transcript"):
         ServerMembership().judge(
             Access(BlackBox(lambda pages: [])), Suspects(world.asked, (), Toy), bench
         )

@@ -17,6 +17,8 @@ from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.field_attacking import FieldAttackRun
+from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.adapters import Full, LoRA, TopLayers
 from fedpriv.training.pretraining import Pretraining
@@ -140,6 +142,81 @@ def test_a_part_of_a_model_that_cannot_be_is_named_with_its_place():
     ]
     assert mistakes("quickstart", "rounds=-1") == ["rounds=-1: expected 0 to 1000000"]
     assert experiment.build(experiment.load("quickstart", ["rounds=0"])).rounds == 0
+
+
+def kept(name, *overrides):
+    return experiment.build(experiment.load(name, overrides), name).keep
+
+
+def test_what_a_run_keeps_is_a_list_and_settings():
+    assert kept("quickstart") == kept("pmia", "keep=[]") == {}
+    assert kept("quickstart", "keep=held_out") == {"held_out": KeepHeldOut()}
+    both = kept("quickstart", "keep=[held_out,transcript]", "keep.transcript.rounds=[1]")
+    assert both == {"held_out": KeepHeldOut(), "transcript": KeepTranscript(rounds=(1,))}
+    assert kept("pmia")["transcript"] == KeepTranscript(batches=False)
+    # The file's settings of what the command line leaves out go with it.
+    assert kept("pmia", "keep=held_out") == {"held_out": KeepHeldOut()}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["keep.transcript.rounds=[1]"],
+            "keep.transcript: is set, but 'transcript' is not in keep: choose it with "
+            "keep=[transcript]",
+        ),
+        (
+            ["keep=held_out", "keep.transcript.rounds=[1]"],
+            "keep.transcript: is set, but 'transcript' is not in keep: choose it with "
+            "keep=[held_out,transcript]",
+        ),
+        (
+            ["keep.transkript.rounds=[1]"],
+            "keep.transkript: is set, but 'transkript' is not in keep: there is held_out, "
+            "scrubbed, transcript; did you mean 'transcript'?",
+        ),
+        (
+            ["keep=transcript", "keep.transcript.roundz=[1]"],
+            "keep.transcript.roundz: fedpriv.threat.keep.transcript.KeepTranscript takes no "
+            "'roundz'; did you mean 'rounds'?",
+        ),
+    ],
+)
+def test_settings_of_what_is_not_kept_are_mistakes(overrides, says):
+    other = "roundz: there is no section 'roundz'; did you mean 'rounds'?"
+    assert sorted(mistakes("quickstart", *overrides, "roundz=5")) == [says, other]
+
+
+def test_a_keeper_that_does_not_exist_is_named_with_those_that_do():
+    for choice in ("keep=[transkript]", "keep=none", "keep=null"):
+        with pytest.raises(Mistakes, match=r"there is held_out, scrubbed, transcript"):
+            experiment.load("quickstart", [choice])
+
+
+def test_a_keeper_of_ones_own_is_chosen_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments/keep").mkdir(parents=True)
+    (tmp_path / "experiments/keep/mine.yaml").write_text(
+        "# @package keep.mine\n_target_: fedpriv.threat.keep.held_out.KeepHeldOut\n"
+    )
+    assert kept("quickstart", "keep=[mine,transcript]") == {
+        "mine": KeepHeldOut(),
+        "transcript": KeepTranscript(),
+    }
+    (tmp_path / "experiments/keep/mine.yaml").write_text(
+        "# @package keep.mine\n_target_: fedpriv.data.partition.HoldOut\n"
+    )
+    assert mistakes("quickstart", "keep=mine") == [
+        "keep.mine: HoldOut is no Keeper: it has no 'problems', 'begin'"
+    ]
+
+
+def test_a_list_of_keepers_in_the_body_of_a_file_is_told_where_it_belongs(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("defaults: [quickstart, _self_]\nkeep: [transcript]\n")
+    (problem,) = mistakes(str(file))
+    assert "`- override keep: [transcript]`" in problem
 
 
 def test_a_file_by_path_finds_the_groups_of_fedpriv(tmp_path, monkeypatch):

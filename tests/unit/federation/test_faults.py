@@ -17,7 +17,7 @@ from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_faults_are_the_same_after_a_resume_and_under_a_curious_server():
     whole = start().run(4)
     half = start().run(2)
     resumed = start().run(4, run_dir=half.run_dir, resume=True)
-    watched = start(observer=Observer(batches=False)).run(4)
+    watched = start(keep=[KeepTranscript(batches=False)]).run(4)
     assert failed(whole) == failed(resumed) == failed(watched) != []
     assert weights(whole) == weights(resumed) == weights(watched)
 

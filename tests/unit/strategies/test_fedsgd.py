@@ -9,7 +9,7 @@ from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.transcript import load
 
 
@@ -29,7 +29,7 @@ def runs(tmp_path, monkeypatch):
 def updates(client, clients=2, **kw):
     """Returns each client's flattened gradient of round 1."""
     result = federation(
-        model=Plain, strategy=FedSGD(lr=0.5), client=client, observer=Observer(),
+        model=Plain, strategy=FedSGD(lr=0.5), client=client, keep=[KeepTranscript()],
         data=data(clients), clients=clients, **kw
     ).run(1)  # fmt: skip
     (seen,) = load(RunFolder.existing(result.run_dir)).rounds

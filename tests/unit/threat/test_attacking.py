@@ -30,7 +30,7 @@ from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat import transcript
 from fedpriv.threat.attack import Capability, Findings, NotApplicable, Recovered
 from fedpriv.threat.attacking import AttackRun
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
@@ -38,14 +38,14 @@ from fedpriv.training.loops import Optimizer
 SMALL = partial(layoutlmv3_answers_small, image_size=64)
 
 
-def run(folder, clients=2, masking=None, observer=None, **client):
+def run(folder, clients=2, masking=None, keep=(KeepTranscript(),), **client):  # noqa: B008
     documents = Slips((64, 64), providers=clients, documents_per_provider=2, questions=("total",))
     federation = Federation(
         model=SMALL,
         data=DocumentData(documents, Iid(clients), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(**client),
-        keep=[observer or Observer()],
+        keep=keep,
         masking=masking,
         runs=folder,
     )
@@ -253,7 +253,7 @@ def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_pat
     one = AttackRun(ClosedForm(target="aggregate"), "sum", clients=(0,)).on(folder, SMALL)
     assert one["status"] == "not_applicable"
     assert "takes the messages of all its clients" in one["reason"]
-    kept = run(tmp_path / "kept", observer=Observer(clients=(0,)))
+    kept = run(tmp_path / "kept", keep=[KeepTranscript(clients=(0,))])
     assert AttackRun(ClosedForm(target="aggregate"), "sum").on(kept, SMALL)["status"] == (
         "not_applicable"
     )
@@ -291,7 +291,7 @@ def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
         data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(),
-        keep=[Observer()],
+        keep=[KeepTranscript()],
         runs=tmp_path,
     )
     again = federation.run(1).run_dir
@@ -312,7 +312,7 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
         data=DocumentData(documents, Iid(2), HoldOut(fraction=0), cache="off"),
         strategy=FedAvg(weighted=False, buffers=False),
         client=LocalTraining(epochs=1, optimizer=Optimizer(name="sgd", lr=0.05)),
-        keep=[Observer()],
+        keep=[KeepTranscript()],
         runs=tmp_path,
     )
     delta = federation.run(1).run_dir

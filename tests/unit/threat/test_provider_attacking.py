@@ -19,7 +19,8 @@ from fedpriv.metrics.answers import is_exact
 from fedpriv.report.build import write_report
 from fedpriv.runtime.run_folder import FINAL, RunFolder
 from fedpriv.threat.attack import Capability
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.membership_game import (
     MEMBER,
     NON_MEMBER,
@@ -93,7 +94,9 @@ class Coins:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    made = federation(tmp_path_factory.mktemp("runs"), source=Pages(12, 4), observer=Observer())
+    made = federation(
+        tmp_path_factory.mktemp("runs"), source=Pages(12, 4), keep=[KeepTranscript(), KeepHeldOut()]
+    )
     return made.run(2).run_dir
 
 
@@ -190,7 +193,7 @@ def test_what_is_not_granted_is_recorded_not_run(run_dir, wanted, settings, says
 def test_without_an_observer_there_is_nothing_that_the_server_saw(tmp_path):
     run_dir = federation(tmp_path).run(1).run_dir
     metrics = judged(run_dir, Demanding(frozenset({Capability.CLIENT_UPDATE})))
-    assert "observer=curious" in metrics["reason"]
+    assert "keep=transcript" in metrics["reason"]
 
 
 def test_a_run_is_attacked_from_its_folder_alone(run_dir, tmp_path):

@@ -14,7 +14,7 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat import transcript
 from fedpriv.threat.attack import Capability, granted
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 
 
@@ -45,15 +45,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_the_same_bits_with_and_without(case):
     alone = federation(**case).run(3)
-    watched = federation(**case, observer=Observer()).run(3)
-    some = federation(**case, observer=Observer(rounds=(2,), clients=(1, 5))).run(3)
+    watched = federation(**case, keep=[KeepTranscript()]).run(3)
+    some = federation(**case, keep=[KeepTranscript(rounds=(2,), clients=(1, 5))]).run(3)
     assert weights(alone) == weights(watched) == weights(some)
     timeless = [{k: v for k, v in r.items() if k != "seconds"} for r in alone.metrics]
     assert timeless == [{k: v for k, v in r.items() if k != "seconds"} for r in watched.metrics]
 
 
 def test_it_keeps_what_clients_sent_and_their_weighted_mean():
-    result = federation(observer=Observer(), strategy=FedAvg(buffers=False)).run(2)
+    result = federation(keep=[KeepTranscript()], strategy=FedAvg(buffers=False)).run(2)
     first, second = seen_by(result).rounds
     assert [u.client for u in first.uploads] == list(range(8)) == list(first.answered)
     assert {u.kind for u in first.uploads} == {"delta"}
@@ -67,7 +67,7 @@ def test_it_keeps_what_clients_sent_and_their_weighted_mean():
 
 
 def test_rounds_and_clients_are_chosen():
-    result = federation(observer=Observer(rounds=(2, 3), clients=(1, 4))).run(3)
+    result = federation(keep=[KeepTranscript(rounds=(2, 3), clients=(1, 4))]).run(3)
     view = seen_by(result)
     assert [seen.round for seen in view.rounds] == [2, 3]
     assert all([u.client for u in seen.uploads] == [1, 4] for seen in view.rounds)
@@ -78,15 +78,15 @@ def test_rounds_and_clients_are_chosen():
 
 
 def test_a_client_that_fails_leaves_no_message():
-    result = federation({"1/2": "raise"}, observer=Observer(rounds=(1,))).run(1)
+    result = federation({"1/2": "raise"}, keep=[KeepTranscript(rounds=(1,))]).run(1)
     (seen,) = seen_by(result).rounds
     assert [u.client for u in seen.uploads] == [0, 1, 3, 4, 5, 6, 7] == list(seen.answered)
 
 
 def test_under_masking_it_holds_masked_vectors_and_the_sum():
     plain = FedAvg(weighted=False, buffers=False)
-    open_view = seen_by(federation(strategy=plain, observer=Observer()).run(1))
-    masked = federation(strategy=plain, masking=Masking(bound=1.0), observer=Observer()).run(1)
+    open_view = seen_by(federation(strategy=plain, keep=[KeepTranscript()]).run(1))
+    masked = federation(strategy=plain, masking=Masking(bound=1.0), keep=[KeepTranscript()]).run(1)
     view = seen_by(masked)
     assert view.masked
     assert not open_view.masked
@@ -104,7 +104,7 @@ def test_under_masking_it_holds_masked_vectors_and_the_sum():
 
 def test_gradients_are_those_of_the_batch_in_the_truth_store():
     result = federation(
-        strategy=FedSGD(), client=BatchGradient(3), observer=Observer(), clients=4
+        strategy=FedSGD(), client=BatchGradient(3), keep=[KeepTranscript()], clients=4
     ).run(2)
     folder = RunFolder.existing(result.run_dir)
     seen = seen_by(result, rounds=[2]).rounds[0]
@@ -123,17 +123,19 @@ def test_gradients_are_those_of_the_batch_in_the_truth_store():
 
 
 def test_what_cannot_be_observed_is_said_first():
-    with pytest.raises(Unworkable, match=r"observer.clients=\[8\]: there are clients 0 to 7"):
-        federation(observer=Observer(clients=(8,)))
+    with pytest.raises(
+        Unworkable, match=r"keep.transcript.clients=\[8\]: there are clients 0 to 7"
+    ):
+        federation(keep=[KeepTranscript(clients=(8,))])
     with pytest.raises(ValueError, match=r"rounds=\(0,\): expected numbers from 1 on"):
-        Observer(rounds=(0,))
+        KeepTranscript(rounds=(0,))
 
 
 def test_what_is_not_there_is_named(tmp_path):
     unseen = federation().run(1)
-    with pytest.raises(transcript.NoTranscript, match="observer=curious"):
+    with pytest.raises(transcript.NoTranscript, match="keep=transcript"):
         seen_by(unseen)
-    result = federation(observer=Observer(rounds=(1,), clients=(0,))).run(2)
+    result = federation(keep=[KeepTranscript(rounds=(1,), clients=(0,))]).run(2)
     with pytest.raises(
         transcript.NoTranscript, match=r"rounds \[2\] were not observed; there is 1"
     ):
@@ -151,14 +153,14 @@ def test_a_resumed_run_leaves_the_same_transcript():
         root = result.run_dir / "transcript"
         return {p.relative_to(root): p.read_bytes() for p in root.rglob("*.safetensors")}
 
-    whole = federation(observer=Observer()).run(3)
-    half = federation(observer=Observer()).run(2)
-    resumed = federation(observer=Observer()).run(3, run_dir=half.run_dir, resume=True)
+    whole = federation(keep=[KeepTranscript()]).run(3)
+    half = federation(keep=[KeepTranscript()]).run(2)
+    resumed = federation(keep=[KeepTranscript()]).run(3, run_dir=half.run_dir, resume=True)
     assert files(whole) == files(resumed)
 
 
 def test_another_model_is_refused():
-    result = federation(observer=Observer(rounds=(1,))).run(1)
+    result = federation(keep=[KeepTranscript(rounds=(1,))]).run(1)
     (seen,) = seen_by(result).rounds
     with pytest.raises(ValueError, match=r"of another model: for 0.weight of \(2, 4\) it has noth"):
         transcript.loaded(torch.nn.Sequential(torch.nn.Linear(4, 2)), seen.parameters, {})
@@ -172,7 +174,7 @@ def test_frozen_parts_are_public_and_loaded():
         net.layers[0].weight.requires_grad_(False)
         return net
 
-    result = federation(model=frozen_net, observer=Observer(), seed=3).run(1)
+    result = federation(model=frozen_net, keep=[KeepTranscript()], seed=3).run(1)
     view = seen_by(result)
     assert "layers.0.weight" in view.frozen
     other = transcript.loaded(frozen_net(), view.rounds[0].parameters, view.frozen)
@@ -180,14 +182,14 @@ def test_frozen_parts_are_public_and_loaded():
 
 
 def test_data_without_documents_has_a_truth_too():
-    result = federation(data=data(2), clients=2, observer=Observer()).run(1)
+    result = federation(data=data(2), clients=2, keep=[KeepTranscript()]).run(1)
     truth = TruthStore(RunFolder.existing(result.run_dir)).of((1, 1))
     assert truth.columns["x"].shape == (13, 4)  # local training uses all of a client's examples
     assert truth.pixels is None
 
 
 def test_without_batches_it_keeps_the_messages_alone():
-    result = federation(observer=Observer(batches=False)).run(1)
+    result = federation(keep=[KeepTranscript(batches=False)]).run(1)
     folder = RunFolder.existing(result.run_dir)
     assert transcript.load(folder).rounds[0].uploads
     assert not (folder.path / "knowledge").exists()

@@ -10,7 +10,7 @@ from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.runtime.run_folder import FINAL, START, RunFolder
-from fedpriv.threat.keep.held_out import Candidates, NoCandidates, load_candidates
+from fedpriv.threat.keep.held_out import KeepHeldOut, NoCandidates, load_candidates
 from fedpriv.threat.truth import TruthStore
 
 
@@ -50,12 +50,14 @@ def test_the_truth_says_who_was_trained_on_and_where(tmp_path):
 
 
 def test_keeping_pages_does_not_change_the_training(tmp_path):
-    kept, plain = (federation(tmp_path / str(c), candidates=c).run(1) for c in (Candidates(), None))
+    kept, plain = (
+        federation(tmp_path / str(len(k)), keep=k).run(1) for k in ((KeepHeldOut(),), ())
+    )
     assert (kept.run_dir / "candidates").is_dir()
     assert not (plain.run_dir / "candidates").exists()
     states = [RunFolder(r.run_dir).read_state(FINAL)["weights"] for r in (kept, plain)]
     assert states[0].equal(states[1])
-    with pytest.raises(NoCandidates, match="candidates=kept"):
+    with pytest.raises(NoCandidates, match="keep=held_out"):
         load_candidates(RunFolder(plain.run_dir), tmp_path)
 
 
@@ -80,7 +82,7 @@ def test_one_provider_alone_cannot_be_told_apart(tmp_path):
 def test_pages_that_are_there_twice_are_refused_or_counted(tmp_path):
     with pytest.raises(Unworkable, match="duplicates=drop"):
         federation(tmp_path, source=Pages(same=True))
-    made = federation(tmp_path, source=Pages(same=True), candidates=Candidates("drop"))
+    made = federation(tmp_path, source=Pages(same=True), keep=[KeepHeldOut("drop")])
     kept = load_candidates(RunFolder(made.run(1).run_dir), tmp_path)
     assert not kept.documents
     assert kept.duplicates_dropped == len(made.bound.suspects) > 0
@@ -88,7 +90,7 @@ def test_pages_that_are_there_twice_are_refused_or_counted(tmp_path):
 
 def test_duplicates_is_one_of_two_words():
     with pytest.raises(ValueError, match="'refuse' or 'drop'"):
-        Candidates("ignore")
+        KeepHeldOut("ignore")
 
 
 def test_how_many_pages_are_asked_about_does_not_tell_who_is_a_member():

@@ -25,7 +25,7 @@ from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attacking import AttackRun
-from fedpriv.threat.keep.transcript import Observer
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import TEXTS, Assumed, load_known
 from fedpriv.threat.truth import TruthStore
 
@@ -74,7 +74,7 @@ def observe(build, folder):
             data=DocumentData(Given(), Iid(1), HoldOut(fraction=0), cache="off"),
             strategy=FedSGD(),
             client=BatchGradient(),
-            keep=[Observer()],
+            keep=[KeepTranscript()],
             runs=folder,
         )
         .run(1)

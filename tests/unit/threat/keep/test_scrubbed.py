@@ -18,7 +18,7 @@ from fedpriv.models.encoders.layoutlm import layoutlm_tiny
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.models.roberta import roberta_tiny
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.keep.scrubbed import Fields, NoFields, load_fields
+from fedpriv.threat.keep.scrubbed import KeepScrubbed, NoFields, load_fields
 from fedpriv.threat.truth import TruthStore
 
 KINDS = ({"task": "mlm"}, {"task": "tags", "image": True}, {"task": "spade"})
@@ -126,7 +126,7 @@ def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
         lambda labels=(): Follows(labels, max_length=6), 0
     )
     folder = RunFolder.at(tmp_path / "run")
-    fields = Fields(keys=("code",))
+    fields = KeepScrubbed(keys=("code",))
     keep(fields, folder, dataclasses.replace(bound, public=bound.documents[-1:]))
     found = load_fields(folder, tmp_path)
     # Windows of four tokens: `name code d d | d end`, so that no code of three is whole.
@@ -146,7 +146,7 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
     ).bind(follows, 0)
     folder = RunFolder.at(tmp_path / "run")
     bound = dataclasses.replace(bound, public=(page("a", DIGITS[:3]), page("b", DIGITS[:3])))
-    keep(Fields(), folder, bound)
+    keep(KeepScrubbed(), folder, bound)
     truths = TruthStore(folder).fields()
     assert [truth.occurrences for truth in truths.values()] == [3, 3, 3, 1]
     assert [truth.public for truth in truths.values()] == [2, 2, 2, 0]
@@ -155,8 +155,11 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"fields": Fields(keys=("total",))}, r"no entities \['total'\], but \['code'\]"),
-        ({"fields": Fields(min_tokens=4)}, "none of 4 to 15 tokens lies whole in a window"),
+        ({"keep": [KeepScrubbed(keys=("total",))]}, r"no entities \['total'\], but \['code'\]"),
+        (
+            {"keep": [KeepScrubbed(min_tokens=4)]},
+            "no field of 4 to 15 tokens lies whole in a window",
+        ),
         ({"model": roberta_tiny}, "RobertaTagger does not tell its loss example by example"),
     ],
 )
@@ -187,16 +190,16 @@ def test_documents_must_be_left_on_either_side():
 @pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3)])
 def test_impossible_lengths_are_refused(least, most):
     with pytest.raises(ValueError, match=f"min_tokens={least}, max_tokens={most}"):
-        Fields(min_tokens=least, max_tokens=most)
+        KeepScrubbed(min_tokens=least, max_tokens=most)
 
 
 def test_keeping_fields_does_not_change_the_training(tmp_path):
     with_fields, without = (
-        federation(tmp_path / str(n), fields=f).run(2) for n, f in enumerate((Fields(), None))
+        federation(tmp_path / str(len(kept)), keep=kept).run(2) for kept in ([KeepScrubbed()], [])
     )
     assert not (without.run_dir / "fields").exists()
     assert with_fields.model.table.equal(without.model.table)
-    with pytest.raises(NoFields, match="fields=kept"):
+    with pytest.raises(NoFields, match="keep=scrubbed"):
         load_fields(RunFolder(without.run_dir), tmp_path)
 
 
@@ -210,7 +213,7 @@ def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
                 build, 0
             )
             folder = RunFolder.at(tmp_path / str(number))
-            keep(Fields(min_tokens=1), folder, bound)
+            keep(KeepScrubbed(min_tokens=1), folder, bound)
             kept.append(load_fields(folder, tmp_path).scrubbed)
         assert kept[0].fields[0].places == kept[1].fields[0].places
         columns = [scrubbed.examples.columns for scrubbed in kept]
