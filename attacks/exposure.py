@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.identities import others_alike
-from fedpriv.data.redaction import CannotRemove, without_answer
+from fedpriv.data.redaction.answers import without_answer
+from fedpriv.data.redaction.painting import CannotRemove
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
 from fedpriv.threat.membership_game import (
     MEMBER,

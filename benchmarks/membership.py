@@ -32,10 +32,11 @@ from models import Row, compared, cpu_seconds, report
 
 from fedpriv.attacks.membership import features
 from fedpriv.attacks.membership.pmia import judged
-from fedpriv.attacks.memorisation.clues import CannotClear, Cleared, cleared
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove, Redacted
 from fedpriv.models.question_answering import EVALUATION_BATCH
 from fedpriv.models.vt5 import VT5, vt5
 from fedpriv.threat.attack import Workbench
@@ -97,7 +98,10 @@ def judging(options: argparse.Namespace) -> Iterator[Row]:
     documents = {f"p{number:03d}": pages for number, pages in enumerate(drawn(rng))}
     access = Access(recorded(documents, rng), recorded(documents, rng))
     suspects = Suspects(documents, trials(documents, rng), build_model=lambda: None)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(features, "cleared", Kept()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(features, "without_clues", Kept()),
+    ):
         bench = Workbench(rng, lambda line: None, Path(folder))
         found = features.measured(access, documents)
         pairs, shares = [], []
@@ -115,18 +119,18 @@ class Kept:
     """Clears each page once: that belongs to asking, and depends on the pages' size."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Cleared | CannotClear] = {}
+        self._known: dict[tuple[str, str], Redacted | CannotRemove] = {}
 
-    def __call__(self, own: Document, question: Question, answers: Sequence[str]) -> Cleared:
-        """Returns what `cleared` does."""
+    def __call__(self, own: Document, question: Question, answers: Sequence[str]) -> Redacted:
+        """Returns what `without_clues` does."""
         key = (own.id, question.text)
         if key not in self._known:
             try:
-                self._known[key] = cleared(own, question, answers)
-            except CannotClear as error:
+                self._known[key] = without_clues(own, question, answers)
+            except CannotRemove as error:
                 self._known[key] = error
         found = self._known[key]
-        if isinstance(found, CannotClear):
+        if isinstance(found, CannotRemove):
             raise found
         return found
 

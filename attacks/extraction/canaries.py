@@ -13,14 +13,8 @@ from fedpriv.attacks.extraction.canary import Canary, normalised
 from fedpriv.attacks.extraction.inferable import RULES
 from fedpriv.attacks.extraction.pii import CLASSES, Tagger, pii_class
 from fedpriv.data.document import Document, Question
-from fedpriv.data.redaction import (
-    MARGIN,
-    CannotRemove,
-    Removed,
-    check_margin,
-    letters,
-    without_answer,
-)
+from fedpriv.data.redaction.answers import check_margin, letters, without_answer
+from fedpriv.data.redaction.painting import MARGIN, CannotRemove, Redacted
 from fedpriv.federation.dataset import PLANTED
 
 CONSTANT, LEAST_CONSTANT = 0.5, 3
@@ -153,7 +147,7 @@ class Curation:
             planted=sample.planted,
         )
 
-    def _why_not(self, sample: _Sample, removed: Removed, answers: _Answers) -> str:
+    def _why_not(self, sample: _Sample, removed: Redacted, answers: _Answers) -> str:
         """Returns why a sample shows nothing; "" if it does."""
         if min(len(letters(a)) for a in sample.question.answers) < self.least_letters:
             return "too short"

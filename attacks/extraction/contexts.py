@@ -22,7 +22,7 @@ from fedpriv.attacks.extraction.canary import Canary, normalised
 from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
 from fedpriv.data.document import Box, Document, Question, Word
 from fedpriv.data.links import kept_entities
-from fedpriv.data.redaction import letters
+from fedpriv.data.redaction.answers import letters
 
 REFERENCE = 2560.0
 """Height in pixels of the pages that Pinto et al. shift: that of Donut's input, its largest."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedpriv.attacks.extraction.values import days, hundredths
 from fedpriv.data.document import Box, Question, Word
-from fedpriv.data.redaction import Removed, letters, occurrences
+from fedpriv.data.redaction.answers import letters, occurrences
+from fedpriv.data.redaction.painting import Redacted
 
-Rule = Callable[[Removed], bool]
+Rule = Callable[[Redacted], bool]
 """Says whether the answer to a page's one question can be inferred from the page."""
 
 SHARE = 0.75
@@ -30,14 +31,14 @@ MOST = 12
 _DECIMALS = re.compile(r"\d[.,]\d\d(?!\d)")
 
 
-def stands_in_question(removed: Removed) -> bool:
+def stands_in_question(removed: Redacted) -> bool:
     """The question names the answer, by words in a row: "Is Vega the seller?"."""
     question = _question(removed)
     words = question.text.split()
     return any(any(occurrences(words, letters(a))) for a in question.answers if letters(a))
 
 
-def continues_a_sequence(removed: Removed) -> bool:
+def continues_a_sequence(removed: Redacted) -> bool:
     """A whole number between two others in its line or column, in steps of 1 or of a third's.
 
     So 2 between 1 and 3, or 30 where 10, 20 and 40 are left; but not 5 between 2 and 8, which two
@@ -50,7 +51,7 @@ def continues_a_sequence(removed: Removed) -> bool:
     return any(_is_between(before, after, value) for before, after in lines for value in answers)
 
 
-def is_a_sum(removed: Removed) -> bool:
+def is_a_sum(removed: Redacted) -> bool:
     """An amount that others on the page make up by a single step.
 
     These are: one to twelve amounts that follow each other, in reading order or in a column, which
@@ -63,7 +64,7 @@ def is_a_sum(removed: Removed) -> bool:
     return any(_is_made_up(page.words, answer) for answer in question.answers)
 
 
-def is_spelt_elsewhere(removed: Removed) -> bool:
+def is_spelt_elsewhere(removed: Redacted) -> bool:
     """A name of several words, most of whose letters stand in what is left, as in an address.
 
     "Vega Builders Ltd" is told by "info@vega-builders.test": words of three letters or more that
@@ -74,7 +75,7 @@ def is_spelt_elsewhere(removed: Removed) -> bool:
     return any(_is_told(answer, left) for answer in _question(removed).answers)
 
 
-def is_a_date_elsewhere(removed: Removed) -> bool:
+def is_a_date_elsewhere(removed: Redacted) -> bool:
     """A date that is left in another form: 12/03/2018 by "12 March 2018".
 
     A due date does not count: it tells the date to those alone who know the term.
@@ -94,7 +95,7 @@ RULES: Mapping[str, Rule] = {
 """The rules by name, in the order in which they are asked."""
 
 
-def _question(removed: Removed) -> Question:
+def _question(removed: Redacted) -> Question:
     (question,) = removed.page.questions
     return question
 

@@ -36,9 +36,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.document import Document, Question
-from fedpriv.data.redaction import letters
+from fedpriv.data.redaction.answers import letters
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
 from fedpriv.threat.membership_game import Access
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
@@ -55,7 +56,7 @@ NEUTRAL = frozenset({"memory_change"})
 """Features of which a provider without a test gets the median of the others, not 0."""
 
 CLEARED_AT_ONCE = 64
-"""Cleared pages that are held in memory together."""
+"""Redacted pages that are held in memory together."""
 
 Documents = Mapping[str, Sequence[Document]]
 Marks = Mapping[str, Mapping[str, Sequence[float]]]
@@ -310,8 +311,8 @@ def _after_clearing(
 def _shown(page: Document, answers: Sequence[str]) -> Document | None:
     """Returns a page without its answers; none where they do not stand there."""
     try:
-        return cleared(page, page.questions[0], answers).page
-    except CannotClear:
+        return without_clues(page, page.questions[0], answers).page
+    except CannotRemove:
         return None
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.attacks.memorisation.puzzles import Puzzle, Skipped, phrasing, question_on
 from fedpriv.data.document import Document, Question
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 
 TEST = "absent"
 
@@ -39,8 +40,8 @@ def absent(
         most: pages of a provider; 5 in the paper.
         strip: take the answer off pages that say it. The paper leaves such pages out instead; on
             the generated invoices, all of which say everything, that leaves none.
-        radius: of the blur, as of `cleared`.
-        likeness: as of `cleared`.
+        radius: of the blur, as of `without_clues`.
+        likeness: as of `without_clues`.
     """
     for pages in documents.values():
         order = [pages[place] for place in random.permutation(len(pages))]
@@ -74,7 +75,7 @@ def _puzzle(
     # No answer is right any more: the question has none.
     question = dataclasses.replace(known, answers=())
     try:
-        found = cleared(page, question, known.answers, radius=radius, likeness=likeness)
-    except CannotClear as error:
+        found = without_clues(page, question, known.answers, radius=radius, likeness=likeness)
+    except CannotRemove as error:
         return Skipped(TEST, key, error.why)
     return Puzzle(TEST, found.page, (), found.residual)

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import ClassVar
 
 from fedpriv.attacks.memorisation import absent, removed
-from fedpriv.attacks.memorisation.clues import LIKENESS, RADIUS, check_settings
 from fedpriv.attacks.memorisation.pictures import pictures, telling
 from fedpriv.attacks.memorisation.puzzles import Skipped, put
+from fedpriv.data.redaction.clues import LIKENESS, RADIUS, check_settings
 from fedpriv.threat.attack import Capability, Workbench
 from fedpriv.threat.membership_game import Access, Judgement, Probe, Suspects
 

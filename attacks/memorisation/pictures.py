@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from fedpriv.attacks.memorisation.clues import Cleared, cleared
 from fedpriv.data.document import Document, Question
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import Redacted
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.threat.membership_game import Probe
 
@@ -54,15 +55,15 @@ def pictures(
     Args:
         probes: of the removed test; their pages are cleared once more.
         documents: among which their pages are.
-        radius: of the blur, as of `cleared`.
-        likeness: as of `cleared`.
+        radius: of the blur, as of `without_clues`.
+        likeness: as of `without_clues`.
     """
     pages = {(document.provider, document.id): document for document in documents}
     drawn: dict[str, NDArray[np.uint8]] = {}
     for number, probe in enumerate(probes):
         page = pages[probe.provider, probe.document]
         question = Question(probe.key, probe.question, probe.accepted)
-        found = cleared(page, question, probe.accepted, radius=radius, likeness=likeness)
+        found = without_clues(page, question, probe.accepted, radius=radius, likeness=likeness)
         name, shown = f"removed-{probe.key}-{number:02}", tinted(found)
         drawn[f"{name}-page"] = np.array(page.image(), dtype=np.uint8)
         drawn[f"{name}-cleared"] = np.array(shown, dtype=np.uint8)
@@ -70,7 +71,7 @@ def pictures(
     return drawn
 
 
-def tinted(found: Cleared) -> Image.Image:
+def tinted(found: Redacted) -> Image.Image:
     """Returns the cleared page with blue on the blurred boxes."""
     page = found.page.image()
     for left, top, right, bottom in found.boxes:

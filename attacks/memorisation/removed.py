@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.attacks.memorisation.puzzles import Puzzle, Skipped, question_on
 from fedpriv.data.document import Document
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 
 TEST = "removed"
 
@@ -27,8 +28,8 @@ def removed(
         documents: the suspects' pages; left out are those that do not say what is asked for.
         keys: of the questions.
         random: draws the wording where the page has no question on a key.
-        radius: of the blur, as of `cleared`.
-        likeness: as of `cleared`.
+        radius: of the blur, as of `without_clues`.
+        likeness: as of `without_clues`.
     """
     for document in documents:
         for key in keys:
@@ -37,10 +38,10 @@ def removed(
                 yield Skipped(TEST, key, "no question on the page, and no text with this label")
                 continue
             try:
-                found = cleared(
+                found = without_clues(
                     document, question, question.answers, radius=radius, likeness=likeness
                 )
-            except CannotClear as error:
+            except CannotRemove as error:
                 yield Skipped(TEST, key, error.why)
             else:
                 yield Puzzle(TEST, found.page, question.answers, found.residual)

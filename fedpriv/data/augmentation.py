@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedpriv.data.document import Document
-from fedpriv.data.redaction import MARGIN, CannotRemove, check_margin, without_answer
+from fedpriv.data.redaction.answers import check_margin, without_answer
+from fedpriv.data.redaction.painting import MARGIN, CannotRemove
 
 ANSWER_NOT_PRESENT = "ANSWER NOT PRESENT"
 """What is answered to a question whose answer has been removed."""

@@ -142,12 +142,11 @@ class Document:
 
     def segment_boxes(self) -> list[Box]:
         """Returns, for each word, the union of the boxes of its segment (LayoutLMv3's position)."""
-        union: dict[int, Box] = {}
+        segments: dict[int, list[Box]] = {}
         for word in self.words:
-            x0, y0, x1, y1 = union.get(word.segment, word.box)
-            a0, b0, a1, b1 = word.box
-            union[word.segment] = (min(x0, a0), min(y0, b0), max(x1, a1), max(y1, b1))
-        return [union[word.segment] for word in self.words]
+            segments.setdefault(word.segment, []).append(word.box)
+        unions = {segment: bounding_box(boxes) for segment, boxes in segments.items()}
+        return [unions[word.segment] for word in self.words]
 
     def tags(self) -> list[str]:
         """Returns one BIO tag per word: ``B-label``, ``I-label`` or ``O``."""
@@ -281,6 +280,12 @@ def read_image(path: Path) -> Image.Image:
     except Exception as error:
         why = str(error) or type(error).__name__
         raise DataError(path, f"not an image that Pillow can read as PNG or JPEG: {why}") from error
+
+
+def bounding_box(boxes: Iterable[Box]) -> Box:
+    """Returns the smallest box around one box or more."""
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return (min(left), min(top), max(right), max(bottom))
 
 
 def box_on_page(box: Box, size: tuple[int, int]) -> Box:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 
 # Few letters, so that words and answers meet often, in all manner of pieces.
 TEXTS = st.text(st.sampled_from("aAbBcC12&-. "), min_size=1, max_size=8)
@@ -46,8 +47,8 @@ def questions(draw):
 def test_no_word_and_no_row_of_words_is_the_answer_any_more(asked):
     page, question = asked
     try:
-        shown = cleared(page, question, question.answers).page
-    except CannotClear:
+        shown = without_clues(page, question, question.answers).page
+    except CannotRemove:
         return
     answer = spelt(question.answers[0])
     texts = [spelt(word.text) for word in shown.words]
@@ -67,8 +68,8 @@ def test_no_word_and_no_row_of_words_is_the_answer_any_more(asked):
 def test_pixels_outside_of_the_boxes_stay_and_dropped_words_lie_inside(asked):
     page, question = asked
     try:
-        found = cleared(page, question, question.answers)
-    except CannotClear:
+        found = without_clues(page, question, question.answers)
+    except CannotRemove:
         return
     inside = np.zeros((60, 100), bool)
     for left, top, right, bottom in found.boxes:
@@ -90,8 +91,8 @@ def test_pixels_outside_of_the_boxes_stay_and_dropped_words_lie_inside(asked):
 def test_entities_keep_all_their_words_or_go(asked):
     page, question = asked
     try:
-        shown = cleared(page, question, question.answers).page
-    except CannotClear:
+        shown = without_clues(page, question, question.answers).page
+    except CannotRemove:
         return
     before = {entity.label: [page.words[i] for i in entity.words] for entity in page.entities}
     for entity in shown.entities:
@@ -106,11 +107,11 @@ def test_entities_keep_all_their_words_or_go(asked):
 def test_nothing_is_left_to_clear(asked):
     page, question = asked
     try:
-        shown = cleared(page, question, question.answers).page
-    except CannotClear:
+        shown = without_clues(page, question, question.answers).page
+    except CannotRemove:
         return
-    with pytest.raises(CannotClear):
-        cleared(shown, question, question.answers)
+    with pytest.raises(CannotRemove):
+        without_clues(shown, question, question.answers)
 
 
 def inside_of_another():
@@ -125,8 +126,8 @@ def inside_of_another():
 def test_a_page_without_a_clue_left_has_no_word_with_the_answer_inside(asked):
     page, question = asked
     try:
-        found = cleared(page, question, question.answers)
-    except CannotClear:
+        found = without_clues(page, question, question.answers)
+    except CannotRemove:
         return
     answer = spelt(question.answers[0])
     inside = any(answer in spelt(word.text) for word in found.page.words)

@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedpriv.data.document import Document, Entity, Question, Word
-from fedpriv.data.redaction import CannotRemove, without_answer
+from fedpriv.data.redaction.answers import without_answer
+from fedpriv.data.redaction.painting import CannotRemove
 
 # Few letters, so that words and answers meet often, in all manner of pieces.
 TEXTS = st.text(st.sampled_from("aAbBoO012&-. "), min_size=1, max_size=8)

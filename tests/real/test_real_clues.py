@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.readers.sroie import Sroie
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
@@ -31,8 +32,8 @@ def test_the_clues_are_taken_off_nearly_all_receipts(key, record_property):
             counts["not asked"] += 1
             continue
         try:
-            found = cleared(receipt, question, question.answers)
-        except CannotClear:
+            found = without_clues(receipt, question, question.answers)
+        except CannotRemove:
             counts["cannot"] += 1
             continue
         counts["cleared"] += 1

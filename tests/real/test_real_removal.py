@@ -14,7 +14,8 @@ import pytest
 from fedpriv.attacks.extraction.canaries import Curation
 from fedpriv.attacks.extraction.inferable import is_a_sum
 from fedpriv.data.readers.sroie import Sroie
-from fedpriv.data.redaction import CannotRemove, without_answer
+from fedpriv.data.redaction.answers import without_answer
+from fedpriv.data.redaction.painting import CannotRemove
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(

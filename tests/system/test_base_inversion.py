@@ -11,8 +11,8 @@ from fedpriv.attacks.closed_form import solve
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.victim import victim_of
 from fedpriv.data.generated.slips import Slips
+from fedpriv.data.redaction.fields import without_fields
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
-from fedpriv.models.private_fields import blanked
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Known
 
@@ -37,7 +37,7 @@ def test_a_page_is_exact_in_a_second_and_survives_the_noise_that_ends_the_papers
     assert torch.equal(page.round().to(torch.uint8), truth)
     assert seconds < 3  # a third of it is what was measured; machines are noisy
 
-    template = model.encode([blanked(document, None)]).shared["pixels"][0]
+    template = model.encode([without_fields(document, None)]).shared["pixels"][0]
     private = (template != truth.numpy()).any(1, keepdims=True)
     rng = torch.Generator().manual_seed(0)
     noisy = {n: g + 1e-7 * torch.randn(g.shape, generator=rng) for n, g in gradient.items()}

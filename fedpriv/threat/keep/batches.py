@@ -17,9 +17,10 @@ from scipy.ndimage import binary_dilation
 
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Examples
+from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.models.base import DocumentModel
-from fedpriv.models.private_fields import blanked, in_model_pixels, private_fields
+from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Known
@@ -80,7 +81,7 @@ class PrivatePages:
         )
         if pixels is None:
             return Known(len(rows)), texts, truth
-        blank = np.stack([self._pixels(blanked(page, self._keys(page))) for page in pages])
+        blank = np.stack([self._pixels(without_fields(page, self._keys(page))) for page in pages])
         return Known(len(rows), blank, _private(pixels, blank, truth.fields)), texts, truth
 
     @functools.cached_property

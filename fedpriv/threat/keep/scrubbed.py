@@ -9,7 +9,6 @@ it; an attack is to look at a field's own window only.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 from fedpriv.data.document import Document, Entity
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents
 from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.data.redaction.painting import lines_of_entity, redact, white
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import FieldModel
-from fedpriv.models.private_fields import MARGIN
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
 from fedpriv.runtime.run_folder import RunFolder
@@ -233,28 +232,14 @@ def _scrubbed(
     for row, one in enumerate(found):
         columns["input_ids"][row, list(one.places)] = reader.subwords.mask
     columns["page"] = np.arange(len(found))
-    if reader.image_size is not None:
-        columns["pixels"] = np.concatenate(
-            [_white_page(one.document, one.entity, reader.image_size) for one in found]
-        )
+    pages = []
+    for one in found:
+        page, _ = redact(one.document, lines_of_entity(one.document, one.entity), white)
+        pages.append(page)
+    pixels = square_pages(pages, reader.image_size)
+    if pixels is not None:
+        columns["pixels"] = pixels
     return columns
-
-
-def _white_page(document: Document, entity: Entity, side: int) -> NDArray[np.uint8]:
-    """Returns the page with the field white, (1, 3, side, side)."""
-    pixels = np.array(document.image(), dtype=np.uint8)
-    lines: dict[int, list[tuple[float, float, float, float]]] = {}
-    for word in entity.words:
-        lines.setdefault(document.words[word].segment, []).append(document.words[word].box)
-    for boxes in lines.values():
-        left, top, right, bottom = np.array(boxes).T
-        rows = slice(max(0, int(top.min()) - MARGIN), int(np.ceil(bottom.max())) + MARGIN)
-        across = slice(max(0, int(left.min()) - MARGIN), int(np.ceil(right.max())) + MARGIN)
-        pixels[rows, across] = 255
-    page = square_pages([dataclasses.replace(document, page=pixels)], side)
-    if page is None:
-        raise ValueError("a page without a size cannot be shrunk")
-    return page
 
 
 def _texts(document: Document, keys: Sequence[str]) -> set[str]:

@@ -13,10 +13,10 @@ from fedpriv.attacks.closed_form import ClosedForm, patches, solve, unpatched
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.victim import Victim, victim_of
 from fedpriv.data.generated.slips import Slips
+from fedpriv.data.redaction.fields import without_fields
 from fedpriv.models.donut import donut_tiny
 from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small, layoutlmv3_answers_tiny
-from fedpriv.models.private_fields import blanked
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Knowledge, Known, NotApplicable, Workbench
 from fedpriv.threat.transcript import Round, Transcript, Upload
@@ -32,7 +32,8 @@ def page_and_victim(build, count=1, seed=0):
     examples = model.encode(documents)
     batch = examples.batch(np.arange(count))
     blank = [
-        model.encode([blanked(d, ["date", "total"])]).shared["pixels"][0][0] for d in documents
+        model.encode([without_fields(d, ["date", "total"])]).shared["pixels"][0][0]
+        for d in documents
     ]
     template = np.stack(blank)
     private = (batch["pixels"].numpy() != template).any(1, keepdims=True)

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedpriv.attacks.memorisation.clues import cleared
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.links import kept_entities
-from fedpriv.models.private_fields import blanked
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.fields import without_fields
 
 SELLER, DATE, DAY, TOTAL = range(4)
 ENTITIES = (
@@ -46,13 +46,13 @@ def test_entities_keep_all_their_words_or_go_with_their_links(page):
 
 
 def test_links_follow_on_templates(page):
-    template = blanked(page, ["date"])
+    template = without_fields(page, ["date"])
     assert [entity.label for entity in template.entities] == ["seller", "day", "total"]
     assert template.links == ((2, 1), (1, 0))
 
 
 def test_links_follow_on_cleared_pages(page):
-    shown = cleared(page, page.questions[0], ["Vega Builders"]).page
+    shown = without_clues(page, page.questions[0], ["Vega Builders"]).page
     assert [entity.label for entity in shown.entities] == ["date", "day", "total"]
     assert shown.links == ((2, 1), (0, 1), (0, 2))
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpriv.data.generated.slips import Slips
+from fedpriv.data.redaction.fields import private_fields
 from fedpriv.metrics.ocr import Tesseract, TrOCR, exact_match, fuzz_ratio, normal
-from fedpriv.models.private_fields import private_fields
 
 installed = pytest.mark.skipif(shutil.which("tesseract") is None, reason="no tesseract here")
 

@@ -19,7 +19,7 @@ from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.generated.identities import Identities
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.generated.slips import Slips
-from fedpriv.data.redaction import without_answer
+from fedpriv.data.redaction.answers import without_answer
 
 
 def page(*lines, name="a", provider="p", questions=()):

@@ -18,8 +18,8 @@ from fedpriv.attacks.membership.classifiers import (
 )
 from fedpriv.attacks.membership.features import G1, G2, G3, G4, UNASKED, Features, measured
 from fedpriv.attacks.membership.pmia import ALONE, ENSEMBLES, PMIA, judged
-from fedpriv.attacks.memorisation.clues import Cleared
 from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.redaction.painting import Redacted
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
 from fedpriv.threat.membership_game import Access, ProviderAttack, Suspects, Trial
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
@@ -422,8 +422,8 @@ def test_pages_are_asked_about_in_few_calls(monkeypatch):
     calls = []
     monkeypatch.setattr(
         features_module,
-        "cleared",
-        lambda d, q, a: Cleared(dataclasses.replace(d, questions=(q,)), False, ()),
+        "without_clues",
+        lambda d, q, a: Redacted(dataclasses.replace(d, questions=(q,)), (), residual=False),
     )
 
     def replies(documents):

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpriv.data.generated.slips import Slips
+from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.metrics.images import LARGEST_PSNR
 from fedpriv.metrics.ocr import Tesseract
 from fedpriv.models.donut import donut_tiny
 from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
-from fedpriv.models.private_fields import blanked, in_model_pixels, private_fields
+from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.vt5 import vt5_tiny
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Recovered, RecoveredText
@@ -186,7 +187,7 @@ def test_slips_are_read_where_they_are_recovered_and_not_on_the_template():
             tuple(Field(f.key, f.text, box) for f, box in zip(private, boxes, strict=True))
         )
     pixels = model.encode(documents).shared["pixels"][0]
-    template = model.encode([blanked(d, keys) for d in documents]).shared["pixels"][0]
+    template = model.encode([without_fields(d, keys) for d in documents]).shared["pixels"][0]
     truth = truth_of(pixels, tuple(fields))
     whole = score(found(pixels), truth, template, Tesseract())
     blank = score(found(template), truth, template, Tesseract())

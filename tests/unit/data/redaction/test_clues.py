@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedpriv.attacks.memorisation.clues import CannotClear, cleared
 from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.data.generated.glyphs import Face, set_word
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 
 ASKED = Question("provider", "Who is the seller?", ("Vega Builders",))
 
@@ -29,7 +30,7 @@ def document(*lines, entities=()):
 
 def left(page, answer="Vega Builders", **settings):
     """The words that are left."""
-    return [word.text for word in cleared(page, ASKED, [answer], **settings).page.words]
+    return [word.text for word in without_clues(page, ASKED, [answer], **settings).page.words]
 
 
 def test_the_words_of_the_answer_go_wherever_they_stand():
@@ -74,7 +75,7 @@ def test_likeness_says_how_alike():
 
 def test_all_the_answers_go():
     page = document("Vega Orion and more")
-    asked = cleared(page, ASKED, ["Vega", "Orion"])
+    asked = without_clues(page, ASKED, ["Vega", "Orion"])
     assert [word.text for word in asked.page.words] == ["and", "more"]
 
 
@@ -88,8 +89,8 @@ def test_all_the_answers_go():
     ],
 )
 def test_what_cannot_be_cleared_is_refused(answers, said):
-    with pytest.raises(CannotClear, match=said):
-        cleared(document("Vega Builders"), ASKED, answers)
+    with pytest.raises(CannotRemove, match=said):
+        without_clues(document("Vega Builders"), ASKED, answers)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_what_cannot_be_cleared_is_refused(answers, said):
 )
 def test_settings_out_of_range_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
-        cleared(document("Vega"), ASKED, ["Vega"], **settings)
+        without_clues(document("Vega"), ASKED, ["Vega"], **settings)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_settings_out_of_range_are_refused(settings, said):
     ],
 )
 def test_a_clue_that_is_left_is_told(lines, answer, residual):
-    assert cleared(document(*lines), ASKED, [answer]).residual is residual
+    assert without_clues(document(*lines), ASKED, [answer]).residual is residual
 
 
 def test_entities_that_lose_a_word_go_and_the_others_move_up():
@@ -131,19 +132,21 @@ def test_entities_that_lose_a_word_go_and_the_others_move_up():
         Entity("total", (3, 4)),
         Entity("number", (0,)),
     )
-    page = cleared(document("7 Vega Builders EUR 12", entities=entities), ASKED, ["Vega Builders"])
+    page = without_clues(
+        document("7 Vega Builders EUR 12", entities=entities), ASKED, ["Vega Builders"]
+    )
     assert page.page.entities == (Entity("total", (1, 2)), Entity("number", (0,)))
 
 
 def test_the_page_keeps_the_one_question():
     other = Question("total", "How much?", ("12",))
     page = dataclasses.replace(document("Vega"), questions=(other, ASKED))
-    assert cleared(page, ASKED, ["Vega"]).page.questions == (ASKED,)
+    assert without_clues(page, ASKED, ["Vega"]).page.questions == (ASKED,)
 
 
 def test_one_box_covers_the_words_of_a_line_and_nothing_else_changes():
     page = document("to Vega Builders now", "Invoice", "Vega")
-    found = cleared(page, ASKED, ["Vega Builders"])
+    found = without_clues(page, ASKED, ["Vega Builders"])
     # 12 pixels high, so 3 wider on all sides.
     assert found.boxes == ((57, 7, 153, 25), (7, 67, 53, 85))
     before, after = np.asarray(page.image()), np.asarray(found.page.image())
@@ -156,7 +159,7 @@ def test_one_box_covers_the_words_of_a_line_and_nothing_else_changes():
 
 def test_what_stands_between_or_on_another_line_has_a_box_of_its_own():
     page = document("Vega and Builders", "Vega now")
-    assert cleared(page, ASKED, ["Vega Builders"]).boxes == (
+    assert without_clues(page, ASKED, ["Vega Builders"]).boxes == (
         (7, 7, 53, 25),
         (107, 7, 153, 25),
         (7, 37, 53, 55),
@@ -166,7 +169,7 @@ def test_what_stands_between_or_on_another_line_has_a_box_of_its_own():
 def test_boxes_stay_on_the_page():
     page = document("Vega")
     word = dataclasses.replace(page.words[0], box=(0, 290, 400, 300))
-    found = cleared(dataclasses.replace(page, words=(word,)), ASKED, ["Vega"])
+    found = without_clues(dataclasses.replace(page, words=(word,)), ASKED, ["Vega"])
     assert found.boxes == ((0, 287, 400, 300),)
 
 
@@ -187,4 +190,6 @@ def set_and_cleared(text, size):
     pixels[size : size + height, left : left + width] = patch.pixels
     word = Word("Vega", (size, size, size + patch.advance, size + height), 0)
     page = Document("a", "p", pixels, (5 * size, 3 * size), (word,), (), (ASKED,))
-    return pixels.astype(int), np.asarray(cleared(page, ASKED, ["Vega"]).page.image()).astype(int)
+    return pixels.astype(int), np.asarray(without_clues(page, ASKED, ["Vega"]).page.image()).astype(
+        int
+    )

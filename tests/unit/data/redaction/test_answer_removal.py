@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedpriv.data.document import Document, Entity, Question, Word
-from fedpriv.data.redaction import CannotRemove, letters, without_answer
+from fedpriv.data.redaction.answers import letters, without_answer
+from fedpriv.data.redaction.painting import CannotRemove
 
 ASKED = Question("provider", "Who is the seller?", ("Vega Builders",))
 
