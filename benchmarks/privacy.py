@@ -118,7 +118,7 @@ def _fedpriv(worker: ClientWorker) -> None:
     mechanism = provider_gaussian(clip_norm=1.0, providers=PROVIDERS, noise_multiplier=1.0)
     instruction = Instruction(round=1, settings={**mechanism.to_settings(), SHARES: 1})
     parameters = ParameterLayout(worker.model).read()
-    worker.spec.client.train(worker._visit(0, instruction, parameters))
+    worker.spec.client.train(worker.visit(0, instruction, parameters))
 
 
 def _bare(worker: ClientWorker, layout: ParameterLayout, examples: Examples) -> None:

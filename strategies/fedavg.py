@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedpriv.federation.messages import (
     NUM_EXAMPLES,
     Instruction,
-    RunningSum,
     sum_of,
     to_array_record,
     to_vectors,
@@ -79,18 +77,24 @@ class FedAvg(Strategy):
         weights = total.metrics.get(NUM_EXAMPLES, [1] * len(total.clients))
         if sum(weights) == 0:
             return self._global, MetricRecord()
-        moved = _add_mean(to_vectors(self._global), total, sum(weights))
+        moved = self.moved(to_vectors(self._global), total.vectors, sum(weights))
         loss = float(np.average(total.metrics[LOSS], weights=weights))
         return to_array_record(moved), MetricRecord({LOSS: loss})
 
+    def moved(self, start: Vectors, total: Vectors, weight: float) -> Vectors:
+        """Returns the new global vectors: `start` plus the weighted mean of the updates.
 
-def _add_mean(start: Vectors, total: RunningSum, weight: float) -> Vectors:
-    return {name: vector + _mean(total.vectors[name], weight) for name, vector in start.items()}
-
-
-def _mean(total: NDArray[Any], weight: float) -> NDArray[Any]:
-    if np.issubdtype(total.dtype, np.integer):
-        rounded: NDArray[Any] = np.rint(total / weight).astype(total.dtype)
-        return rounded
-    mean: NDArray[Any] = total / total.dtype.type(weight)
-    return mean
+        Args:
+            start: w_t.
+            total: Σ n_k Δ_k, of the same names.
+            weight: n.
+        """
+        moved: Vectors = {}
+        for name, old in start.items():
+            vector = total[name]
+            if np.issubdtype(vector.dtype, np.integer):
+                mean = np.rint(vector / weight).astype(vector.dtype)
+            else:
+                mean = vector / vector.dtype.type(weight)
+            moved[name] = old + mean
+        return moved

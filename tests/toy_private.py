@@ -11,11 +11,11 @@ from torch import nn
 from toy import OutOfLuck
 
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.client import WorkerSpec
+from fedpriv.federation.client import WorkerSpec, build_app
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.grids.base import ClientGrid
 from fedpriv.federation.grids.inline import InlineGrid
-from fedpriv.federation.loop import Federation, build_app
+from fedpriv.federation.loop import Federation
 from fedpriv.federation.messages import (
     METRICS,
     UPDATE,

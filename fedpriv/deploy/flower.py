@@ -17,12 +17,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedpriv.config import experiment
-from fedpriv.federation.client import PARTITION_ID
+from fedpriv.federation.client import NUM_PARTITIONS, PARTITION_ID, build_app
 from fedpriv.federation.faults import Fault
 from fedpriv.federation.grids._flwr import Run, run_simulation
-from fedpriv.federation.grids.base import RoundGrid
-from fedpriv.federation.grids.serving import Chunk, Failure, round_of, serve
-from fedpriv.federation.loop import Federation, Result, build_app
+from fedpriv.federation.grids.base import Failure, RoundGrid
+from fedpriv.federation.grids.inline import serve
+from fedpriv.federation.loop import Federation, Result
+from fedpriv.federation.messages import Chunk, round_of
 from fedpriv.runtime.progress import for_this_terminal
 
 ROLL_CALL = "query.roll_call"
@@ -145,11 +146,13 @@ class ExperimentClient(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answers the roll call, or lets the client half answer."""
+        client = int(context.node_config[PARTITION_ID])
         if message.metadata.message_type == ROLL_CALL:
-            here = ConfigRecord({PARTITION_ID: int(context.node_config[PARTITION_ID])})
+            here = ConfigRecord({PARTITION_ID: client})
             return Message(RecordDict({ANSWER: here}), reply_to=message)
         name, overrides = _named(self._name, self._overrides, context)
-        reply, failure = serve(_app(name, overrides), message, context)
+        clients = int(context.node_config[NUM_PARTITIONS])
+        reply, failure = serve(_app(name, overrides), message, client, clients)
         if failure:
             print(failure.traceback, file=sys.stderr)  # stays on the client's machine
         if reply is None:

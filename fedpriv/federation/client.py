@@ -7,7 +7,6 @@ and every global random number generator.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,10 +19,11 @@ from torch import nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
+from fedpriv.federation.secagg.messages import SECAGG
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import ParameterLayout, Vector, Vectors, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, Vectors
 
 NOTES = "notes"
 PARTITION_ID = "partition-id"
@@ -152,10 +152,10 @@ class ClientWorker:
         spec = self.spec
         self.model = seeded_model(spec.build_model, spec.seed).to(self.device).train()
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
-        self._kept = [(t, t.detach().clone()) for t in _kept_tensors(self.model)]
-        self._exchanges = {
-            flag: ParameterLayout(self.model, buffers=flag) for flag in (False, True)
-        }
+        # Frozen parameters and all buffers: a broadcast of the parameters does not overwrite them.
+        kept = [p for p in self.model.parameters() if not p.requires_grad]
+        self._kept = [(t, t.detach().clone()) for t in (*kept, *self.model.buffers())]
+        self._layouts = {flag: ParameterLayout(self.model, buffers=flag) for flag in (False, True)}
         self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
@@ -167,23 +167,32 @@ class ClientWorker:
         parameters = to_vectors(message.content.array_records[PARAMETERS])
         # All of the visit: a thread pool woken for one copy spins for long after it.
         with reproducible_torch(self.spec.threads, self.spec.device):
-            visit = self._visit(client, instruction, parameters)
+            visit = self.visit(client, instruction, parameters)
             with isolated_randomness(visit.torch_seed("client globals")):
                 contribution = self.spec.client.train(visit)
             _check(contribution, parameters, instruction)
         if visit.notes:
             context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
-        update = masked(contribution.update, message, client, self.spec.seed, self.spec.key)
-        if not instruction.summed:  # it may outlive this visit, and be a view of the model
+        update = contribution.update
+        if SECAGG in message.content:
+            update = masked(update, message, client, self.spec.seed, self.spec.key)
+        elif not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, contribution.metrics, instruction)
         return Message(content, reply_to=message)
 
-    def _visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
+    def visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
+        """Returns what a client half may use, with the model as the server has sent it.
+
+        Args:
+            client: its number.
+            instruction: the server's.
+            parameters: the global vectors.
+        """
         self.model.train()
         if _structure(self.model) != self._built:  # the last client has altered its modules
             self._build()
-        layout = self._exchanges[instruction.buffers]
+        layout = self._layouts[instruction.buffers]
 
         def restart() -> None:
             self._wipe()
@@ -228,12 +237,6 @@ def _structure(model: nn.Module) -> list[object]:
     return [*structure, *((id(t), t.dtype, t.shape, t.device) for t in tensors)]
 
 
-def _kept_tensors(model: nn.Module) -> list[torch.Tensor]:
-    """Frozen parameters and all buffers: what a broadcast of the parameters does not overwrite."""
-    frozen = [p for p in model.parameters() if not p.requires_grad]
-    return [*frozen, *model.buffers()]
-
-
 def unusable_device(name: str) -> str | None:
     """Returns why torch cannot compute on a device here, and what would work; None if it can."""
     try:
@@ -257,49 +260,33 @@ def _check(contribution: ClientUpdate, parameters: Vectors, instruction: Instruc
     if got != want:
         raise ValueError(f"the update has vectors {got}, the parameters {want}")
     for name, vector in update.items():
-        if vector.dtype.kind == "f" and not _is_finite(vector):
+        if vector.dtype.kind == "f" and not np.isfinite(vector).all():
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
     if instruction.weight in contribution.metrics:
-        _check_weight(contribution.metrics[instruction.weight], whole="integer" in update)
+        weight, whole = contribution.metrics[instruction.weight], "integer" in update
+        if isinstance(weight, bool) or not isinstance(weight, int if whole else (int, float)):
+            kind = "an integer" if whole else "a number"
+            raise TypeError(f"a weight must be {kind}, got {weight!r}")
+        if not 0 <= weight < float("inf"):
+            raise ValueError(f"a weight must be finite and not negative, got {weight!r}")
 
 
-def _check_weight(weight: object, *, whole: bool) -> None:
-    kinds = int if whole else (int, float)
-    if isinstance(weight, bool) or not isinstance(weight, kinds):
-        raise TypeError(f"a weight must be {'an integer' if whole else 'a number'}, got {weight!r}")
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"a weight must be finite and not negative, got {weight!r}")
+def build_app(spec: WorkerSpec) -> ClientApp:
+    """Builds a worker and returns the Flower app that it serves: training and secure aggregation.
 
-
-def _is_finite(vector: Vector) -> bool:
-    # Squares are finite only if all elements are: one quick pass. They may also overflow.
-    # torch's product, because NumPy's wakes threads of its own.
-    values = as_tensor(vector)
-    return bool(torch.dot(values, values).isfinite()) or bool(values.isfinite().all())
-
-
-def client_app(worker: Callable[[], ClientWorker], action: str) -> ClientApp:
-    """Returns the Flower app of the client half that answers `train.<action>`, masked if asked.
-
-    Args:
-        worker: returns this process's worker; called at each message, builds it at the first.
-        action: of the client half.
+    It answers `train.<action>`, the client half's action, and the queries of the masked rounds.
     """
+    worker = ClientWorker(spec)
     app = ClientApp()
+    app.train(spec.client.action)(worker.serve)
 
-    @app.train(action)
-    def train(message: Message, context: Context) -> Message:
-        return worker().serve(message, context)
+    def answering(query: str) -> Callable[[Message, Context], Message]:
+        def answer(message: Message, context: Context) -> Message:
+            client = int(context.node_config[PARTITION_ID])
+            return answer_query(query, message, client, spec.seed, spec.key)
+
+        return answer
 
     for query in QUERIES:
-        app.query(query)(functools.partial(_answer, worker, query))
+        app.query(query)(answering(query))
     return app
-
-
-def _answer(
-    worker: Callable[[], ClientWorker], query: str, message: Message, context: Context
-) -> Message:
-    """Answers a stage of secure aggregation; clients have nothing else to be queried for."""
-    client = int(context.node_config[PARTITION_ID])
-    spec = worker().spec
-    return answer_query(query, message, client, spec.seed, spec.key)

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message
-from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Client, ClientWorker, WorkerSpec, client_app, unusable_device
+from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
 from fedpriv.federation.dataset import Data, FederatedDataset
 from fedpriv.federation.faults import Faults
 from fedpriv.federation.grids.base import RoundGrid
@@ -582,7 +581,9 @@ class _Run:
             shown: Iterable[Message] = statistics.receiving(
                 self.grid.send_and_receive(messages),
                 self.progress.client_answered,
-                functools.partial(book, finished=True, released=True),
+                functools.partial(book, finished=True, released=True)
+                if self.strategy.mechanism
+                else None,
             )
             for watcher in self.watchers:
                 shown = watcher.summing(now.round, now.attempt, shown)
@@ -707,9 +708,3 @@ def _plain(half: object) -> dict[str, Any]:
     known = {"class": f"{type(half).__module__}.{type(half).__qualname__}", **fields}
     plain: dict[str, Any] = json.loads(json.dumps(known, default=repr))
     return plain
-
-
-def build_app(spec: WorkerSpec) -> ClientApp:
-    """Builds a worker's site and returns the app that serves it."""
-    worker = ClientWorker(spec)
-    return client_app(lambda: worker, spec.client.action)

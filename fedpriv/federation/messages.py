@@ -23,7 +23,7 @@ from flwr.app import (
 )
 from numpy.typing import NDArray
 
-from fedpriv.federation.grids._flwr import VectorArray
+from fedpriv.federation.grids._flwr import VectorArray, readdressed
 from fedpriv.runtime.vectors import Vectors
 
 PARAMETERS = "parameters"
@@ -117,6 +117,12 @@ def instruction_of(message: Message) -> Instruction | None:
     return Instruction.from_record(record) if isinstance(record, ConfigRecord) else None
 
 
+def round_of(message: Message) -> int:
+    """Returns the round of a message, 0 where it names none (a stock Flower strategy)."""
+    instruction = instruction_of(message)
+    return instruction.round if instruction else 0
+
+
 def answer(
     update: Vectors, metrics: Mapping[str, float | int], instruction: Instruction
 ) -> RecordDict:
@@ -148,11 +154,19 @@ class RunningSum:
     def add(self, update: Vectors, weight: float | int = 1) -> None:
         """Adds one update. With weight 1 no product is formed."""
         for name, vector in update.items():
-            factor = _factor(vector, weight)
+            if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
+                raise ValueError(f"a vector of {vector.dtype} cannot be weighted by {weight!r}")
+            factor = vector.dtype.type(weight)  # so that a product has the vector's type too
             if name not in self.vectors:
                 self.vectors[name] = vector * factor if weight != 1 else vector.copy()
             elif weight != 1:
-                _add_product(self.vectors[name], vector, factor)
+                # Block by block, so that the products stay in the cache.
+                product = np.empty(min(BLOCK, vector.size), vector.dtype)
+                for start in range(0, vector.size, BLOCK):
+                    part = vector[start : start + BLOCK]
+                    here = self.vectors[name][start : start + BLOCK]
+                    np.multiply(part, factor, out=product[: part.size])
+                    np.add(here, product[: part.size], out=here)
             else:
                 np.add(self.vectors[name], vector, out=self.vectors[name])
 
@@ -163,14 +177,42 @@ class RunningSum:
             self.metrics.setdefault(name, []).extend(values)
 
 
-def add_reply(total: RunningSum, client: int, reply: Message, weight: str) -> None:
-    """Adds one client's reply to a running sum."""
-    metrics = dict(reply.content.metric_records[METRICS])
-    factor = metrics[weight] if weight else 1
-    if isinstance(factor, list):
-        raise ValueError(f"the weight {weight!r} must be one number a client, got {factor}")
-    total.add(to_vectors(reply.content.array_records[UPDATE]), factor)
-    total.note([client], {name: _as_list(value) for name, value in metrics.items()})
+class Chunk:
+    """Collects the replies of one chunk of clients in the form that the strategy asked for.
+
+    Args:
+        sent: any message of the chunk; its instruction says whether single updates are wanted or
+            only their sum.
+    """
+
+    def __init__(self, sent: Message) -> None:
+        instruction = instruction_of(sent)
+        self._weight = instruction.weight if instruction else ""
+        self._sum = RunningSum() if instruction and instruction.summed else None
+        self._first: Message | None = None
+        self._single: list[Message] = []
+
+    def add(self, client: int, reply: Message | None) -> None:
+        """Adds a reply, if there is one; the calls must come in the order of the cohort."""
+        if reply is None:
+            return
+        if reply.has_error() or self._sum is None:
+            self._single.append(reply)
+            return
+        metrics = dict(reply.content.metric_records[METRICS])
+        weight = metrics[self._weight] if self._weight else 1
+        if isinstance(weight, list):
+            raise ValueError(f"the weight {self._weight!r} must be one number, got {weight}")
+        self._sum.add(to_vectors(reply.content.array_records[UPDATE]), weight)
+        self._sum.note([client], {name: _as_list(value) for name, value in metrics.items()})
+        self._first = self._first or reply
+
+    def replies(self) -> list[Message]:
+        """Returns the sum of those who answered (if anybody did), then all that travels singly."""
+        if self._sum is None or self._first is None:
+            return self._single
+        # The sum stands in for the first reply that went into it.
+        return [readdressed(sum_record(self._sum), self._first), *self._single]
 
 
 def sum_record(total: RunningSum) -> RecordDict:
@@ -210,22 +252,6 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
-
-
-def _factor(vector: NDArray[Any], weight: float | int) -> Any:
-    """Returns the weight in the vector's own type, so that a product has that type too."""
-    if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
-        raise ValueError(f"a vector of {vector.dtype} cannot be weighted by {weight!r}")
-    return vector.dtype.type(weight)
-
-
-def _add_product(total: NDArray[Any], vector: NDArray[Any], factor: Any) -> None:
-    """Adds factor · vector to a total of one dimension, block by block: products stay in cache."""
-    product = np.empty(min(BLOCK, vector.size), vector.dtype)
-    for start in range(0, vector.size, BLOCK):
-        part, here = vector[start : start + BLOCK], total[start : start + BLOCK]
-        np.multiply(part, factor, out=product[: part.size])
-        np.add(here, product[: part.size], out=here)
 
 
 def _as_list(value: Any) -> list[float | int]:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedpriv.federation.messages import Instruction, RunningSum, sum_of, to_array_record, to_vectors
 from fedpriv.federation.round_statistics import TooFewClients
@@ -101,6 +100,7 @@ class PrivateStrategy(Strategy):
         clients = len(list(grid.get_node_ids()))
         cohort = self.cohort(server_round, config, clients)
         self._global, self._cohort = arrays, len(cohort)
+        self._needed = self.shares(len(cohort)) if cohort and self.variant == "sound" else 0
         instruction = Instruction(
             round=server_round,
             attempt=int(str(config[ATTEMPT])),
@@ -122,31 +122,24 @@ class PrivateStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Adds up the replies, checks that the noise is complete, and moves the model."""
         total = sum_of(replies)
-        self._require_shares(len(total.clients))
+        if len(total.clients) < self._needed:
+            raise TooFewClients(
+                f"{len(total.clients)} of {self._cohort} clients answered, and the noise is split "
+                f"into {self._needed} shares: without them the sum is less private than promised. "
+                f"To tolerate dropouts, set strategy.threshold below {self.threshold:g}"
+            )
         start = to_vectors(self._global)
         if self._cohort and not total.clients:  # variant "paper", and nobody answered
             return self._global, MetricRecord()
-        total.vectors = total.vectors or {"float": self._noise_alone(start["float"])}
+        if not total.vectors:  # no client was drawn: the server adds the noise, so nobody can tell
+            noise = np.zeros_like(start["float"])
+            std = self.mechanism.noise_std / self.mechanism.normaliser
+            total.vectors = {"float": add_gaussian(noise, std, self._own_noise)}
         return to_array_record(self.moved(start, total)), MetricRecord()
 
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """Returns the new global vectors, given the old ones and the noisy sum."""
         raise NotImplementedError
-
-    def _require_shares(self, answered: int) -> None:
-        needed = self.shares(self._cohort) if self._cohort and self.variant == "sound" else 0
-        if answered < needed:
-            raise TooFewClients(
-                f"{answered} of {self._cohort} clients answered, and the noise is split into "
-                f"{needed} shares: without them the sum is less private than promised. To tolerate "
-                f"dropouts, set strategy.threshold below {self.threshold:g}"
-            )
-
-    def _noise_alone(self, like: NDArray[Any]) -> NDArray[Any]:
-        """Returns what the server adds when no client was drawn, so that nobody can tell."""
-        noise = np.zeros_like(like)
-        add_gaussian(noise, self.mechanism.noise_std / self.mechanism.normaliser, self._own_noise)
-        return noise
 
     def booked(self, attempt: Attempt) -> Release:
         """Returns what one attempt released, with the noise that was really in the sum."""

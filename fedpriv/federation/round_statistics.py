@@ -57,7 +57,7 @@ class RoundStatistics:
         self,
         replies: Iterable[Message],
         tell: Callable[[int, int], None],
-        book: Callable[[], None],
+        book: Callable[[], None] | None,
     ) -> Iterator[Message]:
         """Passes the replies on and tells how many have come; at their end, raises if too few.
 
@@ -66,7 +66,8 @@ class RoundStatistics:
         Args:
             replies: of the round.
             tell: is called with the numbers of answers and of clients that were asked.
-            book: is called when all have come and are to be used, before the strategy may do so.
+            book: is called when all have come and are to be used, before the strategy may do so;
+                None where nothing is booked.
         """
         for reply in replies:
             self.failed += reply.has_error()
@@ -88,7 +89,8 @@ class RoundStatistics:
                 f"{len(self.survivors)} of {len(self.cohort)} clients answered, min_clients is "
                 f"{self.min_clients}"
             )
-        book()
+        if book:
+            book()
 
     def counts(self) -> dict[str, int]:
         """Returns the counts for metrics.jsonl."""

@@ -21,9 +21,8 @@ from toy import OutOfLuck
 
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import ClientUpdate, WorkerSpec
+from fedpriv.federation.client import ClientUpdate, WorkerSpec, build_app
 from fedpriv.federation.grids.inline import InlineGrid
-from fedpriv.federation.loop import build_app
 from fedpriv.federation.messages import (
     CLIENT,
     METRICS,

@@ -16,12 +16,12 @@ from hypothesis.extra import numpy as arrays
 
 from fedpriv.federation.grids._flwr import enter_run
 from fedpriv.federation.grids.base import ClientGrid
-from fedpriv.federation.grids.serving import Chunk
 from fedpriv.federation.messages import (
     CLIENT,
     METRICS,
     NUM_EXAMPLES,
     UPDATE,
+    Chunk,
     Instruction,
     RunningSum,
     chunks,

@@ -13,10 +13,10 @@ import pytest
 from flwr.clientapp import ClientApp
 from toy import federation, norm_net, weights
 
+from fedpriv.federation.client import build_app
 from fedpriv.federation.faults import Crashing, Dropout, Slow
 from fedpriv.federation.grids.base import WorkersDied
 from fedpriv.federation.grids.ray import Deaths, RayGrid
-from fedpriv.federation.loop import build_app
 from fedpriv.threat.keep.transcript import KeepTranscript
 
 pytestmark = pytest.mark.usefixtures("one_ray")

@@ -6,13 +6,13 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedpriv.federation.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_message_id
-from fedpriv.federation.grids.serving import Failure
 from fedpriv.federation.messages import chunks
 
 CHUNKS = 8
@@ -23,6 +23,33 @@ T = TypeVar("T")
 
 class WorkersDied(RuntimeError):
     """Workers die before they can serve anybody: the fault is not a client's."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client that did not answer, or not as it should have.
+
+    For the person who runs the simulation. The server learns the kind of error at most, because a
+    traceback can quote a document.
+
+    Attributes:
+        round: of the message.
+        client: its number.
+        kind: "failed" (raised, or took its worker down), "missing" (no answer in time), or
+            "noted": it did answer, but not as it should have.
+        reason: the kind of error.
+        traceback: where it happened, with the text of the error.
+    """
+
+    round: int
+    client: int
+    kind: Literal["failed", "missing", "noted"]
+    reason: str
+    traceback: str = ""
+
+    def to_json(self) -> dict[str, str | int]:
+        """Returns the failure as a JSON object."""
+        return asdict(self)
 
 
 class RoundGrid(Grid):
@@ -166,7 +193,7 @@ class ClientGrid(RoundGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterator[Message]:
-        """Yields the replies in the order of the messages.
+        """Returns the replies in the order of the messages, each when it is asked for.
 
         Args:
             messages: to the clients of one round.
@@ -174,7 +201,7 @@ class ClientGrid(RoundGrid):
                 then is missing. A client that is never heard of yields nothing.
         """
         timeout = self.deadline if timeout is None else timeout
-        yield from self._deliver(list(self._stamped(messages)), timeout)
+        return self._deliver(list(self._stamped(messages)), timeout)
 
     @abstractmethod
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:

@@ -14,8 +14,7 @@ from flwr.app import Message, RecordDict
 
 from fedpriv.federation.grids._flwr import readdressed
 from fedpriv.federation.grids.base import RoundGrid, WrappedGrid
-from fedpriv.federation.grids.serving import Chunk
-from fedpriv.federation.messages import INSTRUCTION, instruction_of
+from fedpriv.federation.messages import INSTRUCTION, Chunk, instruction_of
 
 Sent = Callable[[Message], bool]
 Received = Callable[[int, Message], None]

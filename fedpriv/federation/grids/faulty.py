@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from flwr.app import Message
 
 from fedpriv.federation.faults import TRAIN, Faults
 from fedpriv.federation.grids._flwr import readdressed
 from fedpriv.federation.grids.base import RoundGrid, WrappedGrid
-from fedpriv.federation.grids.serving import round_of
+from fedpriv.federation.messages import round_of
 
 
 class FaultyGrid(WrappedGrid):
@@ -35,9 +35,9 @@ class FaultyGrid(WrappedGrid):
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterator[Message]:
-        """Yields what the inner grid does when those clients fail."""
-        yield from self._inner.send_and_receive(map(self._struck, messages), timeout=timeout)
+    ) -> Iterable[Message]:
+        """Returns what the inner grid does when those clients fail."""
+        return self._inner.send_and_receive(map(self._struck, messages), timeout=timeout)
 
     def _struck(self, message: Message) -> Message:
         """Returns the message with its client's fault; the message itself if it has none."""

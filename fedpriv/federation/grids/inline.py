@@ -1,16 +1,34 @@
-"""Clients in this process, one after the other: for tests, for debugging, for one GPU."""
+"""Serving clients in this process, one after the other: for tests, for debugging, for one GPU.
+
+`serve` lets one client answer one message, the same in every grid: `RayGrid` calls it in the
+processes of its workers.
+"""
 
 from __future__ import annotations
 
+import builtins
 import time
+import traceback
 from collections.abc import Iterator
+from typing import Any
 
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpriv.federation.grids._flwr import readdressed
-from fedpriv.federation.grids.base import ClientGrid
-from fedpriv.federation.grids.serving import Chunk, Failure, context_of, round_of, serve
+from fedpriv.federation.client import NOTES, NUM_PARTITIONS, PARTITION_ID
+from fedpriv.federation.faults import FAULT, Fault
+from fedpriv.federation.grids._flwr import readdressed, timeless
+from fedpriv.federation.grids.base import ClientGrid, Failure
+from fedpriv.federation.messages import Chunk, round_of
+
+CLIENT_FAILED = 2
+"""Flower's own code for a client app that raised."""
+
+KNOWN_ERRORS = {
+    *(name for name, kind in vars(builtins).items() if isinstance(kind, type)),
+    *("Crash", "ActorDiedError", "OutOfMemoryError"),
+}
+"""Kinds of errors of which the server is told: Python's own, ours, and the ends of a worker."""
 
 
 class InlineGrid(ClientGrid):
@@ -26,27 +44,19 @@ class InlineGrid(ClientGrid):
 
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         deadline = None if timeout is None else time.monotonic() + timeout
-        for batch in self.chunked(messages):
-            chunk = Chunk(batch[0])
-            for message in batch:
+        numbered = [(self.client_of(m.metadata.dst_node_id), m) for m in messages]
+        for batch in self.chunked(numbered):
+            chunk = Chunk(batch[0][1])
+            for client, message in batch:
                 if deadline is not None and time.monotonic() > deadline:
-                    self._miss(message)
+                    missing = Failure(round_of(message), client, "missing", "RoundTimeout")
+                    self._failures.append(missing)
                     continue
-                self._serve_into(chunk, message)
+                reply, failure = serve(self._app, _own_copy(message), client, self.clients)
+                if failure:
+                    self._failures.append(failure)
+                chunk.add(client, reply)
             yield from chunk.replies()
-
-    def _serve_into(self, chunk: Chunk, message: Message) -> None:
-        node_id = message.metadata.dst_node_id
-        client = self.client_of(node_id)
-        context = context_of(client, node_id, self.clients)
-        reply, failure = serve(self._app, _own_copy(message), context)
-        if failure:
-            self._failures.append(failure)
-        chunk.add(client, reply)
-
-    def _miss(self, message: Message) -> None:
-        client = self.client_of(message.metadata.dst_node_id)
-        self._failures.append(Failure(round_of(message), client, "missing", "RoundTimeout"))
 
 
 def _own_copy(message: Message) -> Message:
@@ -61,3 +71,51 @@ def _own_copy(message: Message) -> Message:
             shell[key] = array
         content[name] = shell
     return readdressed(content, message)
+
+
+def serve(
+    app: ClientApp, message: Message, client: int, clients: int
+) -> tuple[Message | None, Failure | None]:
+    """Lets one client answer; what it raises becomes an error reply and a `Failure`.
+
+    A client that is made to be missing (`fedpriv.federation.faults`) replies nothing. Clients keep
+    no state: each message gets a fresh Flower context.
+
+    Args:
+        app: the clients' app.
+        message: to the client.
+        client: its number.
+        clients: how many there are.
+    """
+    context = Context(
+        run_id=1,
+        node_id=message.metadata.dst_node_id,
+        node_config={PARTITION_ID: client, NUM_PARTITIONS: clients},
+        state=RecordDict(),
+        run_config={},
+    )
+    fault = Fault.of(message) if FAULT in message.content else None
+    if fault and fault.missing:
+        return None, Failure(round_of(message), client, "missing", fault.reason)
+    try:
+        if fault:
+            fault.strike()
+        reply = timeless(app(message, context), message)
+    except (Exception, SystemExit) as error:
+        where = traceback.format_exc()
+        failure = Failure(round_of(message), client, "failed", type(error).__name__, where)
+        return error_reply(message, failure), failure
+    if NOTES not in context.state.config_records:
+        return reply, None
+    notes: Any = context.state.config_records[NOTES][NOTES]
+    return reply, Failure(round_of(message), client, "noted", "; ".join(notes))
+
+
+def error_reply(message: Message, failure: Failure) -> Message:
+    """Returns the error message that the server gets instead of an answer.
+
+    It names the kind of error if everybody knows that kind, else "Exception": a class's name is a
+    text like any other, and could be made of what a client holds.
+    """
+    reason = failure.reason if failure.reason in KNOWN_ERRORS else "Exception"
+    return timeless(Message(Error(CLIENT_FAILED, reason), reply_to=message), message)

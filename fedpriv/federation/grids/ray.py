@@ -23,15 +23,9 @@ from flwr.clientapp import ClientApp
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from fedpriv.federation.grids._flwr import readdressed
-from fedpriv.federation.grids.base import ClientGrid, WorkersDied
-from fedpriv.federation.grids.serving import (
-    Chunk,
-    Failure,
-    context_of,
-    error_reply,
-    round_of,
-    serve,
-)
+from fedpriv.federation.grids.base import ClientGrid, Failure, WorkersDied
+from fedpriv.federation.grids.inline import error_reply, serve
+from fedpriv.federation.messages import Chunk, round_of
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.ray_session import start_ray, stop_ray
 
@@ -142,9 +136,9 @@ class Worker:
         failures: list[Failure] = []
         for position, job in enumerate(jobs):
             yield position
-            message = _with_arrays(job, arrays)
-            context = context_of(job.client, message.metadata.dst_node_id, self.clients)
-            reply, failure = serve(self.app, message, context)
+            for name, place in job.arrays.items():
+                job.message.content[name] = arrays[place]
+            reply, failure = serve(self.app, job.message, job.client, self.clients)
             if failure:
                 failures.append(failure)
             chunk.add(job.client, reply)
@@ -366,9 +360,3 @@ def _stripped(messages: list[Message], grid: RayGrid) -> tuple[list[Any], list[J
         client = grid.client_of(message.metadata.dst_node_id)
         jobs.append(Job(client, readdressed(light, message), arrays))
     return refs, jobs
-
-
-def _with_arrays(job: Job, arrays: tuple[ArrayRecord, ...]) -> Message:
-    for name, place in job.arrays.items():
-        job.message.content[name] = arrays[place]
-    return job.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedpriv.federation.messages import Instruction, instruction_of
+from fedpriv.federation.messages import instruction_of
 from fedpriv.federation.secagg import messages
 from fedpriv.federation.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
 from fedpriv.federation.secagg.protocol import Client, Session
@@ -29,13 +29,11 @@ def answer_query(action: str, message: Message, client: int, seed: int, key: str
 
 
 def masked(update: Vectors, message: Message, client: int, seed: int, key: str) -> Vectors:
-    """Returns the update as the message asks for it: masked, or as it is.
+    """Returns the update as a message asks for it that holds a `SECAGG` record: masked.
 
     Raises:
         ValueError: if the update has more than floats: only those can be masked.
     """
-    if SECAGG not in message.content:
-        return update
     if set(update) != {"float"}:
         raise ValueError(f"only floats can be masked, the update has {sorted(update)}")
     ask, party = _asked(message, client, seed, key)
@@ -50,13 +48,8 @@ def _asked(message: Message, client: int, seed: int, key: str) -> tuple[Ask, Cli
     if instruction is None:
         raise ValueError("the message carries no fedpriv instruction")
     session = Session(instruction.round, instruction.attempt, ask.threshold)
-    return ask, Client(session, client, _secret(instruction, client, seed, key))
-
-
-def _secret(instruction: Instruction, client: int, seed: int, key: str) -> bytes:
-    """Returns 32 bytes for one client and one attempt, the same in every stage.
-
-    They mask one vector only, as the noise hides one: so the run's key is in them, too.
-    """
+    # The same 32 bytes in every stage of one attempt. They mask one vector only, as the noise hides
+    # one, so the run's key goes into them, too.
     purpose = instruction.purpose("secure aggregation", key)
-    return generator(seed, purpose, instruction.round, client).bytes(32)
+    secret = generator(seed, purpose, instruction.round, client).bytes(32)
+    return ask, Client(session, client, secret)

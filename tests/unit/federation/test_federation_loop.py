@@ -12,8 +12,8 @@ import yaml
 from toy import Net, OutOfLuck, data, federation, norm_net, weights
 
 from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.federation.grids.base import Failure
 from fedpriv.federation.grids.inline import InlineGrid
-from fedpriv.federation.grids.serving import Failure
 from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.settings import Settings

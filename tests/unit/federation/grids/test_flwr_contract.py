@@ -36,7 +36,7 @@ from fedpriv.federation.grids._flwr import (
     timeless,
 )
 from fedpriv.federation.grids.base import ClientGrid
-from fedpriv.federation.grids.serving import CLIENT_FAILED
+from fedpriv.federation.grids.inline import CLIENT_FAILED
 from fedpriv.federation.strategy import Strategy
 
 PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"

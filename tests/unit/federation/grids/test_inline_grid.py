@@ -9,8 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from toy import OutOfLuck
 
-from fedpriv.federation.grids.inline import InlineGrid
-from fedpriv.federation.grids.serving import CLIENT_FAILED, context_of, serve
+from fedpriv.federation.grids.inline import CLIENT_FAILED, InlineGrid, serve
 from fedpriv.federation.messages import Instruction, instruct, to_array_record
 
 PRIVATE = "the invoice of ACME Ltd could not be read"
@@ -308,6 +307,6 @@ def test_who_comes_after_the_deadline_is_missing_and_yields_nothing():
 def test_serving_one_client_needs_no_grid():
     grid = InlineGrid(Recorder(), 2)
     (message,) = messages_to(grid, [1])
-    reply, failure = serve(Recorder(), message, context_of(1, 3, 2))
+    reply, failure = serve(Recorder(), message, client=1, clients=2)
     assert failure is None
     assert who(reply) == 1
