@@ -8,51 +8,60 @@ or on the scrubbed fields of the documents that it was trained on
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command, run_dir, trust
 from fedpriv.config.run_model import model_of
 
-TRUST = "use the folder though it was changed, or names code of others, which will be run"
 ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field_attacks"
 """The files with the defaults of attacks of each kind, among the experiments."""
 
 
-def register(commands: Any) -> None:
-    """Adds the command to the parser's."""
-    parser = commands.add_parser(
-        "attack",
-        help="attack what a run has kept",
-        epilog="Settings of attacks on messages: rounds, clients, assume.template, assume.text, "
-        "publisher=safe_pgd, originals=true, ocr=null; of attacks on providers (pmia, "
-        "provider_lira, server_membership, memorisation, audit, exposure): access=black_box, "
-        "public_start=false, known, repeats, least_questions; of attacks on scrubbed fields "
-        "(cdmi): target=final, precision, loss, start, series or a round's number, every, "
-        "most_fields; of all: name (of the findings' folder), seed, and attack.* as in "
-        "experiments/attack/NAME.yaml; `fedpriv list` names the attacks.",
-    )
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="attack=NAME, or a dotted path"
-    )
-    parser.add_argument("--trust", action="store_true", help=TRUST)
-    parser.set_defaults(command=run)
+@click.command(
+    "attack",
+    cls=Command,
+    epilog="""
+        fedpriv list attack
+        fedpriv attack RUN_DIR attack=closed_form
+        fedpriv attack RUN_DIR attack=gi_dqa rounds=[1] clients=[0] assume.text=given
+        fedpriv attack RUN_DIR attack=pmia access=black_box known=0.3
+        fedpriv attack RUN_DIR attack=my_attacks.blank.Blank ocr=null
+    """,
+)
+@run_dir
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    shell_complete=completion.attack_settings,
+    help="attack=NAME or the dotted path of a class, and its settings.",
+)
+@trust
+def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
+    """Attack what a run has kept.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Attacks a run; prints the metrics and where they are."""
+    Settings of attacks on messages are rounds, clients, assume.template, assume.text,
+    publisher=safe_pgd, originals=true and ocr=null. Attacks on providers (pmia, provider_lira,
+    server_membership, memorisation, audit, exposure) take access=black_box, public_start=false,
+    known, repeats and least_questions. Attacks on scrubbed fields (cdmi) take target=final,
+    precision, loss, start, series or the number of a round, and every and most_fields. All take
+    name (of the folder of findings), seed, and attack.* as in experiments/attack/NAME.yaml.
+    """
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.threat.findings import FINDINGS
 
-    folder = RunFolder.existing(options.run_dir)
-    if not options.trust:
+    folder = RunFolder.existing(run_dir)
+    if not trust:
         check_before_attack(folder)
-    attack, name = parse(options.overrides)
+    attack, name = parse(overrides)
     model = model_of(folder.config(), str(folder.path))
     metrics = attack.on(folder.path, model, lambda line: print(line, file=sys.stderr, flush=True))
     write_report(folder.path)

@@ -8,7 +8,6 @@ files, and no link is followed.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import re
@@ -17,7 +16,10 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+
+import click
+
+from fedpriv.cli.command import Command
 
 CACHES = ("examples", "pretraining", "pages", "attacks", "queries")
 """The folders below `fedpriv.runtime.cache.cache_folder` in which something is kept."""
@@ -26,22 +28,22 @@ ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 """In the name of every entry: the hash of what it depends on, or the mark of a half-written one."""
 
 
-def register(commands: Any) -> None:
-    """Adds `clean` to the subcommands of a parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "clean", help="remove caches, and what killed runs have left of Ray"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show what would be removed")
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Removes, and prints what and how many bytes."""
+@click.command(
+    "clean",
+    cls=Command,
+    epilog="""
+        fedpriv clean --dry-run
+        fedpriv clean
+    """,
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
+def command(dry_run: bool) -> int:
+    """Remove caches, and what killed runs have left of Ray."""
     removed = 0
-    for what, size in [*_sessions(options.dry_run), *_caches(options.dry_run)]:
+    for what, size in [*_sessions(dry_run), *_caches(dry_run)]:
         print(f"{size:>14,} bytes  {what}")
         removed += size
-    print(f"{removed:>14,} bytes  {'would be removed' if options.dry_run else 'removed'}")
+    print(f"{removed:>14,} bytes  {'would be removed' if dry_run else 'removed'}")
     return 0
 
 

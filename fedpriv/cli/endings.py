@@ -1,4 +1,4 @@
-"""How a command ends that did not come to its own end: interrupted, terminated, or unheard."""
+"""How a command ends before its own end: by an error, a signal, or output that nobody reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -44,6 +45,45 @@ def status_of(end: BaseException) -> int | None:
     # While Ray runs, the signal handler is Ray's, which exits with the signal's number.
     ray_was_told = isinstance(end, SystemExit) and end.code == signal.SIGTERM
     return TERMINATED if ray_was_told else None
+
+
+def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | None:
+    """Returns exit status and message of an error that needs no traceback; None of any other.
+
+    Args:
+        error: that ended a command.
+        run_dir: of the run that the command was about, if any. Where it was changed, any error may
+            come from that.
+    """
+    from fedpriv.config.experiment import Mistakes
+    from fedpriv.config.trust import Untrusted
+    from fedpriv.federation.grids.base import WorkersDied
+    from fedpriv.federation.loop import Unworkable
+    from fedpriv.federation.round_statistics import TooFewClients
+    from fedpriv.privacy.ledger import LedgerMissing
+    from fedpriv.runtime.jobs import JobsFailed
+    from fedpriv.runtime.ray_session import RayDidNotStart
+    from fedpriv.runtime.run_files import Damaged
+    from fedpriv.runtime.run_folder import NotARunFolder
+    from fedpriv.runtime.run_lock import InUse
+    from fedpriv.runtime.verify import check
+
+    if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse | LedgerMissing):
+        return 2, str(error)
+    if isinstance(error, Damaged):
+        return 1, str(error)
+    if isinstance(error, Unworkable):
+        return 2, str(Mistakes("the experiment", error.problems))
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(
+        error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError
+    ):
+        return 1, message
+    problems = check(run_dir).problems() if run_dir is not None and run_dir.is_dir() else []
+    if not problems:
+        return None
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return 1, f"{message}\n{run_dir} is not as fedpriv wrote it, which may be why\n{lines}"
 
 
 def advice_with(error: BaseException) -> str:

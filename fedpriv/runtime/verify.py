@@ -1,17 +1,15 @@
-"""`fedpriv verify RUN`: is everything in a run folder as fedpriv wrote it?"""
+"""Is everything in a run folder as fedpriv wrote it?"""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpriv.runtime import run_files, run_lock
+from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_lock import LOCK
 from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
@@ -55,42 +53,6 @@ class Check:
             *(f"added: {name}" for name in self.added),
             *(f"changed: {LOG}: {problem}" for problem in self.log),
         ]
-
-
-def register(commands: Any) -> None:
-    """Adds the command to the parser's."""
-    parser = commands.add_parser("verify", help="say what was changed in a run folder, and its log")
-    parser.add_argument("run_dir", type=Path)
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Prints the history of a run folder and what was changed; returns 0 if nothing was, else 1."""
-    root: Path = options.run_dir
-    if not (root / CONFIG).is_file():
-        print(f"{root} is not a run folder: it has no {CONFIG}", file=sys.stderr)
-        return 2
-    if who := run_lock.holder(root):
-        print(f"{who} is writing: what follows may be of a moment ago", file=sys.stderr)
-    return 1 if _tell(root) else 0
-
-
-def _tell(root: Path) -> bool:
-    """Prints one folder, and a study's trainings after it; says whether anything was changed."""
-    found = check(root)
-    for line in found.history:
-        print(line)
-    for line in (*found.notes, *found.problems()):
-        print(line)
-    problems = found.problems()
-    verdict = f"{len(problems)} changes" if problems else "untouched"
-    print(f"{root}: {verdict}; {found.files} files as fedpriv wrote them; log {found.head}")
-    trainings = [
-        root / TRAININGS / name
-        for name in run_files.names(root, TRAININGS)
-        if (root / TRAININGS / name / CONFIG).is_file()
-    ]
-    return any([bool(problems), *map(_tell, trainings)])
 
 
 def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Check:

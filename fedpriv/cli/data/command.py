@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+import click
 
+from fedpriv.cli.command import Group
 from fedpriv.cli.data import convert, inspection
 
 
-def register(commands: Any) -> None:
-    """Adds `data`, with its own subcommands, to the subcommands of a parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "data", help="convert and inspect data sets"
-    )
-    below = parser.add_subparsers(required=True, metavar="COMMAND")
-    convert.register(below)
-    inspection.register(below)
+@click.group(
+    "data",
+    cls=Group,
+    sections={"Commands": [inspection.command, convert.command]},
+    epilog="""
+        fedpriv data inspect sroie
+        fedpriv data convert /path/to/pfl-docvqa
+    """,
+)
+def command() -> None:
+    """Inspect and convert data sets."""

@@ -7,7 +7,6 @@ Parquet, which is data only. `fedpriv.data.readers.pfl_docvqa` reads that, and n
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -17,6 +16,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import click
+
+from fedpriv.cli.command import Command
 
 GIB = 2**30
 
@@ -40,35 +43,37 @@ class Converted:
     reasons: tuple[str, ...]
 
 
-def register(commands: Any) -> None:
-    """Adds `convert` to the subcommands of `data`."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "convert",
-        help="PFL-DocVQA's pickled .npy records as Parquet, which the reader reads",
-        description="Writes one .parquet beside each .npy of records of a PFL-DocVQA release. The "
-        "pickles are read in a process of its own that cannot run what they hold.",
-    )
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="of the release, or its imdb/")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, help="instead of beside each .npy")
-    parser.add_argument(
-        "--memory", metavar="GIB", type=float, help="limit for one file (default: by its size)"
-    )
-    parser.set_defaults(command=run)
+@click.command(
+    "convert",
+    cls=Command,
+    epilog="""
+        fedpriv data convert /path/to/pfl-docvqa
+        fedpriv data convert /path/to/pfl-docvqa --out converted --memory 8
+        fedpriv run pfl_docvqa_fl data=pfl_docvqa data.source.converted=converted
+    """,
+)
+@click.argument("folder", type=Path, metavar="FOLDER", help="Of the release, or its imdb/.")
+@click.option("--out", type=Path, metavar="FOLDER", help="Write here, not beside each .npy file.")
+@click.option(
+    "--memory", type=float, metavar="GIB", help="Limit for one file (default: by its size)."
+)
+def command(folder: Path, out: Path | None, memory: float | None) -> int:
+    """Convert PFL-DocVQA's pickled .npy records to Parquet.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Converts every array of a folder; returns 0, or 1 after telling which could not be."""
+    Writes one .parquet file beside each .npy file of records. The pickles are read in a process of
+    its own that cannot run what they hold. The exit status is 1 if a file could not be converted.
+    """
     from fedpriv.data.document import DataError
 
     try:
-        sources = arrays(options.folder)
+        sources = arrays(folder)
     except DataError as error:
         print(error, file=sys.stderr)
         return 1
     failed = 0
     for source in sources:
         try:
-            done = convert(source, options.out or source.parent, options.memory)
+            done = convert(source, out or source.parent, memory)
         except DataError as error:
             failed += 1
             print(f"not converted: {error}", file=sys.stderr)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
 
 if TYPE_CHECKING:
@@ -22,53 +25,55 @@ PERSONAL = (
 )
 
 
-def register(commands: Any) -> None:
-    """Adds `inspect` to the subcommands of `fedpriv data`."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "inspect",
-        help="count what a data set holds, name its problems, draw some of its pages",
-        description="Counts documents, providers, words, entities and questions, names what could "
-        "not be read, and draws some pages with their boxes. Files that cannot be read are "
-        "skipped and counted.",
-    )
-    parser.add_argument(
-        "source",
-        metavar="NAME_OR_PATH",
-        help="a choice of data= (see `fedpriv list`), a data YAML file, or a folder",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help=f"for {SHEET} (default: data-NAME)"
-    )
-    parser.add_argument(
-        "--pages", metavar="N", type=int, default=12, help="pages to draw (default 12, 0 for none)"
-    )
-    parser.set_defaults(command=run)
+@click.command(
+    "inspect",
+    cls=Command,
+    epilog="""
+        fedpriv data inspect sroie
+        fedpriv data inspect /path/to/folder --pages 24 --out sheets
+        fedpriv data inspect my_data.yaml --json
+    """,
+)
+@click.argument(
+    "given",
+    metavar="NAME_OR_PATH",
+    shell_complete=completion.data,
+    help="A choice of data= (see `fedpriv list data`), a data YAML file, or a folder.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--out", type=Path, metavar="FOLDER", help=f"For {SHEET} (default: data-NAME).")
+@click.option(
+    "--pages",
+    type=int,
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="How many pages to draw, from 0 to 100.",
+)
+def command(given: str, as_json: bool, out: Path | None, pages: int) -> int:
+    """Count what a data set holds, name its problems, and draw some of its pages.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Prints what the data set holds; the sheet's path, if one was drawn, on the last line.
-
-    Raises:
-        Mistakes: if there is no such data, its settings are wrong, or nothing can be read.
+    Counts documents, providers, words, entities and questions, and draws some pages with their
+    boxes; the path of the drawing is the last line. Files that cannot be read are skipped and
+    counted.
     """
     from fedpriv.cli.data.survey import as_table, survey
 
-    name, source = find_source(options.source)
-    if not 0 <= options.pages <= 100:
-        raise _mistakes(options.source, f"--pages {options.pages}: expected 0 to 100")
-    found = _load(options.source, source)
+    name, source = find_source(given)
+    if not 0 <= pages <= 100:
+        raise _mistakes(given, f"--pages {pages}: expected 0 to 100")
+    found = _load(given, source)
     facts = {"source": repr(source), **survey(found)}
     if _of_people(source):
         facts["note"] = PERSONAL
-    if options.pages and found.documents:
+    if pages and found.documents:
         from fedpriv.cli.data.contact_sheet import draw
 
-        path = (options.out or Path(f"data-{name}")) / SHEET
+        path = (out or Path(f"data-{name}")) / SHEET
         facts["contact_sheet"] = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draw(found.documents, found.labels, options.pages).save(path)
-    if options.json:
+        draw(found.documents, found.labels, pages).save(path)
+    if as_json:
         print(json.dumps(facts))
         return 0
     lines = [as_table(facts), facts.get("note"), facts.get("contact_sheet")]

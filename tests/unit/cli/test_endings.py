@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from toy import Faulty
 
+from fedpriv.cli import listing
 from fedpriv.cli.main import main
 from fedpriv.runtime.run_folder import RunFolder
 
@@ -65,7 +66,7 @@ def test_an_interrupted_run_says_how_to_go_on(number, status, capsys, tmp_path):
 
 
 def test_what_ray_makes_of_sigterm_is_a_termination(capsys, monkeypatch):
-    monkeypatch.setattr("fedpriv.cli.main._list", lambda options: sys.exit(signal.SIGTERM))
+    monkeypatch.setattr(listing.command, "callback", lambda group: sys.exit(signal.SIGTERM))
     assert main(["list"]) == 143
     assert capsys.readouterr().err == "interrupted\n"
 

@@ -46,12 +46,13 @@ def test_constructors_of_torch_are_admitted(name):
         # Through a module of ours that imports it, or as an attribute.
         "fedpriv.cli.main.os.system",
         "fedpriv.cli.main.sys.exit",
-        "fedpriv.cli.main.Path",
+        "fedpriv.cli.run.Path",
         "fedpriv.config.construct.functools.partial",
         "fedpriv.models.saving.load_file",
         "fedpriv.strategies.fedavg.FedAvg.__init__",
         # Ours, but they do more than to hold settings.
         "fedpriv.cli.main.main",
+        "fedpriv.cli.main.commands",
         "fedpriv.config.construct.construct",
         "fedpriv.config.construct.import_target",
         "fedpriv.config.experiment.build",

@@ -9,7 +9,8 @@ import pytest
 import torch
 from toy import federation
 
-from fedpriv.cli.main import _explained, main
+from fedpriv.cli.endings import explanation
+from fedpriv.cli.main import main
 from fedpriv.runtime import run_files, run_log
 from fedpriv.runtime.run_folder import FAILURES, METRICS, Checkpoint, RunFolder
 from fedpriv.runtime.run_lock import InUse
@@ -211,7 +212,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(copy, capsys):
 
 
 def test_the_command_that_is_refused_ends_with_status_2():
-    assert _explained(InUse("x is being written by process 7")) == (
+    assert explanation(InUse("x is being written by process 7"), None) == (
         2,
         "x is being written by process 7",
     )

@@ -1,7 +1,7 @@
 """No text from data is a command to the terminal that it is printed on."""
 
-import argparse
 import json
+import sys
 import unicodedata
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from form_folders import write, write_sroie
 
 from fedpriv.cli import main
+from fedpriv.cli.command import Command
 from fedpriv.runtime.progress import Lines, for_this_terminal
 from fedpriv.runtime.terminal import escaping_stderr, visible, visible_output
 
@@ -32,9 +33,7 @@ def printed(monkeypatch, capsys):
     """Runs a command in the place of every other; returns status, output and error."""
 
     def run(command):
-        options = argparse.Namespace(command=command)
-        parser = argparse.Namespace(parse_args=lambda _: options)
-        monkeypatch.setattr(main, "_parser", lambda: parser)
+        monkeypatch.setitem(main.commands.commands, "x", Command("x", callback=command))
         status = main.main(["x"])
         return status, *capsys.readouterr()
 
@@ -42,9 +41,9 @@ def printed(monkeypatch, capsys):
 
 
 def test_whatever_a_command_prints_is_visible(printed):
-    def command(_):
+    def command():
         print(f"an attack's row: {COMMANDS}")
-        main._tell(COMMANDS)
+        print(COMMANDS, file=sys.stderr)
         raise ValueError(COMMANDS)
 
     status, out, err = printed(command)
@@ -53,7 +52,7 @@ def test_whatever_a_command_prints_is_visible(printed):
 
 
 def test_the_display_keeps_its_own_escapes(printed):
-    def command(_):
+    def command():
         print("\x1b[1mbold", file=escaping_stderr())
         assert isinstance(for_this_terminal(), Lines)
         return 0

@@ -1,0 +1,43 @@
+"""`fedpriv list`: what can be run, and what can be swapped in it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command
+from fedpriv.config import catalogue
+
+
+@click.command(
+    "list",
+    cls=Command,
+    epilog="""
+        fedpriv list
+        fedpriv list strategy
+        fedpriv list attack
+    """,
+)
+@click.argument(
+    "group",
+    required=False,
+    shell_complete=completion.groups,
+    help="A config group, such as strategy, model or attack: describe its choices.",
+)
+def command(group: str | None) -> int:
+    """List the experiments and the config groups, or the choices of one group."""
+    groups = catalogue.groups()
+    if group is not None and group not in groups:
+        print(f"no config group {group!r}; there is {', '.join(groups)}", file=sys.stderr)
+        return 2
+    if group is None:
+        print("Experiments (fedpriv run NAME):")
+    files = catalogue.experiments() if group is None else groups[group]
+    for name, path in files.items():
+        print(f"  {name:<20} {catalogue.headline(path)}")
+    if group is None:
+        for name, choices in groups.items():
+            print(f"{name}= {', '.join(choices)}")
+    return 0

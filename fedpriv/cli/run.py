@@ -1,0 +1,224 @@
+"""`fedpriv run` and `fedpriv resume`: experiments, sweeps and studies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command, run_dir, trust
+
+if TYPE_CHECKING:
+    from fedpriv.config.experiment import Experiment
+    from fedpriv.federation.loop import Result
+
+RESUMABLE = ("rounds=", "federation.", "ray.")
+"""What may be changed when a run is resumed: how it is run, not what it computes."""
+
+
+@click.command(
+    "run",
+    cls=Command,
+    epilog="""
+        fedpriv run quickstart
+        fedpriv run my_experiment.yaml rounds=20 seed=3
+        fedpriv run quickstart strategy=fedavg client.optimizer.lr=2e-3
+        fedpriv run -m quickstart seed=0,1,2 client.epochs=1,2
+    """,
+)
+@click.argument(
+    "name",
+    metavar="NAME_OR_FILE",
+    shell_complete=completion.experiments,
+    help="An experiment of `fedpriv list`, or a YAML file.",
+)
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    shell_complete=completion.experiment_settings,
+    help="A choice of a config group (strategy=fedavg) or a value (client.epochs=2), in Hydra's "
+    "syntax.",
+)
+@click.option(
+    "-m", "--multirun", is_flag=True, help="Run every combination of values: seed=0,1 rounds=5,10."
+)
+def run(name: str, overrides: tuple[str, ...], multirun: bool) -> int:
+    """Run an experiment.
+
+    Everything is checked before anything starts. Progress goes to standard error; the last line of
+    standard output is the run folder.
+    """
+    from fedpriv.config import experiment
+    from fedpriv.threat import studying
+
+    if multirun:
+        return _sweep(name, overrides)
+    config = experiment.load(name, overrides)
+    if config.get("study"):
+        folder, metrics = studying.start(name, overrides, tell=_log)
+        return _conclude_study(folder.path, metrics)
+    return _finish(_start(config, name, None))
+
+
+@click.command(
+    "resume",
+    cls=Command,
+    epilog="""
+        fedpriv resume runs/quickstart/2026-11-20_21-00-00
+        fedpriv resume runs/quickstart/2026-11-20_21-00-00 rounds=40
+        fedpriv resume runs/quickstart/2026-11-20_21-00-00 federation.workers=4
+    """,
+)
+@run_dir
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    shell_complete=lambda ctx, parameter, incomplete: [
+        key for key in RESUMABLE if key.startswith(incomplete)
+    ],
+    help="rounds=, federation.* or ray.*: how the run goes on, not what it computes.",
+)
+@trust
+def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
+    """Continue a run that was interrupted, or add rounds to one that has ended."""
+    from fedpriv.config import experiment
+    from fedpriv.config.trust import check_before_resume
+    from fedpriv.runtime.progress import for_this_terminal
+    from fedpriv.runtime.run_folder import RunFolder
+    from fedpriv.threat import studying
+
+    folder = RunFolder.existing(run_dir)
+    wrong = [override for override in overrides if not override.startswith(RESUMABLE)]
+    if wrong:
+        allowed = ", ".join(RESUMABLE)
+        problems = [f"{override}: a resumed run takes {allowed}" for override in wrong]
+        raise experiment.Mistakes(str(run_dir), problems)
+    if not trust:
+        check_before_resume(folder, overrides)
+    config = experiment.with_values(folder.config(), overrides, str(run_dir))
+    if config.get("study"):
+        return _conclude_study(folder.path, studying.resume(folder, overrides, _log))
+    parts = experiment.build(config, str(run_dir))
+    federation = parts.assemble(config)
+    progress = for_this_terminal()
+    result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
+    _write_report(parts, result)
+    return _finish(result)
+
+
+def _sweep(name: str, overrides: Sequence[str]) -> int:
+    """Runs every combination of the values that the overrides name."""
+    from fedpriv.config import experiment
+    from fedpriv.privacy.statement import in_short
+    from fedpriv.runtime.progress import describe
+    from fedpriv.runtime.run_folder import LEDGER, RunFolder
+
+    combinations = experiment.sweep(overrides)
+    configs = [experiment.load(name, combination) for combination in combinations]
+    if any(config.get("study") for config in configs):
+        raise experiment.Mistakes(name, ["a study is many trainings by itself: run it without -m"])
+    for config in configs:  # all of them, before the first starts
+        experiment.build(config, name)
+    parent = RunFolder.create(configs[0]["runs"], f"{configs[0]['name']}-sweep")
+    table: list[dict[str, Any]] = []
+    for number, (config, combination) in enumerate(zip(configs, combinations, strict=True)):
+        print(f"[{number + 1}/{len(configs)}] {' '.join(combination)}", file=sys.stderr)
+        result = _start(config, name, parent.path / str(number))
+        _summarise(result)
+        last = result.metrics[-1] if result.metrics else {}
+        spent = in_short(RunFolder.existing(result.run_dir).read_json(LEDGER))
+        folder = str(result.run_dir)
+        table.append({"overrides": combination, "run": folder, "last": last, "pld": spent})
+        parent.write_json("sweep.json", table)
+    for row in table:
+        private = "  ".join(f"ε({view}) {epsilon}" for view, epsilon in row["pld"].items())
+        print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
+    print(parent.path)
+    return 0
+
+
+def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
+    """Runs one experiment, after saying how strong its noise is against its signal."""
+    from fedpriv.config import experiment
+    from fedpriv.federation.private_strategy import PrivateStrategy
+    from fedpriv.privacy.signal import signal_lines
+    from fedpriv.runtime.progress import for_this_terminal
+
+    parts = experiment.build(config, source)
+    federation = parts.assemble(config)
+    strategy = getattr(federation.strategy, "inner", federation.strategy)
+    if isinstance(strategy, PrivateStrategy) and parts.rounds:
+        for line in signal_lines(
+            strategy.mechanism,
+            federation.parameters,
+            federation.clients,
+            parts.rounds,
+            strategy.threshold,
+            getattr(strategy, "steps", None) if strategy.own_noise else None,
+        ):
+            _log(line)
+    result = federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
+    _write_report(parts, result)
+    return result
+
+
+def _write_report(parts: Experiment, result: Result) -> None:
+    """Writes the report of a run that has ended, if its settings want one."""
+    if parts.federation.report:
+        from fedpriv.report.build import write_report
+
+        write_report(result.run_dir)
+
+
+def _finish(result: Result) -> int:
+    _summarise(result)
+    print(result.run_dir)
+    refused_all = bool(result.metrics) and not any(r["accepted"] for r in result.metrics)
+    return 1 if refused_all else 0
+
+
+def _summarise(result: Result) -> None:
+    """Prints how the run ended, and everything that went wrong in it."""
+    from fedpriv.privacy.statement import summary
+    from fedpriv.runtime.progress import describe
+    from fedpriv.runtime.run_folder import LEDGER, RunFolder
+
+    if result.metrics:
+        last = result.metrics[-1]
+        print(f"after {last['round']} rounds: {describe(last)}")
+    refused = [r["round"] for r in result.metrics if not r["accepted"]]
+    if refused:
+        print(f"refused for want of answers: rounds {', '.join(map(str, refused))}")
+    for failure in result.failures:
+        print(
+            f"round {failure['round']}: client {failure['client']} {failure['kind']} "
+            f"({failure['reason']})"
+        )
+    ledger = RunFolder.existing(result.run_dir).read_json(LEDGER)
+    if refused and ledger and ledger["mechanism"]:
+        print("with strategy.threshold below 1 a round counts without some of its clients")
+    for line in summary(ledger) if ledger else ():
+        print(line)
+    report = result.run_dir / "report.html"
+    if report.is_file():
+        print(f"report: {report}")
+
+
+def _conclude_study(run_dir: Path, metrics: Mapping[str, Any]) -> int:
+    from fedpriv.cli.attack import in_words
+
+    for line in in_words(metrics):
+        print(line)
+    print(f"report: {run_dir / 'report.html'}")
+    print(run_dir)
+    return 0
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,41 @@
+"""`fedpriv verify RUN_DIR`: is everything in a run folder as fedpriv wrote it?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fedpriv.cli.command import Command, run_dir
+
+
+@click.command("verify", cls=Command, epilog="fedpriv verify runs/quickstart/2026-11-20_21-00-00")
+@run_dir
+def command(run_dir: Path) -> int:
+    """Print who did what with a run folder, and what was changed in it since.
+
+    The exit status is 0 if nothing was changed, else 1.
+    """
+    from fedpriv.runtime import run_files, run_lock
+    from fedpriv.runtime.verify import CONFIG, TRAININGS, check
+
+    if not (run_dir / CONFIG).is_file():
+        print(f"{run_dir} is not a run folder: it has no {CONFIG}", file=sys.stderr)
+        return 2
+    if who := run_lock.holder(run_dir):
+        print(f"{who} is writing: what follows may be of a moment ago", file=sys.stderr)
+    changed = False
+    folders = [run_dir]  # and below them the trainings of a study
+    while folders:
+        root = folders.pop(0)
+        found = check(root)
+        problems = found.problems()
+        for line in (*found.history, *found.notes, *problems):
+            print(line)
+        verdict = f"{len(problems)} changes" if problems else "untouched"
+        print(f"{root}: {verdict}; {found.files} files as fedpriv wrote them; log {found.head}")
+        changed = changed or bool(problems)
+        trainings = (root / TRAININGS / name for name in run_files.names(root, TRAININGS))
+        folders[:0] = [path for path in trainings if (path / CONFIG).is_file()]
+    return 1 if changed else 0
