@@ -33,6 +33,7 @@ from fedpriv.runtime.run_folder import (
     PARTITION,
     RunFolder,
 )
+from fedpriv.threat.keep.batch_rows import ROWS
 from fedpriv.threat.study import TRAININGS
 from fedpriv.threat.studying import PLAN
 
@@ -106,7 +107,7 @@ def check_before_attack(folder: RunFolder) -> None:
 
 def _builds_a_run(name: str) -> bool:
     files = (CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
-    return name in files or name.startswith(f"{CHECKPOINTS}/")
+    return name in files or name.startswith((f"{CHECKPOINTS}/", f"{ROWS}/"))
 
 
 def untrusted(config: Mapping[str, Any]) -> list[str]:

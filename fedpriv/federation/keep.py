@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,18 +20,19 @@ from fedpriv.runtime.vectors import ParameterLayout
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is about to begin, or to go on.
+    """A run that is about to begin or to go on, or that has come to its end.
 
     Attributes:
         folder: of the run.
         bound: its data and its model.
         client: the client half, which says what its message is computed from.
         strategy: the server's half.
-        model: as round 1 starts from it.
-        exchange: cuts vectors into the model's tensors.
+        model: as round 1 starts from it; after the run, as its last round left it.
+        layout: cuts vectors into the model's tensors.
         seed: of the run.
         key: of a private run's randomness (`fedpriv.privacy.message_key`); empty without noise.
         settings: what everybody in the federation knows of it.
+        tell: shows one line to the person in front of the run.
     """
 
     folder: RunFolder
@@ -43,6 +44,7 @@ class Prepared:
     seed: int
     key: str
     settings: Mapping[str, Any]
+    tell: Callable[[str], None]
 
 
 class Watcher(Protocol):
@@ -68,6 +70,13 @@ class Keeper(Protocol):
         """Returns what leaves nothing to keep, each problem with the setting that it is about."""
         ...
 
-    def begin(self, run: Prepared) -> Watcher | None:
+    def before(self, run: Prepared) -> Watcher | None:
         """Writes what is known before the first round; returns what watches the run, if any."""
+        ...
+
+    def after(self, run: Prepared) -> None:
+        """Writes what can wait until the rounds are over.
+
+        Of a run that was killed it is called when the run has been resumed and comes to its end.
+        """
         ...

@@ -362,7 +362,10 @@ class _Run:
         self.watchers: list[Watcher] = []
 
     def run(self) -> Result:
-        self._begin_keeping()
+        for keeper in self.federation.keep:
+            if watcher := keeper.before(self.prepared):
+                self.watchers.append(watcher)
+                self.grid = watcher.around(self.grid)
         start = self._restore()
         clients = self.federation.clients
         with (
@@ -375,6 +378,7 @@ class _Run:
                 self.progress.round(record)
                 board.round(record)
                 if self._gives_up():
+                    self._after()  # nobody need resume it, and what was kept can be attacked
                     raise TooFewClients(
                         f"{self.refused} {'round' if self.refused == 1 else 'rounds'} in a row "
                         f"did not count. Round {round}: "
@@ -385,31 +389,31 @@ class _Run:
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
         self.folder.write_json(LEDGER, statement(self.ledger))
+        self._after()
         # Nothing comes after the final weights: with them a run is complete.
         self.folder.save_final(self.model.state_dict())
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
 
-    def _begin_keeping(self) -> None:
-        """Lets every keeper write what it keeps, and puts those that watch on the grid."""
-        federation = self.federation
-        if not federation.keep:
-            return
-        run = Prepared(
+    @functools.cached_property
+    def prepared(self) -> Prepared:
+        """What keepers get to see of the run."""
+        return Prepared(
             self.folder,
-            federation.bound,
-            federation.spec.client,
+            self.federation.bound,
+            self.federation.spec.client,
             self.strategy,
             self.model,
             self.layout,
-            federation.seed,
-            federation.spec.key,
-            public_settings(federation),
+            self.federation.seed,
+            self.federation.spec.key,
+            public_settings(self.federation),
+            self.progress.note,
         )
-        begun = [keeper.begin(run) for keeper in federation.keep]
-        self.watchers = [watcher for watcher in begun if watcher]
-        for watcher in self.watchers:
-            self.grid = watcher.around(self.grid)
+
+    def _after(self) -> None:
+        for keeper in self.federation.keep:
+            keeper.after(self.prepared)
 
     def _ledger(self) -> Ledger:
         """Returns the ledger so far: it forgets nothing, whatever is run again.

@@ -165,6 +165,7 @@ def write(root: Path, name: str, data: bytes) -> None:
 
 def append(root: Path, name: str, data: bytes) -> None:
     """Appends to a file, which is made where there is none."""
+    make_folder(root, str(Path(name).parent))
     with _created(inside(root, name), os.O_APPEND | os.O_NONBLOCK) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Damaged(f"{root / name} is no regular file")

@@ -207,10 +207,13 @@ class RunFolder:
         run_log.write(self.path, name, data)
 
     def remove(self, place: str) -> None:
-        """Removes all files of a folder in the run folder."""
+        """Removes a file, or all files of a folder; nothing where it is not there."""
         run_files.inside(self.path, f"{place}/file")
-        if (self.path / place).is_dir():
-            run_log.remove(self.path, list(run_files.walk(self.path, place)))
+        path = self.path / place
+        if path.exists():
+            run_log.remove(
+                self.path, list(run_files.walk(self.path, place)) if path.is_dir() else [place]
+            )
 
     def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends one JSON object per line, in ASCII: no text in it can break a line."""

@@ -1,4 +1,4 @@
-"""What an adversary may be taken to know: written at the time, granted assumption by assumption.
+"""What an adversary may be taken to know: written when a run ends, granted one by one.
 
 `knowledge/` in a run folder holds, for each message that was observed, what a server could know of
 the batch behind it: the template of each page, and the text under several assumptions. An attack
@@ -19,6 +19,7 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
 from fedpriv.threat.attack import Known, MessageKey
+from fedpriv.threat.keep.batch_rows import check_read
 
 KNOWLEDGE = "knowledge"
 
@@ -92,8 +93,10 @@ def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | 
     """Reads what the assumptions grant of one message; none of one that holds no example.
 
     Raises:
+        BatchesUnread: if the run was ended before this was written.
         Damaged: if the file cannot be read.
     """
+    check_read(folder, key[0])
     name = f"{_file(key)}.safetensors"
     if not folder.has(name):
         return None

@@ -20,6 +20,7 @@ from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
 from fedpriv.threat.attack import MessageKey
 from fedpriv.threat.fields_game import TrueField
+from fedpriv.threat.keep.batch_rows import check_read
 
 TRUTH = "truth"
 PROVIDERS = f"{TRUTH}/providers.json"
@@ -102,8 +103,10 @@ class TruthStore:
         """Returns the truth behind one message; none where the simulation kept none.
 
         Raises:
+            BatchesUnread: if the run was ended before this was written.
             Damaged: if the file cannot be read.
         """
+        check_read(self._folder, key[0])
         name = f"{_file(key)}.safetensors"
         if not self._folder.has(name):
             return None

@@ -74,7 +74,7 @@ class KeepHeldOut:
             )
         return found
 
-    def begin(self, run: Prepared) -> None:
+    def before(self, run: Prepared) -> None:
         """Writes what an adversary may be given, and, into the truth store, who was trained on."""
         folder, bound = run.folder, run.bound
         twice = set(_duplicates(bound)) if self.duplicates == "drop" else set()
@@ -90,10 +90,13 @@ class KeepHeldOut:
             },
         )
 
+    def after(self, run: Prepared) -> None:
+        """Does nothing: all is written before the first round."""
+
 
 @dataclass(frozen=True)
 class Kept:
-    """What `KeepHeldOut.begin` wrote, but for the model.
+    """What `KeepHeldOut.before` wrote, but for the model.
 
     Attributes:
         documents: by provider, in order.

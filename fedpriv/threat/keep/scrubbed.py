@@ -91,7 +91,7 @@ class KeepScrubbed:
             )
         return found
 
-    def begin(self, run: Prepared) -> None:
+    def before(self, run: Prepared) -> None:
         """Writes the scrubbed windows, the public documents and, as truth, the fields."""
         folder, bound, start = run.folder, run.bound, run.model
         if not isinstance(start, FieldModel):
@@ -112,6 +112,9 @@ class KeepScrubbed:
             for documents in (bound.documents, bound.public)
         )
         save_fields(folder, [one.truth(bound.train, trained, public) for one in found])
+
+    def after(self, run: Prepared) -> None:
+        """Does nothing: all is written before the first round."""
 
     def _found(
         self, bound: FederatedDataset, reader: Reader, left_out: Counter[str]
@@ -162,7 +165,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class KeptFields:
-    """What `KeepScrubbed.begin` wrote.
+    """What `KeepScrubbed.before` wrote.
 
     Attributes:
         scrubbed: for the adversary.

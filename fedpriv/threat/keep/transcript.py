@@ -1,12 +1,14 @@
 """The honest-but-curious server: which messages it keeps, and what the simulation notes of them.
 
 The server follows the protocol and looks at what it receives (GI-DQA, §3.2). For each message that
-it keeps, the simulation writes two more files, which no server would have: what could be known of
-the batch (`fedpriv.threat.knowledge`), and the truth (`fedpriv.threat.truth`).
+it keeps, the simulation notes which examples are behind it, and when the run ends writes two files
+that no server would have: what could be known of the batch (`fedpriv.threat.knowledge`), and the
+truth (`fedpriv.threat.truth`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +36,16 @@ from fedpriv.federation.messages import (
     to_vectors,
 )
 from fedpriv.federation.secagg.messages import MASKED, SECAGG
-from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.run_folder import PARTITION
+from fedpriv.runtime.seeds import entropy, generator
 from fedpriv.runtime.vectors import Vectors
+from fedpriv.threat.keep.batch_rows import (
+    BatchRows,
+    forget_rows,
+    load_rows,
+    note_rows,
+    unread_rounds,
+)
 from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.knowledge import save_known
 from fedpriv.threat.transcript import Recorder
@@ -76,9 +86,38 @@ class KeepTranscript:
         said = f"keep.transcript.clients={absent}: there are clients 0 to {clients - 1}"
         return [said] if absent else []
 
-    def begin(self, run: Prepared) -> Observation:
-        """Returns what watches the run."""
+    def before(self, run: Prepared) -> Observation:
+        """Returns what watches the run.
+
+        Raises:
+            ValueError: if the run was killed and the data are not those that it was on before.
+        """
+        # Row numbers that an earlier process has noted would lead to other documents.
+        dealt = json.loads(json.dumps(run.bound.partition))
+        if (left := unread_rounds(run.folder)) and run.folder.read_json(PARTITION) != dealt:
+            raise ValueError(
+                f"{run.folder.path} was ended before the batches of rounds {left} were read, and "
+                f"the data are not those of {PARTITION} any more: put them back, or start a new run"
+            )
         return Observation(self, run)
+
+    def after(self, run: Prepared) -> None:
+        """Writes what could be known of the batches behind the messages, and the truth."""
+        rounds = unread_rounds(run.folder)
+        if not rounds:
+            return
+        run.tell(f"reading the batches behind the messages of {len(rounds)} rounds")
+        pages = PrivatePages(run.bound, self.private, run.seed)
+        for round in rounds:
+            for client, batch in load_rows(run.folder, round).items():
+                if not len(batch.rows):  # a batch drawn by coins may be empty
+                    continue
+                draw = np.random.Generator(np.random.Philox(key=batch.entropy))
+                known, texts, truth = pages.read(batch.rows, draw)
+                save_known(run.folder, (round, client), known, texts)
+                if self.truth:
+                    save_truth(run.folder, (round, client), truth)
+            forget_rows(run.folder, round)
 
     def wants(self, round: int, client: int | None = None) -> bool:
         """Whether a round, or one client's message in it, is kept."""
@@ -96,7 +135,6 @@ class Observation:
 
     def __init__(self, observer: KeepTranscript, run: Prepared) -> None:
         self.observer, self.run, self.recorder = observer, run, Recorder(run.folder)
-        self.pages = PrivatePages(run.bound, observer.private, run.seed)
         public = {**run.settings, "labels": list(run.bound.labels)}
         self.recorder.public(public, frozen(run.model))
         self._asked: dict[int, Message] = {}
@@ -161,30 +199,25 @@ class Observation:
             self.recorder.save(*now, f"client-{client:04d}", {MASKED: words}, **notes)
         else:
             self._save(*now, f"client-{client:04d}", vectors, **notes)
-        self._note(client, instruction)
+        if self.observer.batches:
+            self._note(client, instruction)
 
     def _save(self, round: int, attempt: int, name: str, vectors: Vectors, **notes: Any) -> None:
         tensors: dict[str, Tensor] = self.run.layout.named(vectors)
         self.recorder.save(round, attempt, name, tensors, kind=self.run.strategy.sends, **notes)
 
     def _note(self, client: int, instruction: Instruction) -> None:
-        """Writes what could be known, and the truth, of the batch behind a message."""
-        if not self.observer.batches:
-            return
+        """Notes which examples a message was computed from."""
+        run, round = self.run, instruction.round
 
         def draw(purpose: str) -> np.random.Generator:
-            now = instruction.purpose(purpose, self.run.key)
-            return generator(self.run.seed, now, instruction.round, client)
+            return generator(run.seed, instruction.purpose(purpose, run.key), round, client)
 
-        own = self.run.bound.rows[client]
-        rows = own[drawn(self.run.client, self.run.bound.train.take(own), instruction, draw)]
-        if not len(rows):  # a batch drawn by coins may be empty
-            return
-        key = instruction.round, client
-        known, texts, truth = self.pages.read(rows, draw("random question"))
-        save_known(self.run.folder, key, known, texts)
-        if self.observer.truth:
-            save_truth(self.run.folder, key, truth)
+        own = run.bound.rows[client]
+        rows = own[drawn(run.client, run.bound.train.take(own), instruction, draw)]
+        unknown = instruction.purpose("random question", run.key)
+        batch = BatchRows(rows, entropy(run.seed, unknown, round, client))
+        note_rows(run.folder, (round, client), batch)
 
 
 def frozen(model: nn.Module) -> dict[str, Tensor]:

@@ -208,7 +208,7 @@ def test_a_keeper_of_ones_own_is_chosen_by_name(tmp_path, monkeypatch):
         "# @package keep.mine\n_target_: fedpriv.data.partition.HoldOut\n"
     )
     assert mistakes("quickstart", "keep=mine") == [
-        "keep.mine: HoldOut is no Keeper: it has no 'problems', 'begin'"
+        "keep.mine: HoldOut is no Keeper: it has no 'problems', 'before', 'after'"
     ]
 
 
