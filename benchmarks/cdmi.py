@@ -38,8 +38,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.readers.sroie import Sroie
-from fedpriv.models.encoders.bros import bros
-from fedpriv.models.encoders.layoutlm import layoutlm
+from fedpriv.models.encoders.backbones import bros, layoutlm
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Workbench

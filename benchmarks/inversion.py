@@ -42,16 +42,16 @@ from fedpriv.data.examples import Batch
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.generated.slips import Slips
 from fedpriv.metrics.images import psnr
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import normalised
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "LayoutLMv3 64 px": lambda: layoutlmv3_answers_tiny(
-        image_size=64, hidden_size=192, layers=1, initializer_range=0.07
+    "LayoutLMv3 64 px": lambda: layoutlmv3(
+        task="answers", image_size=64, hidden_size=192, layers=1, initializer_range=0.07
     ),
-    "LayoutLMv3 32 px, 48 tokens": lambda: layoutlmv3_answers_tiny(max_length=48),
-    "Donut 64 px": functools.partial(donut_tiny, attention="eager"),
+    "LayoutLMv3 32 px, 48 tokens": lambda: layoutlmv3(task="answers", max_length=48),
+    "Donut 64 px": functools.partial(donut, attention="eager"),
 }
 SMALL = ("LayoutLMv3 32 px, 48 tokens", "Donut 64 px")
 """The models of which victims side by side must be cheaper."""

@@ -128,9 +128,9 @@ def _layoutlmv3_data():
 
 def _layoutlmv3_model(labels=None):
     from fedpriv.data.generated.invoices import LABELS
-    from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+    from fedpriv.models.layoutlmv3 import layoutlmv3
 
-    return layoutlmv3_tiny(labels or LABELS)
+    return layoutlmv3(labels or LABELS)
 
 
 _MAKERS = {

@@ -23,7 +23,7 @@ import torch
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification
 
 from fedpriv.data.examples import Examples
-from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.tagging import tags_of
@@ -66,7 +66,7 @@ def base() -> LayoutLMv3Tagger:
 
 
 SIZES = {
-    "tiny": Size(lambda: layoutlmv3_tiny(LABELS, max_length=TOKENS), (8, 32), 32),
+    "tiny": Size(lambda: layoutlmv3(LABELS, max_length=TOKENS), (8, 32), 32),
     "base": Size(base, (4,), 224),
 }
 

@@ -30,7 +30,7 @@ from fedpriv.data.generated.invoices import Invoices
 from fedpriv.federation.client import ClientWorker, WorkerSpec
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
@@ -105,7 +105,7 @@ def providers(repeats: int) -> dict[str, Spread]:
 
 def _site() -> tuple[ClientWorker, ParameterLayout, Examples]:
     loaded = Invoices(providers=PROVIDERS, documents_per_provider=4).load()
-    build = functools.partial(layoutlmv3_tiny, loaded.labels)
+    build = functools.partial(layoutlmv3, loaded.labels)
     examples = seeded_model(build, 0).encode(loaded.documents)
     _, owners = np.unique([d.provider for d in loaded.documents], return_inverse=True)
     examples = examples.with_column(PROVIDER, owners[examples.column("document")])

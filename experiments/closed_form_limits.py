@@ -48,11 +48,7 @@ from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.metrics.ocr import OCR, Tesseract
-from fedpriv.models.layoutlmv3_answers import (
-    layoutlmv3_answers_base,
-    layoutlmv3_answers_small,
-    layoutlmv3_answers_tiny,
-)
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.threat.attack import Known, NotApplicable, Recovered
@@ -92,11 +88,18 @@ class Size:
 
 SIZES = {
     "small": Size(
-        layoutlmv3_answers_small, 112, (0, 1, 10, 30, 100, 200), 1e-3, (96, 144, 192, 208, 256)
+        functools.partial(layoutlmv3, task="answers", size="small"),
+        112,
+        (0, 1, 10, 30, 100, 200),
+        1e-3,
+        (96, 144, 192, 208, 256),
     ),
     # Of the 512 tokens that it may read, a slip fills no more than 128.
     "base": Size(
-        functools.partial(layoutlmv3_answers_base, max_length=128), 224, (0, 1, 10, 30), 1e-4
+        functools.partial(layoutlmv3, task="answers", size="base", max_length=128),
+        224,
+        (0, 1, 10, 30),
+        1e-4,
     ),
 }
 
@@ -297,7 +300,8 @@ def width(world: World, size: Size) -> Iterator[Row]:
     """Fewer dimensions than patches: the solve refuses, unless the template tells most of them."""
     for hidden in size.widths:
         build = functools.partial(
-            layoutlmv3_answers_tiny,
+            layoutlmv3,
+            task="answers",
             max_length=128,
             image_size=size.side,
             hidden_size=hidden,

@@ -47,7 +47,7 @@ from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.settings import Settings
-from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger, layoutlmv3
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import ClientThenRecord, History
 from fedpriv.privacy.mechanism import example_gaussian
@@ -200,7 +200,7 @@ def _pretrained(path: Path, data: str) -> Path:
     loaded = Invoices(providers=24, documents_per_provider=20, seed=4711).load()
     labels = tuple(SHARED.values()) if data == "sroie" else loaded.labels
     documents = [_relabelled(d) if data == "sroie" else d for d in loaded.documents]
-    model = seeded_model(functools.partial(layoutlmv3_tiny, labels), seed=0)
+    model = seeded_model(functools.partial(layoutlmv3, labels), seed=0)
     _train(model, documents, epochs=15)
     if data == "sroie":
         _train(model, Receipts(public=True).load().documents, epochs=30)
@@ -236,7 +236,7 @@ _HEAD = "network.classifier"
 
 def with_trunk(labels: Sequence[str], trunk: Path) -> LayoutLMv3Tagger:
     """Returns a tiny LayoutLMv3 with the public weights, frozen embeddings and a new head."""
-    model = layoutlmv3_tiny(labels)
+    model = layoutlmv3(labels)
     missing, unexpected = model.load_state_dict(load_file(trunk), strict=False)
     if unexpected or any(not name.startswith(_HEAD) for name in missing):
         raise ValueError(f"{trunk} is not of this model: {missing} missing, {unexpected} unknown")

@@ -65,7 +65,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.strategy import Strategy
 from fedpriv.metrics.ocr import OCR
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussian
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
@@ -79,6 +79,7 @@ from fedpriv.threat.knowledge import Assumed, Text
 from fedpriv.threat.transcript import load
 from fedpriv.training.loops import Optimizer
 
+MODEL = functools.partial(layoutlmv3, task="answers", size="small")
 CLIENTS = 8
 COHORTS = (1, 2, 4, 8)
 MASKING = Masking(bound=4.0)
@@ -127,7 +128,7 @@ def federated(
     """Runs one round under observation; returns the run folder."""
     source = Slips(providers=clients, documents_per_provider=1, seed=seed, questions=("total",))
     federation = Federation(
-        model=layoutlmv3_answers_small,
+        model=MODEL,
         data=DocumentData(source, ByProvider(clients), HoldOut(fraction=0)),
         strategy=strategy,
         client=client,
@@ -144,7 +145,7 @@ def attacked(
 ) -> list[Row]:
     """Attacks a run; returns the scores of every message, or why the attack does not apply."""
     run = AttackRun(attack, "study", assume=Assumed(text=text), ocr=ocr)
-    metrics = run.on(run_dir, layoutlmv3_answers_small)
+    metrics = run.on(run_dir, MODEL)
     if metrics["status"] == "not_applicable":
         return [{"client": None, "refused": metrics["reason"]}]
     written = RunFolder.existing(run_dir).read_json("findings/study/metrics.json")

@@ -49,8 +49,8 @@ from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.metrics.ocr import Tesseract
-from fedpriv.models.donut import donut_small
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attack import Attack
@@ -107,8 +107,8 @@ class Study:
     def build(self, labels: Sequence[str] = ()) -> Any:
         """Returns the model."""
         if self.model == "donut":
-            return donut_small(labels, image_size=(self.side, self.side), attention="eager")
-        return layoutlmv3_answers_small(labels, image_size=self.side)
+            return donut(labels, size="small", image_size=(self.side, self.side), attention="eager")
+        return layoutlmv3(labels, task="answers", size="small", image_size=self.side)
 
     def source(self, documents: int) -> DocumentSource:
         """Returns that many documents."""

@@ -49,7 +49,7 @@ from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation, Result
 from fedpriv.federation.settings import Settings
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import example_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.strategies.feam_dp import FeAmDP
@@ -200,7 +200,7 @@ class Arm:
         )
         halves, rounds = self._private(task) if self.rate else self._fedavg()
         federation = Federation(
-            model=functools.partial(layoutlmv3_tiny, layers=self.layers),
+            model=functools.partial(layoutlmv3, layers=self.layers),
             data=data,
             finetuning=self.finetuning,
             pretraining=None if self.scratch else _public(task, self.layers),

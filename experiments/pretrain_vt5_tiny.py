@@ -30,7 +30,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.models.vt5 import SHIPPED, VT5, vt5_tiny
+from fedpriv.models.vt5 import SHIPPED, VT5, vt5
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import seeded_model
 
@@ -59,7 +59,7 @@ QUESTIONS = 3
 def main(folder: Path) -> None:
     """Trains through all stages and saves the model."""
     torch.set_num_threads(1)
-    model = seeded_model(vt5_tiny, SEED)
+    model = seeded_model(vt5, SEED)
     assert isinstance(model, VT5)  # noqa: S101 - for the type checker
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)

@@ -17,7 +17,8 @@ from fedpriv.attacks.text.span import Array, noise_level, used_rows
 from fedpriv.attacks.text.sums import UNKNOWN, owners, partners
 from fedpriv.attacks.text.tied import Words
 from fedpriv.attacks.victim import Victim
-from fedpriv.models.donut import ANSWER, ANSWER_END, QUESTION_END, Donut
+from fedpriv.models.donut import Donut
+from fedpriv.models.readers.donut_reader import ANSWER, ANSWER_END, QUESTION_END
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.threat.attack import NotApplicable, RecoveredText
 

@@ -110,12 +110,12 @@ class Federation:
         from fedpriv.data.partition import ByProvider
         from fedpriv.data.generated.invoices import Invoices
         from fedpriv.federation.loop import Federation
-        from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+        from fedpriv.models.layoutlmv3 import layoutlmv3
         from fedpriv.training.loops import Optimizer
         from fedpriv.strategies.fedavg import FedAvg
 
         federation = Federation(
-            model=layoutlmv3_tiny,
+            model=layoutlmv3,
             data=DocumentData(Invoices(), ByProvider(clients=8)),
             strategy=FedAvg(),
             client=LocalTraining(optimizer=Optimizer(lr=4e-3)),

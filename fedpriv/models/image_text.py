@@ -17,34 +17,26 @@ are, but are sent, and noised where there is noise.
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     AutoConfig,
     AutoModelForImageTextToText,
     AutoProcessor,
-    GenerationConfig,
     PreTrainedModel,
 )
 
-from fedpriv.data.document import Document
-from fedpriv.data.examples import Batch, Examples
+from fedpriv.data.examples import Batch
 from fedpriv.models.base import Answer
-from fedpriv.models.generation import read_answers, token_losses
-from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader
-from fedpriv.models.readers.subwords import Subwords
-from fedpriv.models.saving import SETTINGS, settings_of
-
-Attention = Literal["sdpa", "eager"]
+from fedpriv.models.generation import GenerativeAnswerer, by_prompt_length, greedy, read_answers
+from fedpriv.models.presets import Attention
+from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader, subwords_of
+from fedpriv.models.saving import save_settings, settings_of
 
 
 def image_text(
@@ -95,7 +87,7 @@ def image_text(
     chosen = {name: saved.get(name) if v is None else v for name, v in given.items()}
     settings: dict[str, Any] = {name: v for name, v in chosen.items() if v is not None}
     network, processor = _network(pretrained, attention), _processor(pretrained)
-    reader = ImageTextReader(processor, _subwords(processor), **settings)
+    reader = ImageTextReader(processor, subwords_of(processor), **settings)
     return ImageText(network, reader).train()
 
 
@@ -134,17 +126,7 @@ def _processor(folder: str | Path) -> Any:
     return processor
 
 
-def _subwords(processor: Any) -> Subwords:
-    """Returns a copy of the processor's tokenizer, whose text ends with its end of text."""
-    tokenizer = processor.tokenizer
-    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    own = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    own.no_padding()
-    own.no_truncation()
-    return Subwords(own, cls=end, sep=end, pad=end if pad is None else pad, lowercase=False)
-
-
-class ImageText(QuestionAnswerer):
+class ImageText(GenerativeAnswerer):
     """Answers questions about page images.
 
     Args:
@@ -152,25 +134,15 @@ class ImageText(QuestionAnswerer):
         reader: makes the arrays; its processor is the network's.
     """
 
+    name = "image_text"
+    reader: ImageTextReader
+
     def __init__(self, network: PreTrainedModel, reader: ImageTextReader) -> None:
         super().__init__()
         self.network = network
         self.reader = reader
-        self._writing = GenerationConfig(
-            max_new_tokens=reader.answer_length,
-            do_sample=False,
-            num_beams=1,
-            pad_token_id=reader.subwords.pad,
-            eos_token_id=reader.subwords.sep,
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
         # In place of what a checkpoint says, which `generate` would mix in.
-        network.generation_config = self._writing
-
-    def encode(self, documents: Sequence[Document]) -> Examples:
-        """Returns one row per question; see `ImageTextReader.read`."""
-        return self.reader.read(documents)
+        network.generation_config = greedy(reader)
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the scores of the token to follow at each place, (batch, L, vocabulary)."""
@@ -178,24 +150,16 @@ class ImageText(QuestionAnswerer):
         logits: Tensor = output.logits
         return logits
 
-    def losses(self, batch: Batch) -> Tensor:
-        """Returns -log p(answer | page, question), the mean over the answer's tokens, (batch,)."""
-        return token_losses(self(batch), batch["labels"])
-
     def answer_batch(self, batch: Batch) -> list[Answer]:
-        """Returns the greedy answer of each row.
+        """Returns the greedy answer of each row; see `by_prompt_length`."""
 
-        Rows are answered in groups whose prompts are of one length, so that nothing stands between
-        prompt and answer, whatever a network makes of padding.
-        """
-        groups: dict[int, list[int]] = defaultdict(list)
-        for row, length in enumerate(batch["prompt"].tolist()):
-            groups[length].append(row)
-        answers: dict[int, Answer] = {}
-        for length, rows in groups.items():
-            group = {name: column[rows] for name, column in batch.items()}
-            answers.update(zip(rows, self._write(group, length), strict=True))
-        return [answers[row] for row in sorted(answers)]
+        def write(rows: Batch, length: int) -> list[Answer]:
+            generated = self.network.generate(
+                **self._given(rows, length), generation_config=self.network.generation_config
+            )
+            return read_answers(generated, self.reader.subwords, begin=length)
+
+        return by_prompt_length(batch, write)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the decoder's layers from input to output; those of vision are in `visual`."""
@@ -211,16 +175,11 @@ class ImageText(QuestionAnswerer):
         """Returns the encoder of images."""
         return [self.network.get_encoder(modality="image")]
 
-    def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
-        return {"model": "image_text", **self.reader.settings()}
-
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model into a folder; `image_text(pretrained=folder)` reads it back."""
         self.network.save_pretrained(folder)
         self.reader.processor.save_pretrained(folder)
-        text = json.dumps(self.reading(), indent=2, ensure_ascii=False)
-        (Path(folder) / SETTINGS).write_text(text + "\n", "utf-8")
+        save_settings(folder, self.reading())
 
     def _decoder(self) -> Any:
         decoder = self.network.get_decoder()
@@ -242,9 +201,3 @@ class ImageText(QuestionAnswerer):
                 real = joined.is_floating_point()
                 given[name.removeprefix(SEEN)] = joined.to(self.network.dtype) if real else joined
         return given
-
-    def _write(self, batch: Batch, length: int) -> list[Answer]:
-        generated = self.network.generate(
-            **self._given(batch, length), generation_config=self._writing
-        )
-        return read_answers(generated, self.reader.subwords, begin=length)

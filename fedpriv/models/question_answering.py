@@ -37,6 +37,11 @@ class Asked:
     document: int
     question: Question
 
+    @property
+    def answer(self) -> str:
+        """The first accepted answer; empty if there is none."""
+        return next(iter(self.question.answers), "")
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Returns the columns that every row of this question carries."""
         answers = "\n".join(" ".join(answer.split()) for answer in self.question.answers)

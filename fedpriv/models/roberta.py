@@ -9,149 +9,99 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from transformers import RobertaConfig, RobertaForTokenClassification
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.choices import choose
+from fedpriv.models.presets import Attention, Presets, small_network
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
-from fedpriv.models.saving import draw_linear, fits_positions, save, settings_of
+from fedpriv.models.saving import (
+    draw_linear,
+    fits_positions,
+    load_network,
+    positions,
+    save,
+    settings_of,
+)
 from fedpriv.models.tagging import WordTagger, tags_of
 
-Attention = Literal["sdpa", "eager"]
+PRESETS = Presets(
+    {
+        "tiny": {
+            "max_length": 128,
+            "dropout": 0.0,
+            "hidden_size": 32,
+            "layers": 2,
+            "initializer_range": 0.1,
+        },
+        "base": {"max_length": 512, "dropout": 0.1},
+    },
+    loadable=("max_length", "dropout"),
+)
 
 
 def roberta(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | None = None,
+    pretrained: str | Path | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
+    hidden_size: int | None = None,
+    layers: int | None = None,
+    initializer_range: float | None = None,
     attention: Attention = "sdpa",
 ) -> RobertaTagger:
-    """Builds a RoBERTa that tags words, for settings files.
+    """Builds a RoBERTa that tags words.
 
-    What is none is as the size, or the pretrained model, has it.
+    Arguments left as None keep the default of `size`, or of the pretrained model.
 
     Args:
-        labels: entity types of the data set.
-        size: "tiny", or as published, with random weights. Beside `pretrained` it
-            decides nothing here, but experiments take their learning rates from it.
+        labels: entity types of the data set. If empty, a pretrained model keeps its own; for
+            others its classification head is drawn anew.
+        size: "tiny" has 70 000 parameters and the sizes of the tiny LayoutLMv3, "base" 124 million
+            as published; both have random weights. Beside `pretrained` it decides nothing here,
+            but experiments take their learning rates from it.
         pretrained: a local folder or a hub id (FacebookAI/roberta-base).
-        max_length: L, tokens of a window.
-        dropout: everywhere.
-        attention: "eager" where gradients of gradients are needed, as by gradient inversion.
-    """
-    given = {"max_length": max_length, "dropout": dropout, "attention": attention}
-    set_ones: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
-    if pretrained is not None:
-        return from_pretrained(pretrained, labels, **set_ones)
-    builders = {"tiny": roberta_tiny, "base": roberta_base}
-    return choose("size", size, builders)(labels, **set_ones)
-
-
-def roberta_tiny(
-    labels: Sequence[str] = (),
-    *,
-    max_length: int = 128,
-    hidden_size: int = 32,
-    layers: int = 2,
-    dropout: float = 0.0,
-    initializer_range: float = 0.1,
-    attention: Attention = "sdpa",
-) -> RobertaTagger:
-    """Builds a RoBERTa of 70 000 parameters, of the sizes of `layoutlmv3_tiny`.
-
-    Args:
-        labels: entity types of the data set.
-        max_length: L, tokens of a window, the two special ones included.
-        hidden_size: width, even; the feed-forward layer is twice as wide.
-        layers: Transformer layers.
+        max_length: L, tokens of a window, the two special ones included; at most 512 in "base".
         dropout: in the embeddings, the layers and the head.
-        initializer_range: standard deviation of the drawn weights.
-        attention: see `roberta`.
-    """
-    if hidden_size % 2:
-        raise ValueError(f"{hidden_size=} must be even, for two attention heads")
-    subwords = Subwords.shipped()
-    config = _config(
-        subwords, labels, dropout, attention,
-        vocab_size=subwords.size, hidden_size=hidden_size, num_hidden_layers=layers,
-        num_attention_heads=2, intermediate_size=2 * hidden_size,
-        max_position_embeddings=max_length + 2, initializer_range=initializer_range,
-    )  # fmt: skip
-    return _drawn(config, Reader(subwords, max_length, None, box_step=40), labels)
-
-
-def roberta_base(
-    labels: Sequence[str] = (),
-    *,
-    max_length: int = 512,
-    dropout: float = 0.1,
-    attention: Attention = "sdpa",
-) -> RobertaTagger:
-    """Builds a RoBERTa in its published size, 124 million parameters, with random weights.
-
-    Args: as of `roberta_tiny`; `max_length` is at most 512.
-    """
-    subwords = Subwords.shipped()
-    config = _config(
-        subwords, labels, dropout, attention, vocab_size=50265, max_position_embeddings=514
-    )
-    length = fits_positions(max_length, None, _positions(config), "roberta_base")
-    return _drawn(config, Reader(subwords, length, None), labels)
-
-
-def from_pretrained(
-    folder: str | Path,
-    labels: Sequence[str] = (),
-    *,
-    max_length: int | None = None,
-    dropout: float | None = None,
-    attention: Attention = "sdpa",
-) -> RobertaTagger:
-    """Loads weights and tokenizer from a folder or a hub id (FacebookAI/roberta-base).
-
-    A classification head for another number of labels, or for others, is drawn anew.
-
-    Args:
-        folder: as `RobertaTagger.save_pretrained` or that of transformers writes it.
-        labels: entity types of the data set; none: those that were saved.
-        max_length: L, at most what the model's position embeddings allow; none: as saved, or that.
-        dropout: none: as saved.
-        attention: see `roberta`.
+        hidden_size: width of "tiny", even; the feed-forward layer is twice as wide.
+        layers: Transformer layers of "tiny".
+        initializer_range: standard deviation of the random weights of "tiny".
+        attention: see `Attention`.
 
     Raises:
         ValueError: if `max_length` is too long for the model.
         OSError: if there is no such folder and no such model on the hub.
     """
-    saved = settings_of(folder)
-    labels = labels or saved.get("labels", ())
-    config = RobertaConfig.from_pretrained(str(folder), num_labels=len(tags_of(labels)))
-    if dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-    network = RobertaForTokenClassification.from_pretrained(
-        str(folder),
-        config=config,
-        ignore_mismatched_sizes=True,
-        dtype=torch.float32,
-        attn_implementation=attention,
-    )
-    if saved.get("labels", list(labels)) != list(labels):
-        draw_linear(network.classifier, config.initializer_range)
-    length = fits_positions(max_length, saved.get("max_length"), _positions(config), folder)
-    subwords = Subwords.from_pretrained(folder)
-    reader = Reader(subwords, length, None, saved.get("box_step", 1))
-    return RobertaTagger(network, reader, labels).train()
+    settings = PRESETS.settings(
+        size, pretrained, max_length=max_length, dropout=dropout, hidden_size=hidden_size,
+        layers=layers, initializer_range=initializer_range,
+    )  # fmt: skip
+    if pretrained is not None:
+        return _load(pretrained, labels, attention, **settings)
+    return _draw(size, labels, attention, **settings)
 
 
-def _config(
-    subwords: Subwords, labels: Sequence[str], dropout: float, attention: Attention, **sizes: Any
-) -> RobertaConfig:
-    return RobertaConfig(
+def _draw(
+    size: str,
+    labels: Sequence[str],
+    attention: Attention,
+    *,
+    max_length: int,
+    dropout: float,
+    **small: Any,
+) -> RobertaTagger:
+    subwords = Subwords.shipped()
+    sizes = {"vocab_size": 50265, "max_position_embeddings": 514}
+    if size == "tiny":
+        if small["hidden_size"] % 2:
+            raise ValueError(
+                f"hidden_size={small['hidden_size']} must be even, for two attention heads"
+            )
+        sizes = small_network(subwords, positions=max_length + 2, **small)
+    config = RobertaConfig(
         **sizes,
         type_vocab_size=1,
         hidden_dropout_prob=dropout,
@@ -162,15 +112,29 @@ def _config(
         num_labels=len(tags_of(labels)),
         attn_implementation=attention,
     )
-
-
-def _drawn(config: RobertaConfig, reader: Reader, labels: Sequence[str]) -> RobertaTagger:
+    length = fits_positions(max_length, None, positions(config), f"size={size!r}")
+    reader = Reader(subwords, length, None, box_step=40 if size == "tiny" else 1)
     return RobertaTagger(RobertaForTokenClassification(config), reader, labels)
 
 
-def _positions(config: RobertaConfig) -> int:
-    # Positions count from the padding id + 1.
-    return int(config.max_position_embeddings - config.pad_token_id - 1)
+def _load(
+    folder: str | Path,
+    labels: Sequence[str],
+    attention: Attention,
+    *,
+    max_length: int | None,
+    dropout: float | None,
+) -> RobertaTagger:
+    saved = settings_of(folder)
+    labels = labels or saved.get("labels", ())
+    config = RobertaConfig.from_pretrained(str(folder), num_labels=len(tags_of(labels)))
+    kind = RobertaForTokenClassification
+    network = load_network(kind, folder, config, dropout=dropout, attention=attention)
+    if saved.get("labels", list(labels)) != list(labels):
+        draw_linear(network.classifier, config.initializer_range)
+    length = fits_positions(max_length, saved.get("max_length"), positions(config), folder)
+    reader = Reader(Subwords.from_pretrained(folder), length, None, saved.get("box_step", 1))
+    return RobertaTagger(network, reader, labels).train()
 
 
 class RobertaTagger(WordTagger):
@@ -202,9 +166,9 @@ class RobertaTagger(WordTagger):
         return []
 
     def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
+        """Returns all settings that decide how documents become arrays."""
         return {"model": "roberta", **super().reading()}
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the model into a folder; `from_pretrained` reads it back."""
+        """Writes the model into a folder; `roberta(pretrained=folder)` reads it back."""
         save(folder, self.network, self.reader.subwords, self.reading())

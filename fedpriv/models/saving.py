@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from fedpriv.data.document import DataError
+from fedpriv.models.presets import Attention
 from fedpriv.models.readers.subwords import Subwords
 
 SETTINGS = "fedpriv.json"
@@ -38,8 +40,13 @@ def save(
     path = Path(folder)
     network.save_pretrained(path)
     subwords.save_pretrained(path)
+    save_settings(path, settings)
+
+
+def save_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
+    """Writes the settings of a model into its folder, as `settings_of` reads them."""
     text = json.dumps(dict(settings), indent=2, ensure_ascii=False)
-    (path / SETTINGS).write_text(text + "\n", "utf-8")
+    (Path(folder) / SETTINGS).write_text(text + "\n", "utf-8")
 
 
 def settings_of(folder: str | Path) -> dict[str, Any]:
@@ -96,15 +103,59 @@ def there(folder: str | Path) -> None:
         )
 
 
-def fits_positions(max_length: int | None, saved: Any, most: int, folder: str | Path) -> int:
-    """Returns how long windows are: as asked for, else as saved, else as long as they can be.
+def load_network(
+    kind: type[PreTrainedModel],
+    folder: str | Path,
+    config: PreTrainedConfig,
+    *,
+    dropout: float | None,
+    attention: Attention | None = None,
+) -> Any:
+    """Loads a network of transformers in float32; a head of another shape is drawn anew.
+
+    Args:
+        kind: class of the network.
+        folder: local, or a hub id.
+        config: of the network; changed in place.
+        dropout: in the embeddings, the layers and the head; None keeps the config's.
+        attention: None takes the network's fastest.
 
     Raises:
-        ValueError: if the model has not so many positions.
+        OSError: if there is no such folder and no such model on the hub.
+    """
+    if dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+    # The type of a checkpoint would become that of the model: float16 cannot be trained.
+    return kind.from_pretrained(
+        str(folder),
+        config=config,
+        ignore_mismatched_sizes=True,
+        dtype=torch.float32,
+        attn_implementation=attention,
+    )
+
+
+def positions(config: PreTrainedConfig) -> int:
+    """Returns how many tokens a RoBERTa or LayoutLMv3 has positions for."""
+    # They count from the padding id + 1.
+    return int(config.max_position_embeddings - config.pad_token_id - 1)
+
+
+def fits_positions(max_length: int | None, saved: Any, most: int, source: str | Path) -> int:
+    """Returns the length of windows in tokens: the given one, else the saved one, else the most.
+
+    Args:
+        max_length: as asked for; None for the saved length.
+        saved: as the settings of a saved model have it; None if they have none.
+        most: how many tokens the model has positions for.
+        source: the model, for the error.
+
+    Raises:
+        ValueError: if the model does not have that many positions.
     """
     length = max_length or saved or most
     if not isinstance(length, int) or length > most:
-        raise ValueError(f"max_length={length}: {folder} has positions for {most} tokens")
+        raise ValueError(f"max_length={length}: {source} has positions for {most} tokens")
     return length
 
 

@@ -8,7 +8,7 @@ patches. Module names are those of the authors' framework (MP-DocVQA).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,285 +18,190 @@ from torch import Tensor, nn
 from transformers import BeitConfig, BeitModel, T5Config, T5ForConditionalGeneration
 from transformers.utils import cached_file
 
-from fedpriv.data.document import Document
-from fedpriv.data.examples import Batch, Examples
+from fedpriv.data.examples import Batch
 from fedpriv.models.base import Answer
-from fedpriv.models.choices import choose
-from fedpriv.models.generation import read_answers, token_losses
-from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.models.readers.reader import IGNORED, normalised
+from fedpriv.models.generation import (
+    GREEDY,
+    GenerativeAnswerer,
+    read_answers,
+    shifted_right,
+    token_losses,
+)
+from fedpriv.models.presets import Attention, Presets
+from fedpriv.models.readers.reader import normalised
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.readers.vt5_reader import Coordinates, VT5Reader
 from fedpriv.models.saving import there
-
-Attention = Literal["sdpa", "eager"]
 
 LANGUAGE, VISUAL = "language", "visual"
 BETWEEN, READING = "between.safetensors", "fedpriv.json"
 """What a saved model consists of: two of transformers' folders, two files of ours."""
 
 SHIPPED = Path(__file__).with_name("vt5_tiny")
-"""A `vt5_tiny` that can read generated invoices; experiments/pretrain_vt5_tiny.py makes it."""
+"""A tiny VT5 that can read generated invoices; experiments/pretrain_vt5_tiny.py makes it."""
 
 PLACES = 1024
 """Rows of the tables of coordinates, as published."""
+
+DIT_DROPOUT = "drop_path_rate"
+"""All that DiT drops, as its config names it."""
+
+PRESETS = Presets(
+    {
+        "tiny": {
+            "max_length": 256,
+            "answer_length": 24,
+            "dropout": 0.0,
+            "coordinates": "thousandths",
+            "width": 64,
+            "layers": 2,
+        },
+        "base": {
+            "max_length": 512,
+            "answer_length": 32,
+            "dropout": 0.1,
+            "coordinates": "thousandths",
+        },
+    },
+    loadable=("max_length", "answer_length", "dropout", "coordinates"),
+)
 
 
 def vt5(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | None = None,
-    visual: str | None = None,
+    pretrained: str | Path | None = None,
+    visual: str | Path | None = None,
     max_length: int | None = None,
     answer_length: int | None = None,
     dropout: float | None = None,
     coordinates: Coordinates | None = None,
+    width: int | None = None,
+    layers: int | None = None,
     train_visual: bool = False,
     attention: Attention = "sdpa",
 ) -> VT5:
-    """Returns a VT5 as an experiment names it; what is None is left to the builder called.
+    """Builds a VT5.
 
-    Args:
-        labels: not used; see `vt5_tiny`.
-        size: of a VT5 with random weights, "tiny" or "base".
-        pretrained: weights instead, from a local folder or a hub id; their size is their own.
-            "shipped" names a tiny VT5 that has learnt to read other generated invoices.
-        visual: a pretrained BEiT or DiT; `pretrained` then names a T5. See `from_parts`.
-        max_length: see `vt5_tiny`, like all that follow.
-        answer_length: tokens of an answer.
-        dropout: everywhere.
-        coordinates: see `VT5Reader`.
-        train_visual: see `VT5`.
-        attention: "sdpa" or "eager".
-    """
-    asked = {
-        "max_length": max_length,
-        "answer_length": answer_length,
-        "dropout": dropout,
-        "coordinates": coordinates,
-    }
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    given |= {"train_visual": train_visual, "attention": attention}
-    if visual is not None:
-        if pretrained is None:
-            raise ValueError(f"visual={visual!r} needs pretrained=, the T5 that it is joined to")
-        return from_parts(pretrained, visual, labels, **given)
-    if pretrained is not None:
-        folder = str(SHIPPED) if pretrained == "shipped" else pretrained
-        return from_pretrained(folder, labels, **given)
-    return choose("size", size, SIZES)(labels, **given)
+    Arguments left as None keep the default of `size`, or of the pretrained model.
 
-
-def vt5_tiny(
-    labels: Sequence[str] = (),
-    *,
-    max_length: int = 256,
-    answer_length: int = 24,
-    width: int = 64,
-    layers: int = 2,
-    dropout: float = 0.0,
-    coordinates: Coordinates = "thousandths",
-    train_visual: bool = False,
-    attention: Attention = "sdpa",
-) -> VT5:
-    """Builds a VT5 of half a million parameters that reads the generated invoices.
-
-    Coordinates are rounded down to multiples of 40 of 1000, as in `layoutlmv3_tiny`.
+    "tiny" has half a million parameters and reads the generated invoices; coordinates are rounded
+    down to multiples of 40 of 1000, as in the tiny LayoutLMv3. "base" is T5-base and DiT-base as
+    published; the shipped tokenizer's tokens are the first of T5's 32 128.
 
     Args:
         labels: not used; taken because every document model is built with the data set's.
+        size: of a model with random weights; decides nothing beside `pretrained`.
+        pretrained: what `VT5.save_pretrained` wrote, a local folder or a hub id. "shipped" names a
+            tiny VT5 that has learnt to read other generated invoices.
+        visual: a pretrained BEiT or DiT, such as microsoft/dit-base-finetuned-rvlcdip. `pretrained`
+            then names a T5, such as google-t5/t5-base; the parameters between the two are drawn.
         max_length: L, tokens of question and words.
         answer_length: A, tokens of an answer.
-        width: of T5 and of the visual encoder, a multiple of 16.
-        layers: of T5's encoder, of its decoder, and of the visual encoder, each.
         dropout: everywhere.
         coordinates: see `VT5Reader`.
+        width: of T5 and of the visual encoder in "tiny", a multiple of 16.
+        layers: of T5's encoder, of its decoder, and of the visual encoder in "tiny", each.
         train_visual: see `VT5`.
-        attention: "eager" where gradients of gradients are needed, as by gradient inversion.
-    """
-    subwords = Subwords.shipped()
-    language = _t5_config(
-        subwords,
-        attention,
-        d_model=width,
-        d_kv=16,
-        d_ff=2 * width,
-        num_layers=layers,
-        num_heads=width // 16,
-        dropout_rate=dropout,
-    )
-    visual = _beit_config(
-        attention,
-        dropout,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 16,
-        intermediate_size=2 * width,
-        image_size=64,
-        patch_size=16,
-    )
-    reader = VT5Reader(subwords, max_length, answer_length, 64, coordinates, box_step=40)
-    return _drawn(language, visual, reader, train_visual)
-
-
-def vt5_base(
-    labels: Sequence[str] = (),
-    *,
-    max_length: int = 512,
-    answer_length: int = 32,
-    dropout: float = 0.1,
-    coordinates: Coordinates = "thousandths",
-    train_visual: bool = False,
-    attention: Attention = "sdpa",
-) -> VT5:
-    """Builds VT5 in its published size, T5-base and DiT-base, with random weights.
-
-    Args: see `vt5_tiny`. The shipped tokenizer's tokens are the first of T5's 32 128.
-    """
-    subwords = Subwords.shipped()
-    language = _t5_config(
-        subwords,
-        attention,
-        vocab_size=32_128,
-        d_model=768,
-        d_kv=64,
-        d_ff=3072,
-        num_layers=12,
-        num_heads=12,
-        dropout_rate=dropout,
-    )
-    visual = _beit_config(attention, dropout)
-    reader = VT5Reader(subwords, max_length, answer_length, 224, coordinates)
-    return _drawn(language, visual, reader, train_visual)
-
-
-SIZES: dict[str, Callable[..., VT5]] = {"tiny": vt5_tiny, "base": vt5_base}
-
-
-def from_pretrained(
-    folder: str | Path,
-    labels: Sequence[str] = (),
-    *,
-    max_length: int | None = None,
-    answer_length: int | None = None,
-    dropout: float | None = None,
-    coordinates: Coordinates | None = None,
-    train_visual: bool = False,
-    attention: Attention = "sdpa",
-) -> VT5:
-    """Loads what `VT5.save_pretrained` wrote, from a local folder or a hub id.
-
-    Args:
-        folder: where.
-        labels: not used; see `vt5_tiny`.
-        max_length: as it was saved if left out, like the three below.
-        answer_length: tokens of an answer.
-        dropout: everywhere; 0.1 in published weights.
-        coordinates: see `VT5Reader`.
-        train_visual: see `VT5`.
-        attention: see `vt5_tiny`.
+        attention: see `Attention`.
 
     Raises:
         OSError: if there is no such folder and no such model on the hub, or a part is missing.
         ValueError: if the weights are not those of a VT5.
     """
-    name = str(folder)
-    settings = json.loads(_file(name, READING).read_text("utf-8"))
-    given = {"max_length": max_length, "answer_length": answer_length, "coordinates": coordinates}
-    settings |= {key: value for key, value in given.items() if value is not None}
-    backbone, image_model = _loaded(
-        (name, {"subfolder": LANGUAGE}), (name, {"subfolder": VISUAL}), dropout, attention
-    )
-    reader = VT5Reader(Subwords.from_pretrained(name, subfolder=LANGUAGE), **settings)
-    model = VT5(backbone, image_model, reader, train_visual=train_visual)
-    model.take_between(load_file(_file(name, BETWEEN)), name)
-    return model
+    if visual is not None and pretrained is None:
+        raise ValueError(f"visual={visual!r} needs pretrained=, the T5 that it is joined to")
+    settings = PRESETS.settings(
+        size, pretrained, max_length=max_length, answer_length=answer_length, dropout=dropout,
+        coordinates=coordinates, width=width, layers=layers,
+    )  # fmt: skip
+    if pretrained is None:
+        return _draw(attention, train_visual, **settings)
+    folder = SHIPPED if pretrained == "shipped" else pretrained
+    return _load(str(folder), visual, attention, train_visual, **settings)
 
 
-def from_parts(
-    language: str | Path,
-    visual: str | Path,
-    labels: Sequence[str] = (),
-    *,
-    max_length: int = 512,
-    answer_length: int = 32,
-    dropout: float | None = None,
-    coordinates: Coordinates = "thousandths",
-    train_visual: bool = False,
-    attention: Attention = "sdpa",
-) -> VT5:
-    """Joins a pretrained T5 and a pretrained BEiT or DiT; what lies between is drawn.
-
-    Args: as of `from_pretrained`, and
-
-        language: a local folder or hub id, such as google-t5/t5-base.
-        visual: such as microsoft/dit-base-finetuned-rvlcdip.
-
-    Raises:
-        OSError: if there is no such folder and no such model on the hub.
-    """
-    backbone, image_model = _loaded((str(language), {}), (str(visual), {}), dropout, attention)
-    side = image_model.config.image_size
-    subwords = Subwords.from_pretrained(language)
-    reader = VT5Reader(subwords, max_length, answer_length, side, coordinates)
-    return VT5(backbone, image_model, reader, train_visual=train_visual)
-
-
-def _loaded(
-    language: tuple[str, dict[str, str]],
-    visual: tuple[str, dict[str, str]],
-    dropout: float | None,
+def _draw(
     attention: Attention,
-) -> tuple[T5ForConditionalGeneration, BeitModel]:
-    """Loads both parts, each given as a name and where in it to look."""
-    common = {"dtype": torch.float32, "attn_implementation": attention}
-    of_text = {} if dropout is None else {"dropout_rate": dropout}
-    of_page = {} if dropout is None else _visual_dropout(dropout)
-    (name, place), (page, page_place) = language, visual
-    return (
-        T5ForConditionalGeneration.from_pretrained(name, **place, **of_text, **common),
-        BeitModel.from_pretrained(page, add_pooling_layer=False, **page_place, **of_page, **common),
-    )
-
-
-def _file(name: str, file: str) -> Path:
-    """Returns a file of a local folder or, downloaded, of a model on the hub."""
-    there(name)
-    return Path(str(cached_file(name, file)))
-
-
-def _t5_config(subwords: Subwords, attention: Attention, **sizes: Any) -> T5Config:
-    return T5Config(
-        **{"vocab_size": subwords.size, **sizes},
+    train_visual: bool,
+    *,
+    max_length: int,
+    answer_length: int,
+    dropout: float,
+    coordinates: Coordinates,
+    width: int | None = None,
+    layers: int | None = None,
+) -> VT5:
+    """Returns a VT5 with random weights, in its published size if no width is given."""
+    subwords = Subwords.shipped()
+    language: dict[str, Any] = {"vocab_size": 32_128, "num_layers": 12, "num_heads": 12}
+    language |= {"d_model": 768, "d_kv": 64, "d_ff": 3072}
+    page: dict[str, Any] = {}
+    if width is not None:
+        language = {"vocab_size": subwords.size, "num_layers": layers, "num_heads": width // 16}
+        language |= {"d_model": width, "d_kv": 16, "d_ff": 2 * width}
+        page = {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 2 * width}
+        page |= {"num_attention_heads": width // 16, "image_size": 64, "patch_size": 16}
+    t5_config = T5Config(
+        **language,
+        dropout_rate=dropout,
         pad_token_id=subwords.pad,
         eos_token_id=subwords.sep,
         decoder_start_token_id=subwords.pad,
         attn_implementation=attention,
     )
-
-
-def _beit_config(attention: Attention, dropout: float, **sizes: Any) -> BeitConfig:
-    """Returns the structure of DiT (microsoft/dit-base), in other sizes where they are given."""
-    return BeitConfig(
-        **sizes,
-        **_visual_dropout(dropout),
+    # The structure of DiT (microsoft/dit-base).
+    beit_config = BeitConfig(
+        **page,
+        **{DIT_DROPOUT: dropout},
         use_absolute_position_embeddings=True,
         use_relative_position_bias=False,
         use_mask_token=False,
         layer_scale_init_value=0.1,
         attn_implementation=attention,
     )
-
-
-def _visual_dropout(dropout: float) -> dict[str, float]:
-    return {"drop_path_rate": dropout}  # all that DiT drops
-
-
-def _drawn(language: T5Config, visual: BeitConfig, reader: VT5Reader, train_visual: bool) -> VT5:
-    backbone = T5ForConditionalGeneration(language)
-    image_model = BeitModel(visual, add_pooling_layer=False)
+    side, step = beit_config.image_size, 1 if width is None else 40
+    reader = VT5Reader(subwords, max_length, answer_length, side, coordinates, box_step=step)
+    backbone = T5ForConditionalGeneration(t5_config)
+    image_model = BeitModel(beit_config, add_pooling_layer=False)
     return VT5(backbone, image_model, reader, train_visual=train_visual)
+
+
+def _load(
+    name: str,
+    visual: str | Path | None,
+    attention: Attention,
+    train_visual: bool,
+    *,
+    dropout: float | None,
+    **given: Any,
+) -> VT5:
+    """Returns a saved VT5 or, if `visual` is given, a T5 joined to that visual encoder."""
+    settings = {key: value for key, value in given.items() if value is not None}
+    language, page = {}, {}
+    if visual is None:
+        there(name)
+        language, page = {"subfolder": LANGUAGE}, {"subfolder": VISUAL}
+        saved = Path(str(cached_file(name, READING))).read_text("utf-8")
+        settings = json.loads(saved) | settings
+    common = {"dtype": torch.float32, "attn_implementation": attention}
+    backbone = T5ForConditionalGeneration.from_pretrained(
+        name, **language, **({} if dropout is None else {"dropout_rate": dropout}), **common
+    )
+    image_model = BeitModel.from_pretrained(
+        str(visual or name),
+        add_pooling_layer=False,
+        **page,
+        **({} if dropout is None else {DIT_DROPOUT: dropout}),
+        **common,
+    )
+    settings.setdefault("image_size", image_model.config.image_size)
+    reader = VT5Reader(Subwords.from_pretrained(name, **language), **settings)
+    model = VT5(backbone, image_model, reader, train_visual=train_visual)
+    if visual is None:
+        model.take_between(load_file(Path(str(cached_file(name, BETWEEN)))), name)
+    return model
 
 
 class SpatialEmbedding(nn.Module):
@@ -347,7 +252,7 @@ class _Projection(nn.Module):
         return projected
 
 
-class VT5(QuestionAnswerer):
+class VT5(GenerativeAnswerer):
     """Answers questions about pages.
 
     Args:
@@ -356,6 +261,9 @@ class VT5(QuestionAnswerer):
         reader: makes the arrays; its tokenizer is T5's.
         train_visual: whether the visual encoder is trained; the authors' code freezes it.
     """
+
+    name = "vt5"
+    reader: VT5Reader
 
     def __init__(
         self,
@@ -378,21 +286,10 @@ class VT5(QuestionAnswerer):
             if "mask_token" in name or "pooler" in name:
                 parameter.requires_grad_(False)
 
-    def encode(self, documents: Sequence[Document]) -> Examples:
-        """Returns one row per question; see `VT5Reader.read`."""
-        return self.reader.read(documents)
-
     def forward(self, batch: Batch) -> Tensor:
         """Returns the scores of the answer's tokens, of shape (batch, A, vocabulary)."""
         embeddings, mask = self.read(batch)
-        output = self.language_backbone(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
-            decoder_input_ids=self._before(batch["labels"]),
-            use_cache=False,
-        )
-        logits: Tensor = output.logits
-        return logits
+        return self._scores(batch, attention_mask=mask, inputs_embeds=embeddings)
 
     def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Returns the encoder's input, (batch, L + patches + 1, width), and its attention mask."""
@@ -403,38 +300,32 @@ class VT5(QuestionAnswerer):
         seen = torch.ones(page.shape[:2], dtype=mask.dtype, device=mask.device)
         return torch.cat([text, page], 1), torch.cat([mask, seen], 1)
 
-    def losses(self, batch: Batch) -> Tensor:
-        """Returns -log p(answer | page, question), the mean over the answer's tokens, (batch,)."""
-        return token_losses(self(batch), batch["labels"])
-
     def answer_batch(self, batch: Batch) -> list[Answer]:
         """Returns the greedy answer of each row."""
         embeddings, mask = self.read(batch)
-        return self._written(mask, inputs_embeds=embeddings)
+        return self._written(attention_mask=mask, inputs_embeds=embeddings)
 
     def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
         """Returns answers and losses of one reading of the page."""
         embeddings, mask = self.read(batch)
-        backbone = self.language_backbone
-        read = backbone.encoder(inputs_embeds=embeddings, attention_mask=mask)
-        output = backbone(
-            encoder_outputs=read,
-            attention_mask=mask,
-            decoder_input_ids=self._before(batch["labels"]),
-            use_cache=False,
-        )
-        losses = token_losses(output.logits, batch["labels"])
-        return self._written(mask, encoder_outputs=read), losses
+        encode = self.language_backbone.encoder
+        page = {
+            "attention_mask": mask,
+            "encoder_outputs": encode(inputs_embeds=embeddings, attention_mask=mask),
+        }
+        losses = token_losses(self._scores(batch, **page), batch["labels"])
+        return self._written(**page), losses
 
-    def _written(self, mask: Tensor, **read: Any) -> list[Answer]:
+    def _scores(self, batch: Batch, **page: Any) -> Tensor:
+        start = self.language_backbone.config.decoder_start_token_id
+        before = shifted_right(batch["labels"], start, self.reader.subwords.pad)
+        output = self.language_backbone(decoder_input_ids=before, use_cache=False, **page)
+        logits: Tensor = output.logits
+        return logits
+
+    def _written(self, **page: Any) -> list[Answer]:
         generated = self.language_backbone.generate(
-            **read,
-            attention_mask=mask,
-            max_new_tokens=self.reader.answer_length,
-            do_sample=False,
-            num_beams=1,
-            return_dict_in_generate=True,
-            output_scores=True,
+            **page, max_new_tokens=self.reader.answer_length, **GREEDY
         )
         return read_answers(generated, self.reader.subwords, begin=1)
 
@@ -482,11 +373,5 @@ class VT5(QuestionAnswerer):
         return [self.visual_embedding.image_model]
 
     def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
-        return {"model": "vt5", **self.reader.settings(), "vocabulary": self.reader.subwords.digest}
-
-    def _before(self, labels: Tensor) -> Tensor:
-        """Returns the labels moved one place to the right, as the decoder reads them."""
-        start = self.language_backbone.config.decoder_start_token_id
-        shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-        return shifted.masked_fill(shifted == IGNORED, self.reader.subwords.pad)
+        """Returns all settings that decide how documents become arrays."""
+        return {**super().reading(), "vocabulary": self.reader.subwords.digest}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedpriv.metrics.communication import communication, model_bytes
-from fedpriv.models.vt5 import vt5_base
+from fedpriv.models.vt5 import vt5
 
 GIB = 2**30
 
@@ -12,7 +12,7 @@ GIB = 2**30
 @pytest.fixture(scope="module")
 def base():
     with torch.device("meta"):
-        return vt5_base()
+        return vt5(size="base")
 
 
 def test_the_papers_number_counts_t5s_tied_embedding_four_times(base):

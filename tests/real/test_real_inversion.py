@@ -16,15 +16,16 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.keep.transcript import KeepTranscript
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")
+SMALL = partial(layoutlmv3, task="answers", size="small")
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,18 @@ def run(model, folder):
 
 
 def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
-    folder = run(layoutlmv3_answers_small, tmp_path)
-    page = AttackRun(ClosedForm(), "closed_form").on(folder, layoutlmv3_answers_small)
+    folder = run(SMALL, tmp_path)
+    page = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
     assert page["psnr_roi"] > 60
     assert page["psnr_roi"] > page["template_psnr_roi"] + 30
-    text = AttackRun(TextRecovery(), "text").on(folder, layoutlmv3_answers_small)
+    text = AttackRun(TextRecovery(), "text").on(folder, SMALL)
     assert text["token_recall"] == text["exact_position"] == text["private_text"] == 1
     assert text["answer_exact"] == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", [partial(donut_tiny, attention="eager"), partial(vt5_tiny, attention="eager")]
+    "model", [partial(donut, attention="eager"), partial(vt5, attention="eager")]
 )
 def test_question_and_answer_are_read_from_the_gradients_of_models_that_write(model, tmp_path):
     folder = run(model, tmp_path)

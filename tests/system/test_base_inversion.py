@@ -12,7 +12,7 @@ from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.victim import victim_of
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import without_fields
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Known
 
@@ -24,7 +24,7 @@ def psnr(page, truth):
 @pytest.mark.base
 def test_a_page_is_exact_in_a_second_and_survives_the_noise_that_ends_the_papers_attack():
     (document,) = Slips((224, 224), providers=1, documents_per_provider=1).load().documents
-    model = seeded_model(partial(layoutlmv3_answers_base, dropout=0.0), 0).eval()
+    model = seeded_model(partial(layoutlmv3, task="answers", size="base", dropout=0.0), 0).eval()
     batch = model.encode([document]).batch(np.arange(1))
     truth = batch["pixels"]
     gradient = gradient_of(model, batch)

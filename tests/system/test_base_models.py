@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,25 +18,24 @@ from base_round import MODELS
 from model_checks import LABELS, SMALL
 
 from fedpriv.data.generated.invoices import LABELS as INVOICE_LABELS
-from fedpriv.models.donut import donut_base
-from fedpriv.models.layoutlmv3 import layoutlmv3_base
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base
-from fedpriv.models.pix2struct import pix2struct_base
-from fedpriv.models.roberta import roberta_base
-from fedpriv.models.vt5 import vt5_base
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.pix2struct import pix2struct
+from fedpriv.models.roberta import roberta
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import ParameterLayout
 
 pytestmark = [pytest.mark.slow, pytest.mark.base]
 
 KINDS = {
-    "layoutlmv3": (layoutlmv3_base, {"max_length": 512}),
-    "without image": (layoutlmv3_base, {"image": False}),
-    "answers": (layoutlmv3_answers_base, {}),
-    "roberta": (roberta_base, {}),
-    "vt5": (vt5_base, {"answer_length": 4}),
-    "donut": (donut_base, {"image_size": (1280, 960), "answer_length": 4}),
-    "pix2struct": (pix2struct_base, {"answer_length": 4}),
+    "layoutlmv3": (partial(layoutlmv3, size="base"), {"max_length": 512}),
+    "without image": (partial(layoutlmv3, size="base"), {"image": False}),
+    "answers": (partial(layoutlmv3, task="answers", size="base"), {}),
+    "roberta": (partial(roberta, size="base"), {}),
+    "vt5": (partial(vt5, size="base"), {"answer_length": 4}),
+    "donut": (partial(donut, size="base"), {"image_size": (1280, 960), "answer_length": 4}),
+    "pix2struct": (partial(pix2struct, size="base"), {"answer_length": 4}),
 }
 
 

@@ -11,7 +11,7 @@ from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.training.loops import Optimizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path):
 def test_documents_and_dropout_too(tmp_path):
     def run():
         return federation(
-            model=functools.partial(layoutlmv3_tiny, dropout=0.1),
+            model=functools.partial(layoutlmv3, dropout=0.1),
             data=DocumentData(Invoices(providers=4, documents_per_provider=3), ByProvider(2)),
             client=LocalTraining(optimizer=Optimizer(lr=1e-3)),
             runs=tmp_path,

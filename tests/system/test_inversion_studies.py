@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedpriv.clients.fedsgd import BatchGradient
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors
 from fedpriv.strategies.fedsgd import FedSGD
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-TINY = functools.partial(layoutlmv3_answers_tiny, image_size=64, hidden_size=96, layers=1)
+TINY = functools.partial(layoutlmv3, task="answers", image_size=64, hidden_size=96, layers=1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def limits(monkeypatch):
 def privacy(limits, monkeypatch):
     """The study of federations, with two clients and a tiny model."""
     study = importlib.import_module("inversion_against_privacy")
-    monkeypatch.setattr(study, "layoutlmv3_answers_small", TINY)
+    monkeypatch.setattr(study, "MODEL", TINY)
     monkeypatch.setattr(study, "CLIENTS", 2)
     monkeypatch.setattr(study, "COHORTS", (1, 2))
     monkeypatch.setattr(study, "MASKED_EVALUATIONS", 2)

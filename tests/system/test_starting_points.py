@@ -11,7 +11,7 @@ from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.settings import Settings
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
 from fedpriv.training.loops import Optimizer
@@ -25,7 +25,7 @@ PRIVATE = Invoices(providers=5, documents_per_provider=3)
 
 def run(folder, workers):
     federation = Federation(
-        model=functools.partial(layoutlmv3_tiny, max_length=64),
+        model=functools.partial(layoutlmv3, max_length=64),
         data=DocumentData(
             PRIVATE, ByProvider(2), HoldOut(unseen=0.2), cache=folder / "cache" / "examples"
         ),

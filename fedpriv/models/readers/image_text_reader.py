@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from tokenizers import Tokenizer
 from transformers import PaliGemmaProcessor
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
-from fedpriv.models.generation import target
+from fedpriv.models.generation import continued, target
 from fedpriv.models.question_answering import DOCUMENT, Asked, asked
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.readers.subwords import Subwords
@@ -133,36 +134,21 @@ class ImageTextReader:
 
     def _row(self, question: Asked, made: Made, length: int) -> dict[str, NDArray[Any]]:
         prompt = made["input_ids"][0]
-        wanted = target(
-            self._tokens(next(iter(question.question.answers), "")),
-            self.answer_length,
-            self.subwords.sep,
-        )
-        count = int((wanted != IGNORED).sum())
-        begin, end = len(prompt), len(prompt) + count - 1
-        input_ids = np.full(length, self.subwords.pad, dtype=np.int64)
-        input_ids[:begin] = prompt
-        input_ids[begin:end] = wanted[: count - 1]
-        labels = np.full(length, IGNORED, dtype=np.int64)
-        labels[begin - 1 : end] = wanted[:count]
-        row = {"input_ids": input_ids, "labels": labels, "prompt": np.array(begin)}
-        for name, array in made.items():
-            if name != "input_ids" and _of_tokens(array, made):
-                row[TOKEN + name] = np.full(length, self._type_of_answer(name), dtype=np.int64)
-                row[TOKEN + name][:begin] = array[0]
-        row[TOKEN + "attention_mask"] = (np.arange(length) < end).astype(np.int64)
-        return {**row, **question.columns()}
-
-    def _type_of_answer(self, name: str) -> int:
-        """Returns what a column of the processor's says of the answer's tokens."""
-        # PaliGemma's 0 is a prompt, which is read in both directions; elsewhere 0 is text.
-        return int(name == "token_type_ids" and isinstance(self.processor, PaliGemmaProcessor))
-
-    def _tokens(self, text: str) -> list[int]:
         # An answer that reads "</s>" is text, not the end of itself.
         self.subwords.tokenizer.encode_special_tokens = True
-        ids: list[int] = self.subwords.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        answer = self.subwords.tokenizer.encode(question.answer, add_special_tokens=False).ids
+        wanted = target(answer, self.answer_length, self.subwords.sep)
+        row = continued(question, prompt, wanted, length, self.subwords.pad)
+        for name, array in made.items():
+            if name != "input_ids" and _of_tokens(array, made):
+                # PaliGemma's 0 is a prompt, which is read in both directions; elsewhere 0 is text.
+                paligemma = isinstance(self.processor, PaliGemmaProcessor)
+                kind = int(name == "token_type_ids" and paligemma)
+                row[TOKEN + name] = np.full(length, kind, dtype=np.int64)
+                row[TOKEN + name][: len(prompt)] = array[0]
+        end = len(prompt) + int((wanted != IGNORED).sum()) - 1
+        row[TOKEN + "attention_mask"] = (np.arange(length) < end).astype(np.int64)
+        return row
 
     def _images(
         self, questions: Sequence[Asked], made: Sequence[Made], documents: int
@@ -183,6 +169,16 @@ class ImageTextReader:
             for place, of_one in of_page.items():
                 images[name][place] = of_one[name]
         return images
+
+
+def subwords_of(processor: Any) -> Subwords:
+    """Returns a copy of the processor's tokenizer, whose text ends with its end of text."""
+    tokenizer = processor.tokenizer
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    return Subwords(copy, cls=end, sep=end, pad=end if pad is None else pad, lowercase=False)
 
 
 def _of_tokens(array: NDArray[Any], made: Made) -> bool:

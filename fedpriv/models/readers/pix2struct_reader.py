@@ -7,7 +7,6 @@ standardised over the page with its question.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import textwrap
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ from PIL import Image, ImageDraw, ImageFont
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.generation import target
-from fedpriv.models.question_answering import Asked, asked, table
+from fedpriv.models.question_answering import asked, table
+from fedpriv.models.readers.reader import reader_settings
 from fedpriv.models.readers.subwords import Subwords
 
 LINE = 80
@@ -77,29 +77,26 @@ class Pix2StructReader:
         Raises:
             ValueError: if no document has a question.
         """
-        questions = asked(documents)
-        return table([self._row(question, documents[question.document]) for question in questions])
+        rows: list[dict[str, NDArray[Any]]] = []
+        for question in asked(documents):
+            title = header(question.question.text, self.font)
+            page = under_header(documents[question.document].image(), title)
+            patches, places = cut(page, self.max_patches, self.patch_size)
+            mean, deviation = moments(page)
+            answer = self.subwords.tokens(question.answer)
+            row: dict[str, NDArray[Any]] = {
+                "patches": patches,
+                "places": places,
+                "mean": np.array(mean, dtype=np.float32),
+                "deviation": np.array(deviation, dtype=np.float32),
+                "labels": target(answer, self.answer_length, self.subwords.sep),
+            }
+            rows.append(row | question.columns())
+        return table(rows)
 
     def settings(self) -> dict[str, Any]:
-        """Returns everything, the tokenizer by its fingerprint."""
-        fields = dataclasses.fields(self)
-        settings = {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
-        return {**settings, "vocabulary": self.subwords.digest}
-
-    def _row(self, question: Asked, document: Document) -> dict[str, NDArray[Any]]:
-        page = under_header(document.image(), header(question.question.text, self.font))
-        patches, places = cut(page, self.max_patches, self.patch_size)
-        mean, deviation = moments(page)
-        answer = next(iter(question.question.answers), "")
-        tokens = [t for word in self.subwords.pieces(answer.split()) for t in word]
-        return {
-            "patches": patches,
-            "places": places,
-            "mean": np.array(mean, dtype=np.float32),
-            "deviation": np.array(deviation, dtype=np.float32),
-            "labels": target(tokens, self.answer_length, self.subwords.sep),
-            **question.columns(),
-        }
+        """Returns all settings; see `reader_settings`."""
+        return reader_settings(self)
 
 
 def header(text: str, font: str | None = None) -> Image.Image:

@@ -62,38 +62,26 @@ class Reader:
             ValueError: if a document has a label that is not among the tags.
         """
         numbers = {tag: number for number, tag in enumerate(tags)}
-        rows = [
-            row
-            for position, document in enumerate(documents)
-            for row in self._rows(document, position, numbers)
-        ]
+        rows: list[dict[str, NDArray[np.int64]]] = []
+        for position, document in enumerate(documents):
+            unknown = {entity.label for entity in document.entities} - {tag[2:] for tag in tags}
+            if unknown:
+                raise ValueError(
+                    f"document {document.id}: labels {sorted(unknown)} are not the model's"
+                )
+            labels = np.array([numbers[tag] for tag in document.tags()], dtype=np.int64)
+            boxes = scaled_boxes(document, self.box_step, self.boxes)
+            pieces = self.subwords.pieces([word.text for word in document.words])
+            for window in windows(pieces, self.max_length - 2):
+                row = self._row(window, boxes, labels)
+                rows.append({**row, "document": np.array(position, dtype=np.int64)})
         columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         pages = square_pages(documents, self.image_size)
         return Examples.of(columns, {"pixels": (pages, "document")} if pages is not None else None)
 
     def settings(self) -> dict[str, Any]:
-        """Returns everything, the tokenizer by its fingerprint."""
-        fields = dataclasses.fields(self)
-        settings = {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
-        return {**settings, "vocabulary": self.subwords.digest}
-
-    def _rows(
-        self, document: Document, position: int, numbers: dict[str, int]
-    ) -> list[dict[str, NDArray[np.int64]]]:
-        unknown = {entity.label for entity in document.entities} - {
-            tag[2:] for tag in numbers if tag != "O"
-        }
-        if unknown:
-            raise ValueError(
-                f"document {document.id}: labels {sorted(unknown)} are not the model's"
-            )
-        labels = np.array([numbers[tag] for tag in document.tags()], dtype=np.int64)
-        boxes = scaled_boxes(document, self.box_step, self.boxes)
-        pieces = self.subwords.pieces([word.text for word in document.words])
-        return [
-            {**self._row(window, boxes, labels), "document": np.array(position, dtype=np.int64)}
-            for window in windows(pieces, self.max_length - 2)
-        ]
+        """Returns all settings; see `reader_settings`."""
+        return reader_settings(self)
 
     def _row(
         self, window: Window, boxes: NDArray[np.int64], labels: NDArray[np.int64]
@@ -115,6 +103,17 @@ class Reader:
             row["labels"][1:end] = np.where(first, labels[words], IGNORED)
             row["word"][1:end] = np.where(first, words, -1)
         return row
+
+
+def reader_settings(reader: Any) -> dict[str, Any]:
+    """Returns the fields of a reader by name, the hash of its tokenizer for its `subwords`.
+
+    Args:
+        reader: an instance of a dataclass with a field `subwords`.
+    """
+    names = [field.name for field in dataclasses.fields(reader) if field.name != "subwords"]
+    settings = {name: getattr(reader, name) for name in names}
+    return {**settings, "vocabulary": reader.subwords.digest}
 
 
 def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") -> NDArray[np.int64]:
@@ -154,12 +153,8 @@ def square_pages(documents: Sequence[Document], side: int | None) -> NDArray[np.
     """Returns the pages shrunk to squares, (D, 3, side, side); none for a model without image."""
     if side is None:
         return None
-    return np.stack([_square(document.image(), side) for document in documents])
-
-
-def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
-    pixels = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
-    return np.moveaxis(pixels, -1, 0)
+    pages = (page.image().resize((side, side), Image.Resampling.BILINEAR) for page in documents)
+    return np.stack([np.moveaxis(np.asarray(page, dtype=np.uint8), -1, 0) for page in pages])
 
 
 def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:

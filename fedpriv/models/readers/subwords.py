@@ -109,6 +109,10 @@ class Subwords:
         encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids or [self.sep] for encoding in encoded]
 
+    def tokens(self, text: str) -> list[int]:
+        """Returns the token ids of a text's words, one after the other."""
+        return [token for word in self.pieces(text.split()) for token in word]
+
     def text(self, ids: Sequence[int]) -> str:
         """Returns the text of token ids, special tokens left out, without outer white space."""
         decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)

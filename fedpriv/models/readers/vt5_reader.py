@@ -55,7 +55,8 @@ class VT5Reader:
             ValueError: if no document has a question.
         """
         questions = asked(documents)
-        contexts = {place: self._context(documents[place]) for place in _places(questions)}
+        positions = {question.document for question in questions}
+        contexts = {position: self._context(documents[position]) for position in positions}
         rows = [self._row(question, *contexts[question.document]) for question in questions]
         return table(rows, square_pages(documents, self.image_size))
 
@@ -79,7 +80,8 @@ class VT5Reader:
     def _row(
         self, question: Asked, context: list[int], boxes: list[tuple[int, ...]]
     ) -> dict[str, NDArray[Any]]:
-        prompt = self._prompt(question.question.text)
+        with_case = dataclasses.replace(self.subwords, lowercase=False)
+        prompt = with_case.tokens(f"question: {question.question.text} context:")
         ids = [*prompt, *context][: self.max_length - 1]
         places = [*[PROMPT_BOX] * len(prompt), *boxes][: self.max_length - 1]
         row = {
@@ -90,16 +92,6 @@ class VT5Reader:
         row["input_ids"][: len(ids) + 1] = [*ids, self.subwords.sep]
         row["attention_mask"][: len(ids) + 1] = 1
         row["bbox"][: len(ids)] = places
-        answer = next(iter(question.question.answers), "")
-        tokens = [t for word in self.subwords.pieces(answer.split()) for t in word]
-        labels = target(tokens, self.answer_length, self.subwords.sep)
+        answer = self.subwords.tokens(question.answer)
+        labels = target(answer, self.answer_length, self.subwords.sep)
         return {**row, "labels": labels, **question.columns()}
-
-    def _prompt(self, question: str) -> list[int]:
-        as_it_is = dataclasses.replace(self.subwords, lowercase=False)
-        words = ["question:", *question.split(), "context:"]
-        return [token for tokens in as_it_is.pieces(words) for token in tokens]
-
-
-def _places(questions: Sequence[Asked]) -> list[int]:
-    return sorted({question.document for question in questions})

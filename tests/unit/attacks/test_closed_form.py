@@ -14,15 +14,14 @@ from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.victim import Victim, victim_of
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import without_fields
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small, layoutlmv3_answers_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Knowledge, Known, NotApplicable, Workbench
 from fedpriv.threat.transcript import Round, Transcript, Upload
 
 SLIPS = Slips(providers=2, documents_per_provider=2, questions=("total",))
-SMALL = partial(layoutlmv3_answers_tiny, image_size=64, hidden_size=96, layers=1)
+SMALL = partial(layoutlmv3, task="answers", image_size=64, hidden_size=96, layers=1)
 
 
 def page_and_victim(build, count=1, seed=0):
@@ -53,14 +52,14 @@ def test_the_whole_page_without_a_template():
 
 
 def test_the_private_part_where_the_template_is_known():
-    truth, victim = page_and_victim(layoutlmv3_answers_small)
+    truth, victim = page_and_victim(partial(layoutlmv3, task="answers", size="small"))
     page = solve(victim)
     assert torch.equal(page.round().to(torch.uint8), truth)
     assert psnr(victim.template, truth) < 25
 
 
 def test_a_tagger_gives_its_page_away_as_well():
-    build = partial(layoutlmv3_tiny, ("date", "total"), image_size=64, hidden_size=96)
+    build = partial(layoutlmv3, ("date", "total"), image_size=64, hidden_size=96)
     model = seeded_model(build, 0)
     documents = [
         dataclasses.replace(
@@ -96,7 +95,7 @@ def test_dropout_and_training_do_not_protect():
 
 
 def test_noise_is_borne_better_with_a_template():
-    truth, victim = page_and_victim(layoutlmv3_answers_small)
+    truth, victim = page_and_victim(partial(layoutlmv3, task="answers", size="small"))
     rng = torch.Generator().manual_seed(0)
     noisy = {n: t + 1e-7 * torch.randn(t.shape, generator=rng) for n, t in victim.gradient.items()}
     victim = dataclasses.replace(victim, gradient=noisy)
@@ -106,7 +105,7 @@ def test_noise_is_borne_better_with_a_template():
 
 
 def test_too_many_patches_are_refused():
-    build = partial(layoutlmv3_answers_tiny, image_size=64, hidden_size=64)
+    build = partial(layoutlmv3, task="answers", image_size=64, hidden_size=64)
     truth, victim = page_and_victim(build)
     with pytest.raises(NotApplicable, match=r"64 patches are unknown.*width 64 tell at most 63"):
         solve(victim, template=False)
@@ -135,7 +134,7 @@ def test_batches_are_refused_and_give_a_mixture_where_they_are_not(tmp_path):
 
 
 def test_models_without_learned_positions_of_patches_are_refused(tmp_path):
-    model = seeded_model(donut_tiny, 0)
+    model = seeded_model(donut, 0)
     batch = model.encode(SLIPS.load().documents[:1]).batch(np.arange(1))
     victim = victim_of(model, gradient_of(model, batch), Known(1))
     with pytest.raises(NotApplicable, match="Donut adds no learned position"):
@@ -148,7 +147,7 @@ def test_models_without_learned_positions_of_patches_are_refused(tmp_path):
 def test_another_models_transcript_and_broken_gradients_are_refused(tmp_path):
     _, victim = page_and_victim(SMALL)
     with pytest.raises(ValueError, match="the transcript is of another model"):
-        run(ClosedForm(), victim, layoutlmv3_answers_small, 1, tmp_path)
+        run(ClosedForm(), victim, partial(layoutlmv3, task="answers", size="small"), 1, tmp_path)
     name = "network.layoutlmv3.patch_embed.proj.weight"
     for broken, why in (
         ({n: t for n, t in victim.gradient.items() if n != name}, f"for {name} .* there is no"),

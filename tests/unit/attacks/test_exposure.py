@@ -20,7 +20,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
 from fedpriv.threat.keep.held_out import KeepHeldOut
@@ -154,7 +154,7 @@ def test_neither_order_nor_number_of_the_suspects_tells_anything(tmp_path):
 
 def test_ranks_are_uniform_on_an_untrained_model_and_a_planted_bias_is_noticed(tmp_path):
     torch.manual_seed(1)
-    box = Oracle(vt5_tiny(width=16, layers=1, max_length=64), None)
+    box = Oracle(vt5(width=16, layers=1, max_length=64), None)
     persons = Identities(repeats=(1,), each=48, page_size=(128, 112)).load().documents
     pages = {person.provider: (person,) for person in persons}
     grey = GreyBox(box.replies, box.losses)

@@ -20,7 +20,7 @@ from fedpriv.attacks.server_membership import (
 from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.slips import Slips
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Capability, NotApplicable, Workbench
 from fedpriv.threat.membership_game import MEMBER, NON_MEMBER, Access, Suspects
@@ -288,7 +288,7 @@ def test_two_groups():
 
 
 def test_the_table_of_words():
-    model = vt5_tiny(width=16, layers=1)
+    model = vt5(width=16, layers=1)
     (name,) = table_of_words(model)
     assert name == "language_backbone.shared.weight"
     assert name in trained(model)
@@ -328,7 +328,7 @@ def test_a_cosine_gives_every_question_the_same_weight():
 
 def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
     def build():
-        return vt5_tiny(width=16, layers=1)
+        return vt5(width=16, layers=1)
 
     pages = Slips((64, 64), providers=4, documents_per_provider=2, questions=("provider",)).load()
     by_provider = {name: [] for name in sorted({page.provider for page in pages.documents})}

@@ -20,7 +20,7 @@ from fedpriv.data.partition import ByProvider, HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.units import example_meaning, largest_groups
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.ledger import Attempt, Group, Ledger, shared_release
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 from fedpriv.privacy.statement import statement
@@ -127,7 +127,7 @@ def test_an_example_of_a_model_that_tags_is_a_window():
     data = DocumentData(
         Invoices(providers=2, documents_per_provider=2), ByProvider(clients=2), HoldOut(fraction=0)
     )
-    model = functools.partial(layoutlmv3_tiny, max_length=64)
+    model = functools.partial(layoutlmv3, max_length=64)
     assert example_meaning(data.bind(model, 0)) == "a window of at most L tokens, not a document"
     plain = toy_private.data_of(3, 3).bind(toy_private.Small, 0)
     assert example_meaning(plain) == "one row of the training data"

@@ -23,17 +23,9 @@ from transformers.models.donut.image_processing_pil_donut import DonutImageProce
 
 from fedpriv.data.document import Question
 from fedpriv.models.base import Answer, DocumentModel
-from fedpriv.models.donut import (
-    MARKS as MARK_TEXTS,
-)
-from fedpriv.models.donut import (
-    PROMPT,
-    DonutReader,
-    donut,
-    donut_base,
-    donut_tiny,
-    with_prompt,
-)
+from fedpriv.models.donut import donut
+from fedpriv.models.readers.donut_reader import MARKS as MARK_TEXTS
+from fedpriv.models.readers.donut_reader import PROMPT, DonutReader, with_prompt
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.runtime.torch_state import seeded_model
@@ -64,7 +56,7 @@ SMALL = [noisy(document, seed) for seed, document in enumerate(DOCUMENTS)]
 
 def tiny(**more):
     settings = {"max_length": 40, "answer_length": 12, **more}
-    return seeded_model(functools.partial(donut_tiny, **settings), 0)
+    return seeded_model(functools.partial(donut, **settings), 0)
 
 
 def tokens(text):
@@ -173,14 +165,14 @@ def test_pages_with_several_questions_are_stored_once():
 @pytest.mark.parametrize("size", [(60, 64), (64, 48), (70, 70)])
 def test_images_that_the_windows_do_not_fit_are_refused(size):
     with pytest.raises(ValueError, match=r"image_size=.*: expected multiples of 16, 64 or more"):
-        donut_tiny(image_size=size)
+        donut(image_size=size)
 
 
 # The model
 
 
 def test_it_is_a_document_model_of_about_700_000_parameters():
-    model = donut_tiny(("date",))
+    model = donut(("date",))
     assert isinstance(model, DocumentModel)
     assert 600_000 < sum(p.numel() for p in model.parameters()) < 700_000
     assert [len(model.blocks()), len(model.head()), len(model.visual())] == [4 + 2, 1, 1]
@@ -292,7 +284,7 @@ def test_dropout_is_of_the_decoder_and_paths_are_of_the_encoder():
     assert config.encoder.hidden_dropout_prob == 0
     assert config.decoder._attn_implementation == "sdpa"
     with torch.device("meta"):
-        published = donut_base().network.config
+        published = donut(size="base").network.config
     # Published MBart multiplies its embeddings by the root of its width; no weight shows it.
     assert published.decoder.scale_embedding is config.decoder.scale_embedding is True
     assert (published.decoder.dropout, published.encoder.drop_path_rate) == (0.1, 0.1)
@@ -300,7 +292,7 @@ def test_dropout_is_of_the_decoder_and_paths_are_of_the_encoder():
 
 def test_it_learns_whose_page_it_is():
     documents = invoices()
-    model = seeded_model(donut_tiny, 0)
+    model = seeded_model(donut, 0)
     first, last = learn(model, documents, 60, 2e-3)
     assert first > 5
     assert last < 0.2

@@ -20,7 +20,7 @@ from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.models import encoding_cache
 from fedpriv.models.encoding_cache import encode_cached
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.cache import cache_folder
 from fedpriv.runtime.torch_state import seeded_model
 
@@ -395,7 +395,7 @@ def test_the_folder_is_named_by_the_environment_or_in_the_home_folder(monkeypatc
 def bind(folder=None, **settings):
     source = Invoices(providers=3, documents_per_provider=3)
     bound = DocumentData(source, ByProvider(2), cache=folder).bind(
-        lambda labels: layoutlmv3_tiny(labels, **settings), seed=0
+        lambda labels: layoutlmv3(labels, **settings), seed=0
     )
     return [content(bound.train), content(bound.test), [rows.tolist() for rows in bound.rows]]
 
@@ -422,5 +422,5 @@ def test_the_cache_changes_no_bit(tmp_path):
 
 
 def test_models_that_read_documents_say_how():
-    model = seeded_model(lambda: layoutlmv3_tiny(["total"]), 0)
+    model = seeded_model(lambda: layoutlmv3(["total"]), 0)
     json.dumps(model.reading())

@@ -22,7 +22,7 @@ from transformers import (
 from fedpriv.data.document import Question
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.image_text import image_text
-from fedpriv.models.pix2struct import pix2struct_tiny
+from fedpriv.models.pix2struct import pix2struct
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.training.per_example import PerExample
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_loaded_is_refused_with_a_way_out(folders, tmp_path, monk
         image_text(pretrained=None)
     with pytest.raises(OSError, match="there is no such folder; expected one that save_pretrained"):
         image_text(pretrained=tmp_path / "none")
-    pix2struct_tiny(max_patches=8).save_pretrained(tmp_path / "other")
+    pix2struct(max_patches=8).save_pretrained(tmp_path / "other")
     with pytest.raises(
         ValueError, match=r"a pix2struct is no image-text-to-text model.*=pix2struc"
     ):

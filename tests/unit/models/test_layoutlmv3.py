@@ -25,10 +25,7 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.layoutlmv3 import (
-    from_pretrained,
     layoutlmv3,
-    layoutlmv3_base,
-    layoutlmv3_tiny,
 )
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.readers.subwords import CLS, PAD, SEP, Subwords
@@ -71,7 +68,7 @@ def one_thread():
 
 @pytest.fixture
 def tiny():
-    return seeded_model(lambda: layoutlmv3_tiny(LABELS), 0)
+    return seeded_model(lambda: layoutlmv3(LABELS), 0)
 
 
 def reader(**more):
@@ -208,7 +205,7 @@ def test_there_is_a_score_for_each_tag_of_each_token(tiny):
 
 
 def test_padding_changes_no_score():
-    short = seeded_model(lambda: layoutlmv3_tiny(LABELS, max_length=128), 0).eval()
+    short = seeded_model(lambda: layoutlmv3(LABELS, max_length=128), 0).eval()
     batch = short.encode([INVOICE]).batch(np.array([0]))
     cut = {k: v[:, :40] if v.ndim > 1 and v.shape[1] == 128 else v for k, v in batch.items()}
     used = int(batch["attention_mask"].sum())
@@ -237,7 +234,7 @@ def test_a_blank_page_has_loss_zero_and_gradient_zero(tiny):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_are_of_order_one_to_ten_from_the_first_step(seed):
-    model = seeded_model(lambda: layoutlmv3_tiny(LABELS), seed)
+    model = seeded_model(lambda: layoutlmv3(LABELS), seed)
     model.loss(model.encode([INVOICE, long_document(40)]).batch(np.arange(2))).backward()
     norms = {n: p.grad.norm().item() for n, p in model.named_parameters() if p.requires_grad}
     total = math.hypot(*norms.values())
@@ -336,14 +333,14 @@ def test_held_out_pages_without_words_can_be_evaluated(tiny):
 )
 def test_sizes_that_do_not_divide_are_refused(sizes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        layoutlmv3_tiny(LABELS, **sizes)
+        layoutlmv3(LABELS, **sizes)
 
 
 @pytest.mark.parametrize(
     "sizes", [{"hidden_size": 16}, {"hidden_size": 64, "layers": 1}, {"image_size": 64}]
 )
 def test_other_sizes_build_and_run(sizes):
-    model = layoutlmv3_tiny(LABELS, max_length=16, **sizes)
+    model = layoutlmv3(LABELS, max_length=16, **sizes)
     assert model.loss(model.encode([INVOICE]).batch(np.array([0]))).isfinite()
 
 
@@ -352,7 +349,7 @@ def test_other_sizes_build_and_run(sizes):
 
 def small(**more):
     settings = {"max_length": 24, "image_size": 16, "hidden_size": 16, "layers": 1, **more}
-    return seeded_model(lambda: layoutlmv3_tiny(SMALL_LABELS, **settings), 0)
+    return seeded_model(lambda: layoutlmv3(SMALL_LABELS, **settings), 0)
 
 
 IMAGES = pytest.mark.parametrize("image", [True, False])
@@ -414,8 +411,8 @@ def test_sizes_are_chosen_by_name():
         assert layoutlmv3(LABELS, size="base").network.config.hidden_size == 768
     with pytest.raises(ValueError, match=r"^size='large': expected 'tiny' or 'base'$"):
         layoutlmv3(LABELS, size="large")
-    with pytest.raises(ValueError, match=r"^max_length=600: layoutlmv3_base has positions for 512"):
-        layoutlmv3_base(LABELS, max_length=600)
+    with pytest.raises(ValueError, match=r"^max_length=600: size='base' has positions for 512"):
+        layoutlmv3(LABELS, size="base", max_length=600)
 
 
 # From a folder
@@ -458,7 +455,7 @@ def state_of(folder):
 
 
 def test_pretrained_weights_arrive_bit_by_bit(folder):
-    model = from_pretrained(folder, LABELS, max_length=32)
+    model = layoutlmv3(LABELS, pretrained=folder, max_length=32)
     saved = state_of(folder)
     loaded = model.network.state_dict()
     assert list(loaded) == list(saved)
@@ -469,7 +466,7 @@ def test_pretrained_weights_arrive_bit_by_bit(folder):
 
 
 def test_a_head_for_other_labels_is_drawn_anew_and_all_else_is_kept(folder):
-    model = from_pretrained(folder, ["a", "b", "c"], max_length=32)
+    model = layoutlmv3(["a", "b", "c"], pretrained=folder, max_length=32)
     saved = state_of(folder)
     for name, tensor in model.network.layoutlmv3.state_dict().items():
         assert torch.equal(tensor, saved[f"layoutlmv3.{name}"])
@@ -481,7 +478,7 @@ def test_a_head_for_other_labels_is_drawn_anew_and_all_else_is_kept(folder):
 
 def test_the_drawn_head_depends_on_the_seed_alone(folder):
     def head(seed):
-        model = seeded_model(lambda: from_pretrained(folder, ["a"], max_length=32), seed)
+        model = seeded_model(lambda: layoutlmv3(["a"], pretrained=folder, max_length=32), seed)
         return {name: t for name, t in model.network.state_dict().items() if "classifier" in name}
 
     one, two, other = head(1), head(1), head(2)
@@ -490,7 +487,7 @@ def test_the_drawn_head_depends_on_the_seed_alone(folder):
 
 
 def test_a_pretrained_model_is_in_float32_and_its_relative_positions_are_frozen(folder):
-    model = from_pretrained(folder, LABELS, max_length=32)
+    model = layoutlmv3(LABELS, pretrained=folder, max_length=32)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     assert frozen
@@ -499,17 +496,17 @@ def test_a_pretrained_model_is_in_float32_and_its_relative_positions_are_frozen(
 
 def test_the_longest_window_runs_and_a_longer_one_is_refused(folder):
     # 34 positions, of which RoBERTa's counting leaves out padding's and those before it.
-    model = from_pretrained(folder, LABELS, max_length=32)
+    model = layoutlmv3(LABELS, pretrained=folder, max_length=32)
     with torch.no_grad():
         assert len(model.eval().tag(long_document(60))) == 60
     with pytest.raises(ValueError, match=rf"^max_length=33: {folder} has positions for 32 tokens$"):
-        from_pretrained(folder, LABELS, max_length=33)
+        layoutlmv3(LABELS, pretrained=folder, max_length=33)
 
 
 def test_a_missing_folder_is_an_os_error(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(OSError, match=r"nowhere"):
-        from_pretrained(tmp_path / "nowhere", LABELS)
+        layoutlmv3(LABELS, pretrained=tmp_path / "nowhere")
 
 
 # Documents and clients
@@ -525,7 +522,7 @@ class Pages:
 
 
 def test_every_client_gets_the_windows_of_its_own_documents():
-    bound = DocumentData(Pages(), Iid(3), HoldOut(fraction=0.2)).bind(layoutlmv3_tiny, seed=1)
+    bound = DocumentData(Pages(), Iid(3), HoldOut(fraction=0.2)).bind(layoutlmv3, seed=1)
     held = [name for names in bound.partition["test"].values() for name in names]
     assert len(held) == 1
     lengths = {f"d{k}": size for k, size in enumerate([3, 200, 5, 1, 150, 40])}
@@ -539,7 +536,7 @@ def test_every_client_gets_the_windows_of_its_own_documents():
 
 
 def test_nothing_held_out_means_no_test_examples():
-    bound = DocumentData(Pages(), Iid(2), HoldOut(fraction=0)).bind(layoutlmv3_tiny, seed=1)
+    bound = DocumentData(Pages(), Iid(2), HoldOut(fraction=0)).bind(layoutlmv3, seed=1)
     assert bound.test is None
     assert bound.showcase is None
 

@@ -27,14 +27,8 @@ from transformers.models.layoutlmv3.image_processing_pil_layoutlmv3 import (
 from fedpriv.data.document import Question
 from fedpriv.models.base import Answer, DocumentModel
 from fedpriv.models.layoutlmv3 import layoutlmv3
-from fedpriv.models.layoutlmv3_answers import (
-    LONGEST,
-    LayoutLMv3Answerer,
-    QuestionReader,
-    gold_span,
-    layoutlmv3_answers_base,
-    layoutlmv3_answers_tiny,
-)
+from fedpriv.models.layoutlmv3_answers import LONGEST, LayoutLMv3Answerer
+from fedpriv.models.readers.question_reader import QuestionReader, gold_span
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.runtime.torch_state import seeded_model
 
@@ -51,7 +45,7 @@ def one_thread():
 
 def tiny(seed=0, **more):
     settings = {"max_length": 40, "image_size": 16, "hidden_size": 16, "layers": 1, **more}
-    return seeded_model(functools.partial(layoutlmv3_answers_tiny, **settings), seed)
+    return seeded_model(functools.partial(layoutlmv3, task="answers", **settings), seed)
 
 
 def asked(text, question="how much?", *answers, **more):
@@ -304,7 +298,7 @@ def test_answers_do_not_depend_on_the_neighbours():
 
 
 def test_it_is_a_document_model_of_about_100_000_parameters():
-    model = layoutlmv3_answers_tiny(("date",))
+    model = layoutlmv3(("date",), task="answers")
     assert isinstance(model, DocumentModel)
     assert 90_000 < sum(p.numel() for p in model.parameters()) < 110_000
     assert [len(model.blocks()), len(model.head()), len(model.visual())] == [2, 1, 2]
@@ -373,4 +367,4 @@ def test_by_name_and_at_the_published_length():
     with pytest.raises(ValueError, match=r"^task='parse': expected 'tags' or 'answers'$"):
         layoutlmv3(("a",), task="parse")
     with pytest.raises(ValueError, match=r"^max_length=513: .* has positions for 512 tokens$"):
-        layoutlmv3_answers_base(max_length=513)
+        layoutlmv3(task="answers", size="base", max_length=513)

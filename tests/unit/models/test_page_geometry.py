@@ -6,20 +6,19 @@ import pytest
 from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import private_fields, without_fields
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 
 SLIPS = Slips(providers=3, documents_per_provider=1).load()
 
 BUILDERS = {
-    "layoutlmv3": lambda: layoutlmv3_tiny(SLIPS.labels, image_size=112),
-    "layoutlmv3 answers": lambda: layoutlmv3_answers_tiny(image_size=112),
-    "vt5": lambda: vt5_tiny(),
-    "donut": lambda: donut_tiny(image_size=(128, 96)),
+    "layoutlmv3": lambda: layoutlmv3(SLIPS.labels, image_size=112),
+    "layoutlmv3 answers": lambda: layoutlmv3(task="answers", image_size=112),
+    "vt5": lambda: vt5(),
+    "donut": lambda: donut(image_size=(128, 96)),
 }
 
 
@@ -47,7 +46,7 @@ def test_a_blank_field_changes_the_models_page_there_only(build):
 
 
 def test_boxes_come_in_their_order_and_scale_with_the_page():
-    model = seeded_model(lambda: layoutlmv3_answers_tiny(image_size=64), 0)
+    model = seeded_model(lambda: layoutlmv3(task="answers", image_size=64), 0)
     document = black(256, 128)
     boxes = [(0, 0, 256, 128), (128, 0, 256, 64), (40, 20, 80, 40), (0, 120, 4, 128)]
     assert in_model_pixels(model, document, boxes) == [
@@ -60,7 +59,7 @@ def test_boxes_come_in_their_order_and_scale_with_the_page():
 
 
 def test_what_is_thinner_than_a_pixel_is_still_found():
-    model = seeded_model(lambda: layoutlmv3_answers_tiny(image_size=64), 0)
+    model = seeded_model(lambda: layoutlmv3(task="answers", image_size=64), 0)
     document = black(640, 640)
     ((x0, y0, x1, y1),) = in_model_pixels(model, document, [(100, 300, 200, 302)])
     assert (x0 <= 10, x1 >= 20, 28 <= y0 < y1 <= 32) == (True, True, True)

@@ -31,10 +31,7 @@ from transformers.models.pix2struct.image_processing_pil_pix2struct import (
 from fedpriv.data.document import Question
 from fedpriv.models.base import Answer, DocumentModel
 from fedpriv.models.pix2struct import (
-    from_pretrained,
     pix2struct,
-    pix2struct_base,
-    pix2struct_tiny,
 )
 from fedpriv.models.readers.pix2struct_reader import Pix2StructReader, default_font, grid
 from fedpriv.models.readers.reader import IGNORED
@@ -66,7 +63,7 @@ SMALL = [noisy(document, seed) for seed, document in enumerate(DOCUMENTS)]
 
 def tiny(**more):
     settings = {"max_patches": 24, "answer_length": 12, **more}
-    return seeded_model(functools.partial(pix2struct_tiny, **settings), 0)
+    return seeded_model(functools.partial(pix2struct, **settings), 0)
 
 
 def reader(**more):
@@ -121,7 +118,7 @@ def test_patches_are_what_the_processor_of_transformers_makes(
     monkeypatch.setattr(ImageFont.core, "HAVE_RAQM", False)
     image = pixels()
     examples = reader(max_patches=max_patches, patch_size=patch_size).read([asking(image, text)])
-    model = pix2struct_tiny(max_patches=max_patches, patch_size=patch_size)
+    model = pix2struct(max_patches=max_patches, patch_size=patch_size)
     seen, there = (t[0].numpy() for t in model._page(examples.batch(np.array([0]))))
     theirs = Pix2StructImageProcessorPil(
         max_patches=max_patches,
@@ -199,7 +196,7 @@ def test_readers_that_cannot_work_are_refused():
 
 
 def test_it_is_a_document_model_of_about_400_000_parameters():
-    model = pix2struct_tiny(("date",))
+    model = pix2struct(("date",))
     assert isinstance(model, DocumentModel)
     assert 400_000 < sum(p.numel() for p in model.parameters()) < 500_000
     assert [len(model.blocks()), len(model.head()), len(model.visual())] == [2 + 2, 2, 1]
@@ -286,7 +283,7 @@ def test_generation_settings_of_a_checkpoint_do_not_count(tmp_path):
         model.save_pretrained(tmp_path)
         model.network.generation_config.max_length = 3
         model.network.generation_config.save_pretrained(tmp_path)
-        assert from_pretrained(tmp_path).eval().answer(SMALL) == before
+        assert pix2struct(pretrained=tmp_path).eval().answer(SMALL) == before
     assert isinstance(before[0][0], Answer)
 
 
@@ -327,7 +324,7 @@ def test_it_learns_pages_and_questions_by_heart():
         )
         for document in invoices(("provider", "total"), per_provider=1)
     ]
-    model = seeded_model(pix2struct_tiny, 0)
+    model = seeded_model(pix2struct, 0)
     first, last = learn(model, documents, 40, 3e-3)
     assert first > 5
     assert last < 0.2
@@ -362,14 +359,14 @@ def test_what_is_saved_is_read_back_bit_by_bit(tmp_path):
 
 def test_resolution_and_dropout_can_be_changed_when_loading(tmp_path):
     tiny().save_pretrained(tmp_path)
-    loaded = from_pretrained(tmp_path, max_patches=12, dropout=0.5)
+    loaded = pix2struct(pretrained=tmp_path, max_patches=12, dropout=0.5)
     assert batch_of(loaded, SMALL)["patches"].shape[1] == 12
     batch = batch_of(loaded, SMALL)
     assert loaded.loss(batch) != loaded.loss(batch)
     with pytest.raises(ValueError, match=r"^max_patches=25: the encoder has places for 24 patches"):
-        from_pretrained(tmp_path, max_patches=25)
+        pix2struct(pretrained=tmp_path, max_patches=25)
     with pytest.raises(OSError, match="there is no such folder"):
-        from_pretrained(tmp_path / "none")
+        pix2struct(pretrained=tmp_path / "none")
 
 
 def test_the_base_size_is_the_published_one():
@@ -387,6 +384,6 @@ def test_the_base_size_is_the_published_one():
 def test_sizes_are_chosen_by_name():
     assert pix2struct(max_patches=30).reader.max_patches == 30
     with torch.device("meta"):
-        assert pix2struct_base(max_patches=64).reader.max_patches == 64
+        assert pix2struct(size="base", max_patches=64).reader.max_patches == 64
     with pytest.raises(ValueError, match=r"^size='large': expected 'tiny' or 'base'$"):
         pix2struct(size="large")

@@ -13,16 +13,16 @@ from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.vt5 import vt5
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.training.loops import Optimizer
 
 MODELS = {
-    "vt5": functools.partial(vt5_tiny, max_length=128, width=32, dropout=0.1),
-    "donut": functools.partial(donut_tiny, dropout=0.1),
+    "vt5": functools.partial(vt5, max_length=128, width=32, dropout=0.1),
+    "donut": functools.partial(donut, dropout=0.1),
 }
 DATA = DocumentData(
     Invoices(providers=4, documents_per_provider=2, questions=("provider", "date")),

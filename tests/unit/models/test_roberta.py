@@ -19,7 +19,7 @@ from model_checks import (
 )
 
 from fedpriv.models.base import Tagger
-from fedpriv.models.roberta import from_pretrained, roberta, roberta_base, roberta_tiny
+from fedpriv.models.roberta import roberta
 from fedpriv.runtime.torch_state import seeded_model
 
 LABELLED = SMALL[:2]
@@ -35,7 +35,7 @@ def one_thread():
 
 def tiny(**more):
     settings = {"max_length": 24, **more}
-    return seeded_model(functools.partial(roberta_tiny, LABELS, **settings), 0)
+    return seeded_model(functools.partial(roberta, LABELS, **settings), 0)
 
 
 def test_it_reads_text_and_neither_places_nor_image():
@@ -56,7 +56,7 @@ def test_it_reads_text_and_neither_places_nor_image():
 
 
 def test_it_is_a_tagger_of_about_70_000_parameters():
-    model = roberta_tiny(LABELS)
+    model = roberta(LABELS)
     assert isinstance(model, Tagger)
     assert 60_000 < sum(p.numel() for p in model.parameters()) < 80_000
     assert [len(model.blocks()), len(model.head()), model.visual()] == [2, 1, []]
@@ -115,11 +115,11 @@ def test_it_learns_to_tag_and_to_answer():
 
 
 def test_windows_longer_than_its_positions_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"^max_length=513: roberta_base has positions for 512"):
-        roberta_base(LABELS, max_length=513)
+    with pytest.raises(ValueError, match=r"^max_length=513: size='base' has positions for 512"):
+        roberta(LABELS, size="base", max_length=513)
     tiny().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"^max_length=25: .* has positions for 24 tokens$"):
-        from_pretrained(tmp_path, LABELS, max_length=25)
+        roberta(LABELS, pretrained=tmp_path, max_length=25)
 
 
 def test_sizes_are_chosen_by_name():
@@ -130,4 +130,4 @@ def test_sizes_are_chosen_by_name():
     with pytest.raises(ValueError, match=r"^size='large': expected 'tiny' or 'base'$"):
         roberta(LABELS, size="large")
     with pytest.raises(ValueError, match=r"^hidden_size=33 must be even"):
-        roberta_tiny(LABELS, hidden_size=33)
+        roberta(LABELS, hidden_size=33)

@@ -1,5 +1,6 @@
 """Models in folders, bit for bit; and published sizes, as transformers builds them."""
 
+import functools
 import json
 import shutil
 
@@ -22,37 +23,21 @@ from transformers import (
 )
 
 from fedpriv.data.document import DataError
-from fedpriv.models import donut, layoutlmv3, layoutlmv3_answers, roberta
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.readers.donut_reader import MARKS
 from fedpriv.models.readers.subwords import Subwords
+from fedpriv.models.roberta import roberta
 from fedpriv.models.saving import SETTINGS, settings_of
 from fedpriv.runtime.torch_state import seeded_model
 
+ANSWERS = functools.partial(layoutlmv3, task="answers")
 KINDS = {
-    "layoutlmv3": (
-        lambda: layoutlmv3.layoutlmv3_tiny(LABELS, max_length=24, image_size=16),
-        layoutlmv3.from_pretrained,
-        layoutlmv3.layoutlmv3,
-    ),
-    "without image": (
-        lambda: layoutlmv3.layoutlmv3_tiny(LABELS, max_length=24, image=False),
-        layoutlmv3.from_pretrained,
-        layoutlmv3.layoutlmv3,
-    ),
-    "answers": (
-        lambda: layoutlmv3_answers.layoutlmv3_answers_tiny(max_length=32),
-        layoutlmv3_answers.from_pretrained,
-        lambda **more: layoutlmv3.layoutlmv3(task="answers", **more),
-    ),
-    "roberta": (
-        lambda: roberta.roberta_tiny(LABELS, max_length=24),
-        roberta.from_pretrained,
-        roberta.roberta,
-    ),
-    "donut": (
-        lambda: donut.donut_tiny(max_length=40, answer_length=12, image_size=(64, 80)),
-        donut.from_pretrained,
-        donut.donut,
-    ),
+    "layoutlmv3": (lambda: layoutlmv3(LABELS, max_length=24, image_size=16), layoutlmv3),
+    "without image": (lambda: layoutlmv3(LABELS, max_length=24, image=False), layoutlmv3),
+    "answers": (lambda: ANSWERS(max_length=32), ANSWERS),
+    "roberta": (lambda: roberta(LABELS, max_length=24), roberta),
+    "donut": (lambda: donut(max_length=40, answer_length=12, image_size=(64, 80)), donut),
 }
 EVERY = pytest.mark.parametrize("kind", KINDS)
 
@@ -80,10 +65,14 @@ def bytes_of(model):
     return {name: tensor.numpy().tobytes() for name, tensor in model.state_dict().items()}
 
 
+def load(kind, folder, labels=(), **settings):
+    return KINDS[kind][1](labels, pretrained=folder, **settings)
+
+
 @EVERY
 def test_what_is_saved_is_read_back_bit_by_bit(kind, saved):
     model, folder = saved[kind]
-    loaded = KINDS[kind][1](folder)
+    loaded = load(kind, folder)
     assert type(loaded) is type(model)
     assert bytes_of(loaded) == bytes_of(model)
     travels = [[n for n, p in m.named_parameters() if p.requires_grad] for m in (model, loaded)]
@@ -101,7 +90,7 @@ def test_what_is_saved_is_read_back_bit_by_bit(kind, saved):
 @EVERY
 def test_what_was_read_back_saves_the_same_files(kind, saved, tmp_path):
     _, folder = saved[kind]
-    KINDS[kind][1](folder).save_pretrained(tmp_path)
+    load(kind, folder).save_pretrained(tmp_path)
     names = sorted(path.name for path in folder.iterdir())
     assert {
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", SETTINGS
@@ -113,7 +102,7 @@ def test_what_was_read_back_saves_the_same_files(kind, saved, tmp_path):
 
 @EVERY
 def test_a_loaded_model_is_ready_to_be_trained(kind, saved):
-    loaded = KINDS[kind][1](saved[kind][1])
+    loaded = load(kind, saved[kind][1])
     assert all(module.training for module in loaded.modules())
     assert {p.dtype for p in loaded.parameters()} == {torch.float32}
 
@@ -121,28 +110,28 @@ def test_a_loaded_model_is_ready_to_be_trained(kind, saved):
 @EVERY
 def test_by_name_the_folder_wins_over_the_size(kind, saved):
     model, folder = saved[kind]
-    loaded = KINDS[kind][2](pretrained=str(folder), size="base")
+    loaded = KINDS[kind][1](pretrained=str(folder), size="base")
     assert bytes_of(loaded) == bytes_of(model)
     assert loaded.reading() == model.reading()
 
 
 @EVERY
 def test_shorter_windows_than_saved_can_be_asked_for(kind, saved):
-    loaded = KINDS[kind][1](saved[kind][1], max_length=20)
+    loaded = load(kind, saved[kind][1], max_length=20)
     assert loaded.reading()["max_length"] == 20
     assert batch_of(loaded)["input_ids"].shape[1] == 20
 
 
 @EVERY
 def test_the_length_that_was_saved_counts_not_the_longest_possible(kind, saved, tmp_path):
-    KINDS[kind][1](saved[kind][1], max_length=20).save_pretrained(tmp_path)
-    assert KINDS[kind][1](tmp_path).reading()["max_length"] == 20
+    load(kind, saved[kind][1], max_length=20).save_pretrained(tmp_path)
+    assert load(kind, tmp_path).reading()["max_length"] == 20
 
 
 @EVERY
 def test_dropout_can_be_changed_when_loading(kind, saved):
     model, folder = saved[kind]
-    loaded = KINDS[kind][1](folder, dropout=0.5)
+    loaded = load(kind, folder, dropout=0.5)
     batch = batch_of(loaded)
     assert loaded.train().loss(batch) != loaded.loss(batch)
     assert bytes_of(loaded) == bytes_of(model)
@@ -169,9 +158,9 @@ def test_transformers_knows_the_network_of_the_folder(kind, saved):
 def test_a_half_precision_checkpoint_becomes_float32(kind, saved, tmp_path):
     _, folder = saved[kind]
     shutil.copytree(folder, tmp_path / "half")
-    loaded = KINDS[kind][1](folder)
+    loaded = load(kind, folder)
     loaded.network.half().save_pretrained(tmp_path / "half")
-    again = KINDS[kind][1](tmp_path / "half")
+    again = load(kind, tmp_path / "half")
     assert {p.dtype for p in again.parameters()} == {torch.float32}
 
 
@@ -181,7 +170,7 @@ def test_without_our_settings_a_folder_is_read_as_one_of_a_hub(kind, saved, tmp_
     shutil.copytree(folder, tmp_path / "hub")
     (tmp_path / "hub" / SETTINGS).unlink()
     more = {"answer_length": 8} if kind == "donut" else {}
-    loaded = KINDS[kind][1](tmp_path / "hub", LABELS, **more)
+    loaded = load(kind, tmp_path / "hub", LABELS, **more)
     most = {"answers": 32, "donut": 40}.get(kind, 24)
     assert loaded.reading()["max_length"] == most
     assert loaded.reading().get("box_step", 1) == 1
@@ -205,11 +194,11 @@ def body(model):
 @TAGGERS
 def test_the_head_stays_for_the_same_labels_and_is_drawn_for_all_others(kind, saved):
     model, folder = saved[kind]
-    load = KINDS[kind][1]
-    assert load(folder).tags == load(folder, list(LABELS)).tags == model.tags
-    assert head(load(folder, list(LABELS))) == head(model)
+    loaded_from = functools.partial(load, kind)
+    assert loaded_from(folder).tags == loaded_from(folder, list(LABELS)).tags == model.tags
+    assert head(loaded_from(folder, list(LABELS))) == head(model)
     for other in (["provider"], ["total", "provider"], ["vat", "date"]):
-        loaded = seeded_model(lambda other=other: load(folder, other), 1)
+        loaded = seeded_model(lambda other=other: loaded_from(folder, other), 1)
         assert loaded.tags == ["O", f"B-{other[0]}", f"I-{other[0]}"] + [
             f"{prefix}-{label}" for label in other[1:] for prefix in "BI"
         ]
@@ -222,7 +211,7 @@ def test_the_head_stays_for_the_same_labels_and_is_drawn_for_all_others(kind, sa
 @TAGGERS
 def test_a_head_drawn_for_other_labels_depends_on_the_seed_alone(kind, saved):
     def drawn(seed):
-        return head(seeded_model(lambda: KINDS[kind][1](saved[kind][1], ["x", "y"]), seed))
+        return head(seeded_model(lambda: load(kind, saved[kind][1], ["x", "y"]), seed))
 
     assert drawn(1) == drawn(1)
     assert drawn(1) != drawn(2)
@@ -230,7 +219,7 @@ def test_a_head_drawn_for_other_labels_depends_on_the_seed_alone(kind, saved):
 
 def test_a_tagger_can_be_the_beginning_of_an_answerer(saved):
     model, folder = saved["layoutlmv3"]
-    loaded = layoutlmv3_answers.from_pretrained(folder)
+    loaded = ANSWERS(pretrained=folder)
     assert loaded.network.qa_outputs.out_proj.weight.shape[0] == 2
     trunk = bytes_of(model.network.layoutlmv3)
     assert bytes_of(loaded.network.layoutlmv3) == trunk
@@ -238,24 +227,24 @@ def test_a_tagger_can_be_the_beginning_of_an_answerer(saved):
 
 def test_an_image_can_be_left_out_of_a_model_that_saw_them_but_not_added(saved):
     _, folder = saved["layoutlmv3"]
-    blind = layoutlmv3.from_pretrained(folder, image=False)
+    blind = layoutlmv3(pretrained=folder, image=False)
     assert not [n for n, _ in blind.named_parameters() if "patch_embed" in n]
     assert not blind.encode(SMALL).shared
     _, without = saved["without image"]
     with pytest.raises(ValueError, match=r"^image=True: the network in .* reads no image; take"):
-        layoutlmv3.from_pretrained(without, image=True)
+        layoutlmv3(pretrained=without, image=True)
 
 
 def test_prompt_tokens_are_added_to_a_decoder_that_lacks_them(tmp_path):
     """As to naver-clova-ix/donut-base, whose embedding is as large as its vocabulary."""
-    model = seeded_model(donut.donut_tiny, 0)
+    model = seeded_model(donut, 0)
     words = Subwords.shipped()
     model.network.decoder.resize_token_embeddings(words.size)
     model.network.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    loaded = donut.from_pretrained(tmp_path, max_length=48, answer_length=12, image_size=(64, 64))
+    loaded = donut(pretrained=tmp_path, max_length=48, answer_length=12, image_size=(64, 64))
     rows = loaded.network.decoder.get_input_embeddings().weight
-    assert rows.shape[0] == words.size + len(donut.MARKS)
+    assert rows.shape[0] == words.size + len(MARKS)
     assert torch.equal(rows[: words.size], model.network.decoder.get_input_embeddings().weight)
     assert loaded.network.decoder.lm_head.weight is rows
     loss = loaded.loss(batch_of(loaded))
@@ -289,7 +278,7 @@ def test_settings_are_json_that_a_person_can_read(saved):
 def test_a_window_longer_than_the_saved_positions_is_refused(saved):
     for kind, most in (("layoutlmv3", 24), ("answers", 32), ("roberta", 24), ("donut", 40)):
         with pytest.raises(ValueError, match=rf"^max_length=99: .* has positions for {most} tok"):
-            KINDS[kind][1](saved[kind][1], max_length=99)
+            load(kind, saved[kind][1], max_length=99)
 
 
 # Published sizes, from the published `config.json` of each, on no memory at all
@@ -328,22 +317,22 @@ def published_answers():
 
 PUBLISHED = {
     "layoutlmv3": (
-        lambda: layoutlmv3.layoutlmv3(LABELS, size="base"),
+        lambda: layoutlmv3(LABELS, size="base"),
         lambda: LayoutLMv3ForTokenClassification(LAYOUTLMV3),
         125_330_821,
     ),
     "answers": (
-        lambda: layoutlmv3.layoutlmv3(size="base", task="answers"),
+        lambda: layoutlmv3(size="base", task="answers"),
         published_answers,
         125_919_106,
     ),
     "roberta": (
-        lambda: roberta.roberta(LABELS, size="base"),
+        lambda: roberta(LABELS, size="base"),
         lambda: RobertaForTokenClassification(ROBERTA),
         124_058_885,
     ),
     "donut": (
-        lambda: donut.donut(size="base", image_size=(2560, 1920)),
+        lambda: donut(size="base", image_size=(2560, 1920)),
         published_donut,
         201_857_144,
     ),

@@ -14,7 +14,7 @@ from fedpriv.models.base import Answer, DocumentModel
 from fedpriv.models.generation import IGNORED, read_answers, target, token_losses
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.readers.vt5_reader import VT5Reader
-from fedpriv.models.vt5 import from_parts, from_pretrained, vt5_base, vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.training.loops import Optimizer, train_epoch
 from fedpriv.training.per_example import PerExample
 
@@ -44,7 +44,7 @@ def one_thread():
 @pytest.fixture
 def tiny():
     torch.manual_seed(0)
-    return vt5_tiny()
+    return vt5()
 
 
 def invoices(keys=("provider", "date")):
@@ -128,7 +128,7 @@ def test_the_base_model_has_the_names_and_shapes_of_t5_base_and_dit_base():
         use_absolute_position_embeddings=True, use_relative_position_bias=False,
     )  # fmt: skip
     with torch.device("meta"):
-        ours = vt5_base()
+        ours = vt5(size="base")
         theirs = {
             **T5ForConditionalGeneration(t5).state_dict(prefix="language_backbone."),
             **BeitModel(dit, add_pooling_layer=False).state_dict(
@@ -151,7 +151,7 @@ def test_the_base_model_has_the_names_and_shapes_of_t5_base_and_dit_base():
 
 @pytest.mark.parametrize("train_visual", [False, True])
 def test_every_trainable_parameter_learns_and_the_visual_encoder_only_if_asked(train_visual):
-    model = vt5_tiny(train_visual=train_visual)
+    model = vt5(train_visual=train_visual)
     model.loss(model.encode([PAGE]).batch(np.arange(2))).backward()
     for name, parameter in model.named_parameters():
         frozen = "image_model" in name and (not train_visual or "mask_token" in name)
@@ -202,7 +202,7 @@ def test_it_sees_the_places_the_words_and_the_page(tiny):
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_per_example_gradients_by_vmap_are_those_of_the_loop(dropout):
     torch.manual_seed(0)
-    model = vt5_tiny(max_length=64, width=32, dropout=dropout).double().train()
+    model = vt5(max_length=64, width=32, dropout=dropout).double().train()
     if dropout:  # the masks would differ: compare in evaluation mode what training mode splits
         model.eval()
     examples = model.encode([PAGE, *invoices()[:1]])
@@ -216,7 +216,7 @@ def test_per_example_gradients_by_vmap_are_those_of_the_loop(dropout):
 
 def test_with_dropout_the_loop_is_a_backward_pass_under_the_same_seed():
     torch.manual_seed(0)
-    model = vt5_tiny(max_length=64, width=32, dropout=0.1).double().train()
+    model = vt5(max_length=64, width=32, dropout=0.1).double().train()
     examples = model.encode([PAGE]).take([0])
     torch.manual_seed(7)
     got = PerExample("loop").clipped_sum(model, examples, 1e9).total
@@ -227,7 +227,7 @@ def test_with_dropout_the_loop_is_a_backward_pass_under_the_same_seed():
 
 
 def test_the_tied_embedding_counts_once_in_the_norm():
-    model = vt5_tiny(max_length=64, width=32).double()
+    model = vt5(max_length=64, width=32).double()
     examples = model.encode([PAGE]).take([0])
     norm = PerExample("vmap").clipped_sum(model, examples, 1.0).norms[0]
     model.loss(examples.batch(np.arange(1))).backward()
@@ -237,7 +237,7 @@ def test_the_tied_embedding_counts_once_in_the_norm():
 
 
 def test_eager_attention_has_gradients_of_gradients():
-    model = vt5_tiny(max_length=64, width=32, attention="eager")
+    model = vt5(max_length=64, width=32, attention="eager")
     batch = model.encode([PAGE]).batch(np.arange(1))
     pixels = batch["pixels"].float().requires_grad_()
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -305,7 +305,7 @@ def test_a_page_without_questions_gets_no_answers(tiny):
 
 def test_what_is_saved_and_loaded_gives_the_same_bits(tiny, tmp_path):
     tiny.eval().save_pretrained(tmp_path)
-    loaded = from_pretrained(tmp_path).eval()
+    loaded = vt5(pretrained=tmp_path).eval()
     batch = tiny.encode([PAGE]).batch(np.arange(2))
     again = loaded.encode([PAGE]).batch(np.arange(2))
     assert all(torch.equal(batch[name], again[name]) for name in batch)
@@ -317,7 +317,7 @@ def test_what_is_saved_and_loaded_gives_the_same_bits(tiny, tmp_path):
 def test_the_parts_are_transformers_own(tiny, tmp_path):
     tiny.save_pretrained(tmp_path)
     t5 = T5ForConditionalGeneration.from_pretrained(tmp_path / "language")
-    joined = from_parts(tmp_path / "language", tmp_path / "visual", max_length=64)
+    joined = vt5(pretrained=tmp_path / "language", visual=tmp_path / "visual", max_length=64)
     weight = tiny.language_backbone.shared.weight
     assert torch.equal(t5.shared.weight, weight)
     assert torch.equal(joined.language_backbone.lm_head.weight, weight)
@@ -326,9 +326,9 @@ def test_the_parts_are_transformers_own(tiny, tmp_path):
 
 def test_a_folder_that_is_no_vt5_is_refused_by_name(tiny, tmp_path):
     with pytest.raises(OSError, match=r"fedpriv\.json"):
-        from_pretrained(tmp_path)
+        vt5(pretrained=tmp_path)
     tiny.save_pretrained(tmp_path)
-    vt5_tiny(width=32).save_pretrained(tmp_path / "other")
+    vt5(width=32).save_pretrained(tmp_path / "other")
     (tmp_path / "other" / "between.safetensors").rename(tmp_path / "between.safetensors")
     with pytest.raises(ValueError, match=r"between\.safetensors holds"):
-        from_pretrained(tmp_path)
+        vt5(pretrained=tmp_path)

@@ -23,7 +23,7 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_small
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
@@ -35,7 +35,7 @@ from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
 
-SMALL = partial(layoutlmv3_answers_small, image_size=64)
+SMALL = partial(layoutlmv3, task="answers", size="small", image_size=64)
 
 
 def run(folder, clients=2, masking=None, keep=(KeepTranscript(),), **client):  # noqa: B008
@@ -370,7 +370,7 @@ def test_mistakes_are_named(folder, tmp_path):
     with pytest.raises(ValueError, match=r"clients=\[\]: name at least one"):
         AttackRun(ClosedForm(), "x", clients=())
     with pytest.raises(ValueError, match="transcript is of another model"):
-        AttackRun(ClosedForm(), "x").on(folder, layoutlmv3_answers_small)
+        AttackRun(ClosedForm(), "x").on(folder, partial(layoutlmv3, task="answers", size="small"))
     for name in ("../x", "..", ".", ""):
         with pytest.raises(ValueError, match="expected the name of a folder"):
             AttackRun(ClosedForm(), name)

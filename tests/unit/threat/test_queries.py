@@ -6,7 +6,7 @@ import pytest
 import torch
 from toy_answers import Chooser, page
 
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.threat.queries import BlackBox, GreyBox, Oracle
 
 
@@ -120,7 +120,7 @@ def test_one_reading_of_a_page_gives_what_two_gave():
     from fedpriv.models.question_answering import QuestionAnswerer
 
     torch.manual_seed(0)
-    model = vt5_tiny(width=16, layers=1).eval()
+    model = vt5(width=16, layers=1).eval()
     pages = Invoices(2, 1, questions=("provider", "total")).load().documents
     (batch,) = model.encode(pages).batches(8)
     with torch.no_grad():

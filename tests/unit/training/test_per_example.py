@@ -9,7 +9,7 @@ from torch import nn
 from transformers import RobertaConfig, RobertaForTokenClassification, masking_utils
 
 from fedpriv.data.examples import Examples
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
@@ -115,7 +115,7 @@ class LayoutLMv3(nn.Module):
 
     def __init__(self, image=True):
         super().__init__()
-        self.tagger = layoutlmv3_tiny(["a"], max_length=12, image_size=16, hidden_size=16, layers=1)
+        self.tagger = layoutlmv3(["a"], max_length=12, image_size=16, hidden_size=16, layers=1)
         self.image = image
 
     def loss(self, batch):
@@ -605,7 +605,7 @@ def test_masks_are_safe_inside_and_restored_outside_even_after_an_error():
 
 def test_the_shipped_layoutlmv3_gives_what_the_loop_gives():
     torch.manual_seed(0)
-    model = layoutlmv3_tiny(["a"], max_length=12, image_size=16, hidden_size=16, layers=1)
+    model = layoutlmv3(["a"], max_length=12, image_size=16, hidden_size=16, layers=1)
     auto = PerExample("auto").clipped_sum(model, pages(), CLIP_NORM)
     loop = PerExample("loop").clipped_sum(model, pages(), CLIP_NORM)
     assert close(auto.total, loop.total, 1e-5)

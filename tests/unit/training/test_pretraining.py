@@ -19,7 +19,7 @@ from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation, Unworkable
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
@@ -402,8 +402,8 @@ def test_nothing_is_trained_for_parts_that_do_not_fit(tmp_path):
 def test_layoutlmv3_starts_from_invoices_of_other_companies(tmp_path):
     first = Pretraining(Invoices(providers=2, documents_per_provider=2, seed=9), epochs=1)
     first = dataclasses.replace(first, cache=tmp_path)
-    path = first.weights(layoutlmv3_tiny)
-    model, anew = Pretrained(lambda: layoutlmv3_tiny(["total", "mine"]), path).model_and_anew()
+    path = first.weights(layoutlmv3)
+    model, anew = Pretrained(lambda: layoutlmv3(["total", "mine"]), path).model_and_anew()
     source = tensors(path)
     assert anew
     assert all(name.startswith("network.classifier") for name in anew)

@@ -16,7 +16,7 @@ from fedpriv.attacks.cdmi.generator import Training
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
-from fedpriv.models.encoders.bros import bros_tiny
+from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
 from fedpriv.threat.attack import NotApplicable, Workbench
 from fedpriv.threat.fields_game import PUBLIC, Scrubbed, ScrubbedField, WhiteBox
@@ -457,7 +457,7 @@ def test_a_public_model_that_cannot_guess_what_was_held_out_has_diverged(bench):
 def test_models_of_the_same_weights_and_other_settings_are_told_apart():
     def made(**settings):
         torch.manual_seed(0)
-        return bros_tiny(task="mlm", max_length=16, layers=1, **settings)
+        return bros(task="mlm", max_length=16, layers=1, **settings)
 
     others = [made(dropout=0.1), made(box_scale=3.0)]
     weights = made().state_dict()

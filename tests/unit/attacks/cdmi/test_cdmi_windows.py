@@ -8,7 +8,7 @@ import torch
 
 from fedpriv.attacks.cdmi.windows import Windows, gaussian_like, looked_at
 from fedpriv.data.generated.invoices import Invoices
-from fedpriv.models.encoders.layoutlm import layoutlm_tiny
+from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.heads.linking import SpadeLinker
 from fedpriv.models.heads.spade import SpadeExtractor
 
@@ -28,7 +28,7 @@ def model_of(task, labels):
     torch.manual_seed(0)
     small = {"hidden_size": 32, "layers": 2, "max_length": LENGTH}
     image = task == "image"
-    model = layoutlm_tiny(labels, task="mlm" if task == "mlm" else "tags", image=image, **small)
+    model = layoutlm(labels, task="mlm" if task == "mlm" else "tags", image=image, **small)
     heads = {"spade": SpadeExtractor, "links": SpadeLinker}
     if task in heads:
         model = heads[task](model.encoder, model.reader, labels)

@@ -12,9 +12,9 @@ from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.inversion.presets import PRESETS, april, dlg, gi_dqa, gi_dqa_tuned, idlg
 from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Question
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 
 SIDE = 32
@@ -30,8 +30,9 @@ def one_thread():
 
 def layoutlm(labels=()):
     """With as many features as a patch has numbers, drawn with the square root's deviation."""
-    return layoutlmv3_answers_tiny(
+    return layoutlmv3(
         labels,
+        task="answers",
         image_size=SIDE,
         hidden_size=192,
         layers=1,
@@ -127,7 +128,7 @@ def test_all_pages_of_a_batch_are_read(model):
 
 
 def test_donut_gives_its_page_away_and_fused_attention_is_said():
-    model = seeded_model(donut_tiny, 0).eval()
+    model = seeded_model(donut, 0).eval()
     assert model.network.decoder.config._attn_implementation == "sdpa"
     victim, truth = victim_of(model, side=64)
     said = []
@@ -138,7 +139,7 @@ def test_donut_gives_its_page_away_and_fused_attention_is_said():
 
 
 def test_vt5_can_be_attacked_through_its_fused_attention():
-    model = seeded_model(vt5_tiny, 0).eval()
+    model = seeded_model(vt5, 0).eval()
     side = model.encode([document(64, 0)]).shared["pixels"][0].shape[-1]
     victim, _ = victim_of(model, side=side)
     found = one(victim, gi_dqa_tuned(3, objective=Objective(relative=1)))
@@ -177,7 +178,7 @@ def test_dlg_seeks_the_labels_where_the_model_scores_one_an_example(known):
 
 
 def test_dlg_takes_the_labels_of_a_model_that_writes_as_known():
-    victim, _ = victim_of(seeded_model(donut_tiny, 0).eval(), side=64)
+    victim, _ = victim_of(seeded_model(donut, 0).eval(), side=64)
     said = []
     free = one(victim, dlg(3), tell=said.append)
     assert "the model does not score one label an example: the labels are taken as known" in said
@@ -188,7 +189,7 @@ def test_april_says_where_there_is_no_table_of_places(known):
     said = []
     one(known[0], april(1), tell=said.append)
     assert not any("no table" in line for line in said)
-    victim, _ = victim_of(seeded_model(donut_tiny, 0).eval(), side=64)
+    victim, _ = victim_of(seeded_model(donut, 0).eval(), side=64)
     one(victim, april(1), tell=said.append)
     assert "there is no table of the page's places: its direction is not compared" in said
 
@@ -196,7 +197,7 @@ def test_april_says_where_there_is_no_table_of_places(known):
 # Together, again, and from where it stopped
 
 
-@pytest.mark.parametrize(("build", "side"), [(layoutlm, SIDE), (donut_tiny, 64)])
+@pytest.mark.parametrize(("build", "side"), [(layoutlm, SIDE), (donut, 64)])
 def test_victims_together_come_to_what_each_comes_to_alone(build, side):
     model = seeded_model(build, 0).eval().double()
     victims = [victim_of(model, (seed,), side)[0] for seed in range(2)]

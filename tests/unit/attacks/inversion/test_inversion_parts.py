@@ -1,6 +1,7 @@
 """What gradient inversion is made of: distances, priors, schedules, starts and Safe Template."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,10 +22,12 @@ from fedpriv.attacks.inversion.prior import (
 from fedpriv.attacks.inversion.safe_template import safe_template
 from fedpriv.attacks.inversion.schedule import Constant, Exponential, Late, Steps
 from fedpriv.attacks.inversion.start import start
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
+
+ANSWERS = partial(layoutlmv3, task="answers")
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +93,7 @@ def tiny(build):
     return seeded_model(lambda: build(LABELS), 0).eval()
 
 
-@pytest.mark.parametrize("build", [layoutlmv3_answers_tiny, donut_tiny, vt5_tiny])
+@pytest.mark.parametrize("build", [ANSWERS, donut, vt5])
 def test_every_parameter_is_before_or_behind_the_fusion(build):
     model = tiny(build)
     gradient = gradient_of(model, batch_of(model))
@@ -105,17 +108,17 @@ def test_every_parameter_is_before_or_behind_the_fusion(build):
 
 
 def test_what_a_page_goes_through_before_it_meets_the_text():
-    model = tiny(layoutlmv3_answers_tiny)
+    model = tiny(ANSWERS)
     names = choose(model, gradient_of(model, batch_of(model)), Objective(1, layers="pre_fusion"))
     assert {"patch_embed", "pos_embed", "embeddings"} <= {n.split(".")[2] for n in names.names}
     assert "encoder" not in {n.split(".")[2] for n in names.names}
-    model = tiny(donut_tiny)
+    model = tiny(donut)
     names = choose(model, gradient_of(model, batch_of(model)), Objective(1, layers="pre_fusion"))
     assert {n.split(".")[1] for n in names.names} == {"encoder"}
 
 
 def test_tensors_that_no_loss_depends_on_are_left_out():
-    model = tiny(layoutlmv3_answers_tiny).double()
+    model = tiny(ANSWERS).double()
     gradient = gradient_of(model, batch_of(model))
     found = choose(model, gradient, Objective(mse=1))
     assert {n for n in found.left_out if n.endswith(FLAT)} == {
@@ -235,7 +238,7 @@ def test_states_come_back_as_they_were(tmp_path):
 
 
 def grounds():
-    model = tiny(layoutlmv3_answers_tiny)
+    model = tiny(ANSWERS)
     batch = batch_of(model, rows=[0])
     template = batch.pop("pixels").float()
     template[..., :8] = 255.0

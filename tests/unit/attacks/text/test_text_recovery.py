@@ -12,13 +12,12 @@ from model_checks import invoices
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import Victim
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
-from fedpriv.models.donut import donut_base, donut_tiny
-from fedpriv.models.encoders.bert import bert
-from fedpriv.models.layoutlmv3 import layoutlmv3_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_base, layoutlmv3_answers_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.encoders.backbones import bert
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.models.roberta import roberta_tiny
-from fedpriv.models.vt5 import vt5_base, vt5_tiny
+from fedpriv.models.roberta import roberta
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import NotApplicable
 
@@ -27,7 +26,8 @@ KEYS = ("provider", "total", "date", "email")
 DOCUMENTS = invoices(KEYS, providers=3, per_provider=2)
 LABELS = tuple({e.label: None for document in DOCUMENTS for e in document.entities})
 QUESTIONS = [question for document in DOCUMENTS for question in document.questions]
-WIDE = functools.partial(layoutlmv3_answers_tiny, hidden_size=768, initializer_range=0.036)
+ANSWERS = functools.partial(layoutlmv3, task="answers")
+WIDE = functools.partial(ANSWERS, hidden_size=768, initializer_range=0.036)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def read_rightly(build, row):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-@pytest.mark.parametrize("build", [WIDE, donut_tiny, vt5_tiny])
+@pytest.mark.parametrize("build", [WIDE, donut, vt5])
 def test_clipping_and_unknown_learning_rates_hide_nothing(build, scale):
     phrases = [question.text for question in QUESTIONS]
     for row in (0, 7):
@@ -136,30 +136,26 @@ def test_clipping_and_unknown_learning_rates_hide_nothing(build, scale):
 
 
 def test_layoutlmv3_question_and_answer_are_read_as_text():
-    build = functools.partial(layoutlmv3_answers_tiny, hidden_size=384, initializer_range=0.05)
+    build = functools.partial(ANSWERS, hidden_size=384, initializer_range=0.05)
     assert all(read_rightly(build, row) == (True, True) for row in range(0, 20, 4))
 
 
 def test_layoutlmv3_tiny_answers_are_mostly_found_without_any_box():
-    questions, answers = zip(
-        *(read_rightly(layoutlmv3_answers_tiny, row) for row in range(0, 16, 4)), strict=True
-    )
+    questions, answers = zip(*(read_rightly(ANSWERS, row) for row in range(0, 16, 4)), strict=True)
     assert all(questions)
     assert sum(answers) >= 3
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_layoutlmv3_narrower_than_its_text_still_gives_tokens_and_places(seed):
-    attack = attacked(layoutlmv3_answers_tiny, [seed], seed)
+    attack = attacked(ANSWERS, [seed], seed)
     assert attack.batch["attention_mask"].sum() > 5 * 32
     assert shares(attack) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(("width", "least"), [(32, 0.0), (192, 0.05), (384, 1.0)])
 def test_layoutlmv3_narrower_than_base_finds_fewer_boxes_but_no_wrong_ones(width, least):
-    build = functools.partial(
-        layoutlmv3_answers_tiny, hidden_size=width, initializer_range=width**-0.5
-    )
+    build = functools.partial(ANSWERS, hidden_size=width, initializer_range=width**-0.5)
     attack = attacked(build, [0])
     page = attack.batch["word"][0, : len(attack.text.boxes)].numpy() >= 0
     true = attack.batch["bbox"][0, : len(attack.text.boxes)].numpy()
@@ -200,7 +196,7 @@ def test_layoutlmv3_under_much_noise_loses_them():
 
 def test_layoutlmv3_tagger_gives_tokens_and_boxes():
     attack = attacked(
-        functools.partial(layoutlmv3_tiny, LABELS, hidden_size=768, initializer_range=0.036), [0]
+        functools.partial(layoutlmv3, LABELS, hidden_size=768, initializer_range=0.036), [0]
     )
     assert shares(attack) == (1, 1, 1)
     true = attack.batch["bbox"][0, : len(attack.text.boxes)]
@@ -211,10 +207,10 @@ def test_layoutlmv3_tagger_gives_tokens_and_boxes():
 @pytest.mark.parametrize(
     ("build", "missing"),
     [
-        (layoutlmv3_answers_tiny, "word_embeddings"),
-        (layoutlmv3_answers_tiny, "embeddings.position_embeddings"),
-        (donut_tiny, "embed_positions"),
-        (vt5_tiny, "shared"),
+        (ANSWERS, "word_embeddings"),
+        (ANSWERS, "embeddings.position_embeddings"),
+        (donut, "embed_positions"),
+        (vt5, "shared"),
     ],
 )
 def test_without_the_gradient_of_a_table_there_is_nothing_to_read(build, missing):
@@ -222,7 +218,7 @@ def test_without_the_gradient_of_a_table_there_is_nothing_to_read(build, missing
         attacked(build, [0], without=(missing,))
 
 
-@pytest.mark.parametrize("build", [layoutlmv3_answers_tiny, donut_tiny, vt5_tiny])
+@pytest.mark.parametrize("build", [ANSWERS, donut, vt5])
 def test_of_noise_alone_hardly_a_token_is_read(build):
     attack = attacked(build, [0], noise=1e6)
     assert len(attack.text.tokens) < 60
@@ -230,7 +226,7 @@ def test_of_noise_alone_hardly_a_token_is_read(build):
 
 
 def test_roberta_gives_the_set_of_its_tokens():
-    attack = attacked(functools.partial(roberta_tiny, LABELS), [0, 1])
+    attack = attacked(functools.partial(roberta, LABELS), [0, 1])
     read = attack.batch["input_ids"][attack.batch["attention_mask"] > 0]
     assert set(attack.text.tokens[:, 1].tolist()) == set(read.tolist())
     assert (attack.text.tokens[:, 0] == -1).all()
@@ -245,7 +241,7 @@ def test_a_model_without_such_a_weakness_is_named():
 
 
 def untied_donut():
-    model = donut_tiny()
+    model = donut()
     decoder = model.network.decoder
     decoder.config.tie_word_embeddings = False
     weight = torch.randn(decoder.lm_head.weight.shape) * 0.1
@@ -253,7 +249,7 @@ def untied_donut():
     return model
 
 
-@pytest.mark.parametrize("build", [donut_tiny, untied_donut])
+@pytest.mark.parametrize("build", [donut, untied_donut])
 @pytest.mark.parametrize("seed", range(3))
 def test_donut_gives_question_and_answer(build, seed):
     for row in range(seed, len(QUESTIONS), 5):
@@ -266,19 +262,19 @@ def test_donut_gives_question_and_answer(build, seed):
 
 
 def test_donut_columns_give_the_same_gradient():
-    check_the_columns_give_the_same_gradient(attacked(donut_tiny, [3]))
+    check_the_columns_give_the_same_gradient(attacked(donut, [3]))
 
 
 @pytest.mark.parametrize("rows", [[0, 5], [0, 5, 10], [0, 5, 10, 15]])
 def test_donut_batch_gives_the_set_of_tokens_and_most_places(rows):
-    attack = attacked(donut_tiny, rows)
+    attack = attacked(donut, rows)
     recall, precision, places = shares(attack)
     assert (recall, precision) == (1, 1)
     assert places > 0.4
 
 
 def test_donut_answer_cut_off_leaves_its_label_open():
-    build = functools.partial(donut_tiny, answer_length=4)
+    build = functools.partial(donut, answer_length=4)
     row = next(n for n, q in enumerate(QUESTIONS) if q.key == "email")
     attack = attacked(build, [row])
     assert (attack.batch["labels"] != IGNORED).sum() == 4
@@ -288,7 +284,7 @@ def test_donut_answer_cut_off_leaves_its_label_open():
 
 @pytest.mark.parametrize("noise", [1e-8, 1e-5])
 def test_donut_under_noise(noise):
-    assert shares(attacked(donut_tiny, [3], noise=noise)) == (1, 1, 1)
+    assert shares(attacked(donut, [3], noise=noise)) == (1, 1, 1)
 
 
 # VT5
@@ -297,7 +293,7 @@ def test_donut_under_noise(noise):
 @pytest.mark.parametrize("seed", range(3))
 def test_vt5_gives_words_answer_and_which_phrase_was_asked(seed):
     for row in range(seed, len(QUESTIONS), 6):
-        attack = attacked(vt5_tiny, [row], seed, phrases=PHRASES)
+        attack = attacked(vt5, [row], seed, phrases=PHRASES)
         assert attack.text.question == QUESTIONS[row].text
         assert plain(attack.text.answer) == plain(QUESTIONS[row].answers[0])
         assert shares(attack)[:2] == (1, 1)
@@ -307,7 +303,7 @@ def test_vt5_gives_words_answer_and_which_phrase_was_asked(seed):
 
 
 def test_vt5_without_phrases_keeps_its_question():
-    attack = attacked(vt5_tiny, [0])
+    attack = attacked(vt5, [0])
     assert attack.text.question is None
     assert plain(attack.text.answer) == plain(QUESTIONS[0].answers[0])
 
@@ -315,7 +311,7 @@ def test_vt5_without_phrases_keeps_its_question():
 def test_vt5_answers_with_repeated_tokens_come_in_order():
     question = dataclasses.replace(QUESTIONS[0], answers=("22 11 22 22 11 0",))
     document = dataclasses.replace(DOCUMENTS[0], questions=(question,))
-    model = seeded_model(vt5_tiny, 0).eval()
+    model = seeded_model(vt5, 0).eval()
     batch = model.encode([document]).batch(np.array([0]))
     blank = torch.full(batch["pixels"].shape, 255.0)
     victim = Victim(model, gradient_of(model, batch), {}, blank, blank[:, :1] > 0)
@@ -323,12 +319,12 @@ def test_vt5_answers_with_repeated_tokens_come_in_order():
 
 
 def test_vt5_batch_gives_the_set_of_words():
-    assert shares(attacked(vt5_tiny, [0, 9]))[:2] == (1, 1)
+    assert shares(attacked(vt5, [0, 9]))[:2] == (1, 1)
 
 
 @pytest.mark.parametrize("noise", [1e-8, 1e-5])
 def test_vt5_under_noise(noise):
-    attack = attacked(vt5_tiny, [0], noise=noise, phrases=PHRASES)
+    attack = attacked(vt5, [0], noise=noise, phrases=PHRASES)
     assert shares(attack)[:2] == (1, 1)
     assert attack.text.question == QUESTIONS[0].text
     assert plain(attack.text.answer) == plain(QUESTIONS[0].answers[0])
@@ -339,7 +335,7 @@ def test_vt5_under_noise(noise):
 
 @pytest.mark.base
 def test_layoutlmv3_base_gives_everything_away():
-    attack = attacked(functools.partial(layoutlmv3_answers_base, dropout=0.0), [0])
+    attack = attacked(functools.partial(layoutlmv3, task="answers", size="base", dropout=0.0), [0])
     assert shares(attack) == (1, 1, 1)
     true = attack.batch["bbox"][0, : len(attack.text.boxes)].numpy()
     assert (attack.text.boxes == true).all(1).mean() > 0.95
@@ -349,7 +345,7 @@ def test_layoutlmv3_base_gives_everything_away():
 
 @pytest.mark.base
 def test_donut_base_gives_question_and_answer():
-    small = functools.partial(donut_base, image_size=(320, 320), dropout=0.0, drop_path=0.0)
+    small = functools.partial(donut, size="base", image_size=(320, 320), dropout=0.0, drop_path=0.0)
     attack = attacked(small, [0])
     assert shares(attack) == (1, 1, 1)
     assert plain(attack.text.question) == plain(QUESTIONS[0].text)
@@ -357,7 +353,7 @@ def test_donut_base_gives_question_and_answer():
 
 @pytest.mark.base
 def test_vt5_base_gives_words_answer_and_which_phrase_was_asked():
-    attack = attacked(functools.partial(vt5_base, dropout=0.0), [0], phrases=PHRASES)
+    attack = attacked(functools.partial(vt5, size="base", dropout=0.0), [0], phrases=PHRASES)
     assert shares(attack)[:2] == (1, 1)
     assert attack.text.question == QUESTIONS[0].text
     assert plain(attack.text.answer) == plain(QUESTIONS[0].answers[0])

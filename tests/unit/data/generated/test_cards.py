@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpriv.data.generated.cards import Cards
-from fedpriv.models.donut import donut_tiny
+from fedpriv.models.donut import donut
 
 
 def cards(**settings):
@@ -101,7 +101,7 @@ def test_the_seed_decides_and_questions_change_nothing_else():
 
 def test_donut_takes_them_at_several_resolutions():
     for side in (64, 112):
-        model = donut_tiny(image_size=(side, side), max_length=24, answer_length=10)
+        model = donut(image_size=(side, side), max_length=24, answer_length=10)
         examples = model.encode(cards(documents_per_provider=1))
         assert len(examples) == 6
         assert examples.batch(np.arange(2))["pixels"].shape == (2, 3, side, side)

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from fedpriv.models.encoders import bert, layoutlm
+from fedpriv.models.encoders.backbones import bert, layoutlm
 from fedpriv.models.heads.masked_lm import CHOSEN, MASK_RATE, Hidden, MaskedWords
 from fedpriv.runtime.torch_state import seeded_model
 
@@ -33,7 +33,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def tiny(build=bert.bert_tiny, **more):
+def tiny(build=bert, **more):
     settings = {"max_length": 32, "hidden_size": 32, "task": "mlm", **more}
     return seeded_model(functools.partial(build, LABELS, **settings), 0)
 
@@ -170,7 +170,7 @@ class Told(MaskedWords):
         return Hidden(places, chosen, ids.gather(1, places).masked_fill(chosen, self.mask))
 
 
-@pytest.mark.parametrize("build", [bert.bert_tiny, layoutlm.layoutlm_tiny])
+@pytest.mark.parametrize("build", [bert, layoutlm])
 def test_per_example_gradients_by_vmap_are_those_of_the_loop(build):
     drawn = tiny(build)
     told = seeded_model(lambda: Told(drawn.encoder, drawn.reader, LABELS), 1)
@@ -224,13 +224,13 @@ HUBS = {
 
 @pytest.mark.parametrize("name", HUBS)
 def test_a_masked_lm_of_transformers_keeps_its_head(name, tmp_path):
-    module, kind, config, places = HUBS[name]
+    build, kind, config, places = HUBS[name]
     torch.manual_seed(0)
     theirs = kind(config(**SIZES)).eval()
     torch.nn.init.normal_(theirs.cls.predictions.bias)
     theirs.save_pretrained(tmp_path)
     wordpieces(tmp_path)
-    mine = module.from_pretrained(tmp_path, LABELS, task="mlm").eval()
+    mine = build(LABELS, pretrained=tmp_path, task="mlm").eval()
     assert isinstance(mine, MaskedWords)
     assert (mine.reader.max_length, mine.mask) == (12, 4)
     batch = batch_of(mine, [page("tea milks bread")])
@@ -243,7 +243,7 @@ def test_a_masked_lm_of_transformers_keeps_its_head(name, tmp_path):
         for place in range(1, 5):
             scores = mine.token_scores(batch, torch.tensor([place]))
             torch.testing.assert_close(scores, logits[:, place])
-    tagger = module.from_pretrained(tmp_path, LABELS)
+    tagger = build(LABELS, pretrained=tmp_path)
     weight = theirs.base_model.embeddings.word_embeddings.weight
     assert torch.equal(tagger.encoder.word_embeddings.weight, weight)
 
@@ -251,6 +251,6 @@ def test_a_masked_lm_of_transformers_keeps_its_head(name, tmp_path):
 def test_a_plain_encoder_of_transformers_gets_a_new_head(tmp_path):
     BertForMaskedLM(BertConfig(**SIZES)).bert.save_pretrained(tmp_path)
     wordpieces(tmp_path)
-    model = bert.from_pretrained(tmp_path, LABELS, task="mlm")
+    model = bert(LABELS, pretrained=tmp_path, task="mlm")
     assert not model.scores.bias.any()
     assert model.scores.transform.dense.weight.std().item() == pytest.approx(0.5, rel=0.2)

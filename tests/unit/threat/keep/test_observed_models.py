@@ -14,9 +14,7 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.models.donut import donut
-from fedpriv.models.encoders.bert import bert
-from fedpriv.models.encoders.bros import bros
-from fedpriv.models.encoders.layoutlm import layoutlm
+from fedpriv.models.encoders.backbones import bert, bros, layoutlm
 from fedpriv.models.image_text import image_text
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.pix2struct import pix2struct

@@ -14,9 +14,9 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.keep import Prepared
 from fedpriv.federation.loop import Unworkable
-from fedpriv.models.encoders.layoutlm import layoutlm_tiny
+from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.field_model import FieldModel, TokenModel
-from fedpriv.models.roberta import roberta_tiny
+from fedpriv.models.roberta import roberta
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.keep.scrubbed import KeepScrubbed, NoFields, load_fields
 from fedpriv.threat.truth import TruthStore
@@ -160,7 +160,7 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
             {"keep": [KeepScrubbed(min_tokens=4)]},
             "no field of 4 to 15 tokens lies whole in a window",
         ),
-        ({"model": roberta_tiny}, "RobertaTagger does not tell its loss example by example"),
+        ({"model": roberta}, "RobertaTagger does not tell its loss example by example"),
     ],
 )
 def test_a_run_whose_fields_cannot_be_attacked_does_not_start(tmp_path, changes, says):
@@ -206,7 +206,7 @@ def test_keeping_fields_does_not_change_the_training(tmp_path):
 def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
     """Two documents that differ in the field only have the same windows once it is scrubbed."""
     pages = [page("p", DIGITS[:3]), page("p", DIGITS[3:6])]
-    for build in (follows, *(functools.partial(layoutlm_tiny, **one) for one in KINDS)):
+    for build in (follows, *(functools.partial(layoutlm, **one) for one in KINDS)):
         kept = []
         for number, one in enumerate(pages):
             bound = DocumentData(These((one,)), Iid(1), HoldOut(fraction=0), cache="off").bind(

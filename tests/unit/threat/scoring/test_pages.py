@@ -12,10 +12,10 @@ from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.metrics.images import LARGEST_PSNR
 from fedpriv.metrics.ocr import Tesseract
-from fedpriv.models.donut import donut_tiny
-from fedpriv.models.layoutlmv3_answers import layoutlmv3_answers_tiny
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
-from fedpriv.models.vt5 import vt5_tiny
+from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import Recovered, RecoveredText
 from fedpriv.threat.scoring.pages import PAGE_SCORES, TEXT_SCORES, matched, score, summary
@@ -176,7 +176,7 @@ def test_reading_is_scored_by_field_beside_what_can_be_read_at_all():
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="no tesseract here")
 def test_slips_are_read_where_they_are_recovered_and_not_on_the_template():
-    model = seeded_model(lambda: layoutlmv3_answers_tiny(image_size=112), 0)
+    model = seeded_model(lambda: layoutlmv3(task="answers", image_size=112), 0)
     documents = Slips(providers=3, documents_per_provider=1).load().documents
     keys = ["customer", "date", "total"]
     fields = []
@@ -298,7 +298,7 @@ def test_private_text_needs_all_words_of_a_field():
 
 @pytest.mark.parametrize(
     "build",
-    [lambda: layoutlmv3_answers_tiny(image_size=64), donut_tiny, vt5_tiny],
+    [lambda: layoutlmv3(task="answers", image_size=64), donut, vt5],
     ids=["layoutlmv3", "donut", "vt5"],
 )
 def test_the_tokens_of_every_model_are_those_that_it_was_given(build):
@@ -323,7 +323,7 @@ def test_the_tokens_of_every_model_are_those_that_it_was_given(build):
         question.answers,
     )
     boxes = columns["bbox"][0][:length] if "bbox" in columns else None
-    if build is vt5_tiny:  # whose answer stands in no place of the input
+    if build is vt5:  # whose answer stands in no place of the input
         words = model.reader.subwords.pieces(question.answers[0].split())
         written = np.array([(-1, token) for tokens in words for token in tokens])
         pairs = np.concatenate([pairs, written])
