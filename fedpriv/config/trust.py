@@ -28,6 +28,7 @@ from fedpriv.runtime.run_folder import (
     CHECKPOINTS,
     CONFIG,
     FAILURES,
+    LAYOUT,
     LEDGER,
     METRICS,
     PARTITION,
@@ -38,6 +39,7 @@ from fedpriv.threat.study import TRAININGS
 from fedpriv.threat.studying import PLAN
 
 READ_BY_ATTACKS = (
+    LAYOUT,
     CONFIG,
     LEDGER,
     METRICS,
@@ -106,7 +108,7 @@ def check_before_attack(folder: RunFolder) -> None:
 
 
 def _builds_a_run(name: str) -> bool:
-    files = (CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
+    files = (LAYOUT, CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
     return name in files or name.startswith((f"{CHECKPOINTS}/", f"{ROWS}/"))
 
 

@@ -28,6 +28,10 @@ from fedpriv.runtime import run_files, run_lock, run_log
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
 
+LAYOUT = "layout.json"
+LAYOUT_VERSION = 1
+"""To be raised when files of a run folder get another name or meaning; folders from before there
+were numbers have no `layout.json`."""
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 FAILURES = "failures.jsonl"
@@ -42,6 +46,10 @@ _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 
 class NotARunFolder(ValueError):
     """The folder given holds no run."""
+
+
+class OtherLayout(NotARunFolder):
+    """The run folder was written by a fedpriv that names its files otherwise."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +107,22 @@ class RunFolder:
 
         Raises:
             NotARunFolder: if there is no run in it.
+            OtherLayout: if an older or a newer fedpriv has written it.
         """
         path = Path(path)
         if not (path / CONFIG).is_file():
             what = "no such folder" if not path.is_dir() else f"it has no {CONFIG}"
             raise NotARunFolder(f"{path} is not a run folder: {what}")
-        return cls(path)
+        folder = cls(path)
+        version = (folder.read_json(LAYOUT) or {}).get("version")
+        if version != LAYOUT_VERSION:
+            found = f"{LAYOUT} says {version!r}" if version is not None else f"it has no {LAYOUT}"
+            raise OtherLayout(
+                f"{path} is of another layout than {LAYOUT_VERSION}, which this fedpriv reads "
+                f"({found}): use the fedpriv that wrote it, which {CONFIG} names under `versions`, "
+                "or run the experiment again"
+            )
+        return folder
 
     @contextmanager
     def writing(self, command: str, settings: Mapping[str, Any], what: str = "") -> Iterator[None]:
@@ -148,7 +166,9 @@ class RunFolder:
             raise Damaged(f"{self.path / CONFIG}: {error}") from error
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Writes the resolved settings."""
+        """Writes the resolved settings, and before the first of them the layout's version."""
+        if not self.has(LAYOUT):
+            self.write_json(LAYOUT, {"version": LAYOUT_VERSION})
         self.write(CONFIG, settings_text(config).encode())
 
     def write_json(self, name: str, value: Any) -> None:

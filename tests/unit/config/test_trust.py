@@ -10,7 +10,7 @@ from fedpriv.cli.main import main
 from fedpriv.config import catalogue, experiment
 from fedpriv.config.trust import untrusted
 from fedpriv.runtime import run_log
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import LAYOUT, RunFolder
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run folder
@@ -155,10 +155,30 @@ def test_settings_of_a_folder_are_not_resolved_again(monkeypatch):
 )
 def test_settings_that_are_none_are_named_without_a_traceback(tmp_path, text, capsys):
     folder = RunFolder.at(tmp_path / "run")
+    folder.write_config({})
     (folder.path / "config.yaml").write_text(text)
     for arguments in (["resume", "--trust"], ["attack", "--trust", "attack=dlg"]):
         assert main([arguments[0], str(folder.path), *arguments[1:]]) == 1
         assert f"{folder.path}/config.yaml: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"), [(None, "it has no layout.json"), (0, "says 0"), (99, "says 99")]
+)
+def test_folders_of_another_layout_are_refused(tmp_path, layout, found, capsys):
+    folder = RunFolder.at(tmp_path / "run")
+    folder.write_config({"name": "old"})
+    (folder.path / LAYOUT).unlink()
+    if layout is not None:
+        folder.write_json(LAYOUT, {"version": layout})
+    before = sorted(folder.path.rglob("*"))
+    for command, *more in (["resume"], ["attack", "attack=dlg", "ocr=null"], ["report"]):
+        assert main([command, str(folder.path), *more]) == 2
+        error = capsys.readouterr().err
+        assert found in error
+        assert "use the fedpriv that wrote it" in error
+        assert len(error.splitlines()) == 1
+    assert sorted(folder.path.rglob("*")) == before
 
 
 def test_what_occurs_twice_is_written_twice_and_read_again(tmp_path):
