@@ -14,41 +14,46 @@ from fedpriv.cli.command import Command, Option
 
 SECTIONS: dict[str, tuple[tuple[str, str, Callable[[str], Any], str], ...]] = {
     "What to find": (
-        ("noise_multiplier", "S", float, "Standard deviation of the noise on the sum / clip norm."),
-        ("epsilon", "E", float, "Find the noise for this epsilon in --view. Together with the "
-         "noise, and without --rounds or --record-rate: find the rounds or the rate."),
-        ("view", "V", str, "paper, global, server_masked or server_plain."),
-        ("delta", "D", float, "Such as 1e-5."),
-        ("accountant", "A", str, "That finds: pld (default), rdp, prv, gdp or prv_opacus."),
-        ("group_size", "N", int, "Records of the protected unit; a document of 3 windows has 3."),
+        ("noise_multiplier", "S", float, "Standard deviation of the noise on the sum, divided by "
+         "the clip norm."),
+        ("epsilon", "E", float, "Find the noise that reaches this epsilon in --view. With "
+         "--noise-multiplier, and without --rounds or --record-rate, find those instead."),
+        ("view", "V", str, "The observer that --epsilon is for: paper, global, server_masked or "
+         "server_plain."),
+        ("delta", "D", float, "The delta of (epsilon, delta), such as 1e-5."),
+        ("accountant", "A", str, "The accountant that searches: pld (default), rdp, prv, gdp or "
+         "prv_opacus."),
+        ("group_size", "N", int, "Records in the protected unit, such as 3 for a document of 3 "
+         "windows."),
     ),
     "Sampling": (
         ("client_rate", "QC", float, "Probability that a client is drawn for a round."),
         ("record_rate", "QM", float, "Probability that a record of a drawn client enters."),
-        ("rounds", "T", int, "Releases of a noisy sum."),
-        ("examples", "N", int, "Of all clients; with --batch-size they give the record rate."),
-        ("batch_size", "B", float, "Examples expected in a round, of all clients together."),
+        ("rounds", "T", int, "Rounds, each of which releases a noisy sum."),
+        ("examples", "N", int, "Training examples of all clients; with --batch-size, they give the "
+         "record rate."),
+        ("batch_size", "B", float, "Examples expected in a round, from all clients together."),
         ("epochs", "E", float, "How often each example is drawn on average; gives the rounds."),
-        ("clients", "N", int, "Of the federation; they tell how many share the noise."),
-        ("sampling", "HOW", str, "Of clients: poisson (default), or fixed: the same number in "
-         "every round."),
-        ("cohort", "K", int, "Clients in every round, with fixed sampling; replaces --clients."),
-        ("steps", "T", int, "Noisy steps that a client takes in a round, where each client "
-         "protects itself (FedAvg-DP)."),
+        ("clients", "N", int, "Clients of the federation, which share the noise."),
+        ("sampling", "HOW", str, "How clients are drawn: poisson (default), or fixed, the same "
+         "number in every round."),
+        ("cohort", "K", int, "Clients in every round, under fixed sampling; replaces --clients."),
+        ("steps", "T", int, "Noisy steps of a client in a round, if each client protects itself "
+         "(FedAvg-DP)."),
     ),
     "Secure aggregation": (
         ("threshold", "F", float, "Share of the cohort whose noise must suffice (default 1)."),
-        ("dropouts", "F", float, "Share or number of a cohort that may stay away; gives the "
+        ("dropouts", "F", float, "Share or number of a cohort that may drop out; this gives the "
          "threshold."),
-        ("colluders", "K", int, "Clients that tell their noise to the server that masks."),
+        ("colluders", "K", int, "Clients that reveal their noise to the masked server."),
     ),
     "Signal and traffic": (
-        ("units_per_client", "M", float, "Examples, or providers, that a client holds."),
-        ("parameters", "D", int, "That are trained and sent."),
-        ("clip_norm", "C", float, "Of the contribution of one unit (default 1)."),
+        ("units_per_client", "M", float, "Examples or providers that a client holds."),
+        ("parameters", "D", int, "Parameters that are trained and sent."),
+        ("clip_norm", "C", float, "Clip norm of the contribution of one unit (default 1)."),
     ),
 }  # fmt: skip
-"""Name, letter, type and help of each number of the question, by section of the help."""
+"""Name, metavar, type and help of each number that may be given, by section of the help."""
 
 OPTIONS = [row for rows in SECTIONS.values() for row in rows]
 DEFAULTS = {"accountant": "pld", "group_size": 1, "clip_norm": 1.0}
@@ -57,7 +62,7 @@ DEFAULTS = {"accountant": "pld", "group_size": 1, "clip_norm": 1.0}
 @click.command(
     "budget",
     cls=Command,
-    # Numbers are read as text: Click would stop at the first that is none.
+    # Numbers are read as text, because Click would stop at the first that is wrong.
     params=[
         Option([f"--{name.replace('_', '-')}"], metavar=letter, help=text, section=section)
         for section, rows in SECTIONS.items()
@@ -77,10 +82,12 @@ DEFAULTS = {"accountant": "pld", "group_size": 1, "clip_norm": 1.0}
     is_flag=True,
     cls=Option,
     section="Secure aggregation",
-    help="Masked sums: tell what they cost.",
+    help="Use secure aggregation, and say what it costs.",
 )
-@click.option("--by-round", is_flag=True, help="Also tell epsilon on the way.")
-@click.option("--plot", type=Path, metavar="FILE", help="Draw epsilon by round.")
+@click.option("--by-round", is_flag=True, help="Also print epsilon after earlier rounds.")
+@click.option(
+    "--plot", type=Path, metavar="FILE", help="Draw epsilon by round, as .png, .pdf or .svg."
+)
 @click.option("--json", "in_json", is_flag=True, help="Print JSON.")
 def command(
     runs: tuple[Path, ...],
@@ -90,11 +97,11 @@ def command(
     in_json: bool,
     **numbers: str | None,
 ) -> int:
-    """Convert noise to epsilon and back, against four observers.
+    """Convert noise to epsilon and back, for four observers.
 
-    Prints epsilon of a planned run by four accountants in four views. Of folders of runs, prints
-    epsilon of all of them together where they used the same data. In JSON, null means that there is
-    no value (the reason stands beside it) and the string "inf" that there is no privacy.
+    Without RUN_DIR, prints epsilon of a planned run by four accountants for four observers. With
+    folders of runs, prints the joint epsilon of those that used the same data. In JSON, null means
+    that there is no value (the reason stands beside it), and the string "inf" means no privacy.
     """
     from fedpriv.cli import budget_page
     from fedpriv.federation.budget import BudgetMistakes, budget
@@ -128,11 +135,10 @@ def command(
 
 
 def _question(numbers: dict[str, str | None], masked: bool) -> dict[str, Any]:
-    """Returns the arguments of `budget`, read from text.
+    """Reads the arguments of `budget` from text.
 
     Raises:
-        BudgetMistakes: with everything that is wrong, and not only the first text that is no
-            number.
+        BudgetMistakes: if any text is not a number; lists everything that is wrong.
     """
     from fedpriv.federation.budget import BudgetMistakes, mistakes
 
@@ -149,7 +155,7 @@ def _question(numbers: dict[str, str | None], masked: bool) -> dict[str, Any]:
             wrong[name] = f"{name}={text!r}: expected {wanted}"
     if question["delta"] is None and "delta" not in wrong:
         wrong["delta"] = "delta: must be given"
-    # What could not be read is missing in the question, but that is not what is wrong with it.
+    # A number that could not be read is not reported once more as missing.
     found = [m for m in mistakes(question) if not wrong.keys() & set(re.split("[=:]| or ", m)[:2])]
     if wrong:
         raise BudgetMistakes([*wrong.values(), *found])

@@ -1,4 +1,4 @@
-"""An answer of `budget` as a table, as JSON and as a plot."""
+"""Formats an answer of `budget` as a table, as JSON and as a plot."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedpriv.privacy.accounting.accountants import ACCOUNTANTS
 from fedpriv.privacy.views import VIEWS
 
 PLOTTED = 24
+"""Rounds at which the plot shows ε."""
 
 
 def as_json(answer: Answer) -> str:
@@ -20,23 +21,49 @@ def as_json(answer: Answer) -> str:
 
 
 def as_table(answer: Answer) -> str:
-    """Returns the answer for a person to read."""
-    parts = [_headline(answer), "", *_epsilons(answer["views"]), "", *_notes(answer)]
+    """Formats the answer as text."""
+    blocks = [_headline(answer), _epsilons(answer["views"]), _notes(answer["views"])]
     if "by_colluders" in answer:
-        parts += ["", *_colluders(answer)]
+        rows = answer["by_colluders"]
+        title = (
+            "epsilon of the masked server, by clients that tell it their noise (1: also a curious "
+            "client by itself)"
+        )
+        numbers = "".join(f"{row['colluders']:>9}" for row in rows)
+        epsilons = "".join(f"{_number(row['epsilon']):>9}" for row in rows)
+        blocks.append([title, f"colluders{numbers}", f"epsilon  {epsilons}"])
     if "signal" in answer:
-        parts += ["", *answer["signal"]["lines"]]
+        blocks.append(answer["signal"]["lines"])
     if "traffic" in answer:
-        parts += ["", _traffic(answer)]
+        traffic = answer["traffic"]
+        keys = ""
+        if "keys_up" in traffic:
+            keys = (
+                f"; keys and shares: {traffic['keys_up']:,} up, {traffic['keys_down']:,} down at "
+                "the expected cohort"
+            )
+        blocks.append(
+            [
+                f"masked: {traffic['update']:,} bytes up for a client and round, 4 a coordinate, "
+                f"as many as unmasked floats{keys}; epsilon is that of the sum, masking takes no "
+                "noise away"
+            ]
+        )
     if answer["warnings"]:
-        parts += ["", *(f"WARNING: {warning}" for warning in answer["warnings"])]
+        blocks.append([f"WARNING: {warning}" for warning in answer["warnings"]])
     if "by_round" in answer:
-        parts += ["", f"epsilon by round ({answer['accountant']})", *_rounds(answer["by_round"])]
-    return "\n".join(parts)
+        title = f"epsilon by round ({answer['accountant']})"
+        head = f"{'round':<8}" + "".join(f"{view:>15}" for view in VIEWS)
+        rows = [
+            f"{row['round']:<8}" + "".join(f"{_number(row[view]):>15}" for view in VIEWS)
+            for row in answer["by_round"]
+        ]
+        blocks.append([title, head, *rows])
+    return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def as_joint_table(answer: Answer) -> str:
-    """Returns ε of several runs together for a person to read."""
+    """Formats the joint ε of several runs as text."""
     parts: list[str] = []
     for group in answer["together"]:
         many = len(group["runs"])
@@ -48,10 +75,10 @@ def as_joint_table(answer: Answer) -> str:
             *_epsilons(group["views"]),
             "",
         ]
-        for view, told in group["views"].items():
-            alone = ", ".join(_number(epsilon) for epsilon in told["alone"])
+        for view, result in group["views"].items():
+            alone = ", ".join(_number(epsilon) for epsilon in result["alone"])
             parts.append(f"{view}: each alone (pld): {alone}")
-            parts += [f"  no guarantee: {doubt}" for doubt in told["doubts"]]
+            parts += [f"  no guarantee: {doubt}" for doubt in result["doubts"]]
         parts.append("")
     parts += [f"apart: {run['run']}: {run['reason']}" for run in answer["apart"]]
     return "\n".join(parts).rstrip()
@@ -66,7 +93,11 @@ def plot(answer: Answer, path: Path) -> None:
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for view in VIEWS:
-        points = [(row["round"], row[view]) for row in rows if _drawable(row[view])]
+        points = [
+            (row["round"], row[view])
+            for row in rows
+            if row[view] is not None and math.isfinite(row[view])
+        ]
         if points:
             # It lies on top of `global`: dashes let that be seen.
             style = "--" if view == "server_masked" else "-"
@@ -79,10 +110,6 @@ def plot(answer: Answer, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _drawable(epsilon: float | None) -> bool:
-    return epsilon is not None and math.isfinite(epsilon)
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
@@ -91,79 +118,50 @@ def _finite(value: Any) -> Any:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
-def _headline(answer: Answer) -> str:
-    asked = ""
+def _headline(answer: Answer) -> list[str]:
+    """Returns two lines: the noise, and the sampling for which it was computed."""
+    noise = f"noise_multiplier {answer['noise_multiplier']!r}"
     if answer["epsilon"] is not None:
-        asked = f"  (for epsilon {answer['epsilon']:g} in the view {answer['view']})"
-    unit = f", {answer['group_size']} records a unit" if answer["group_size"] > 1 else ""
+        noise += f"  (for epsilon {answer['epsilon']:g} in the view {answer['view']})"
     steps = f" of {answer['steps']} steps" if answer["steps"] is not None else ""
-    return (
-        f"noise_multiplier {answer['noise_multiplier']!r}{asked}\n"
-        f"{answer['rounds']} rounds{steps}, client rate {answer['client_rate']:g}, record rate "
-        f"{answer['record_rate']:g}{_cohort(answer)}{unit}, delta {answer['delta']:g}"
-    )
-
-
-def _cohort(answer: Answer) -> str:
-    cohort, clients, colluders = (answer[name] for name in ("cohort", "clients", "colluders"))
-    words = f", cohort {cohort}" if cohort is not None else ""
-    words += f", {clients} clients ({answer['sampling']})" if clients is not None else ""
-    words += f", threshold {answer['threshold']:g}" if answer["threshold"] != 1 else ""
-    return words + (f", {colluders} colluders" if colluders else "")
+    sampling = [
+        f"{answer['rounds']} rounds{steps}",
+        f"client rate {answer['client_rate']:g}",
+        f"record rate {answer['record_rate']:g}",
+    ]
+    if answer["cohort"] is not None:
+        sampling.append(f"cohort {answer['cohort']}")
+    if answer["clients"] is not None:
+        sampling.append(f"{answer['clients']} clients ({answer['sampling']})")
+    if answer["threshold"] != 1:
+        sampling.append(f"threshold {answer['threshold']:g}")
+    if answer["colluders"]:
+        sampling.append(f"{answer['colluders']} colluders")
+    if answer["group_size"] > 1:
+        sampling.append(f"{answer['group_size']} records a unit")
+    return [noise, ", ".join([*sampling, f"delta {answer['delta']:g}"])]
 
 
 def _epsilons(views: Answer) -> list[str]:
     head = f"{'epsilon':<14}" + "".join(f"{name:>10}" for name in ACCOUNTANTS)
     rows = [
-        f"{view:<14}" + "".join(f"{_number(told[name]):>10}" for name in ACCOUNTANTS)
-        for view, told in views.items()
+        f"{view:<14}" + "".join(f"{_number(result[name]):>10}" for name in ACCOUNTANTS)
+        for view, result in views.items()
     ]
     return [head, *rows]
 
 
-def _colluders(answer: Answer) -> list[str]:
-    rows = answer["by_colluders"]
-    return [
-        "epsilon of the masked server, by clients that tell it their noise (1: also a curious "
-        "client by itself)",
-        "colluders" + "".join(f"{row['colluders']:>9}" for row in rows),
-        "epsilon  " + "".join(f"{_number(row['epsilon']):>9}" for row in rows),
-    ]
-
-
-def _traffic(answer: Answer) -> str:
-    """What masking costs: words of 4 bytes, as many as floats would take, and keys."""
-    traffic = answer["traffic"]
-    words = (
-        f"masked: {traffic['update']:,} bytes up for a client and round, 4 a coordinate, as many "
-        "as unmasked floats"
-    )
-    if "keys_up" in traffic:
-        words += (
-            f"; keys and shares: {traffic['keys_up']:,} up, {traffic['keys_down']:,} down at the "
-            "expected cohort"
-        )
-    return f"{words}; epsilon is that of the sum, masking takes no noise away"
-
-
-def _notes(answer: Answer) -> list[str]:
-    lines = [f"{view}: {told['note']}" for view, told in answer["views"].items()]
-    where: dict[str, list[tuple[str, str]]] = {}
-    for view, told in answer["views"].items():
-        for accountant, reason in told["reasons"].items():
-            where.setdefault(reason, []).append((accountant, view))
-    for reason, places in where.items():
+def _notes(views: Answer) -> list[str]:
+    """Returns the note of each view, and every reason for a missing ε once."""
+    lines = [f"{view}: {result['note']}" for view, result in views.items()]
+    places_of: dict[str, list[tuple[str, str]]] = {}
+    for view, result in views.items():
+        for accountant, reason in result["reasons"].items():
+            places_of.setdefault(reason, []).append((accountant, view))
+    for reason, places in places_of.items():
         accountants, seen = (dict.fromkeys(names) for names in zip(*places, strict=True))
         lines.append(f"{', '.join(accountants)} ({', '.join(seen)}): {reason}")
     return lines
-
-
-def _rounds(rows: list[Answer]) -> list[str]:
-    head = f"{'round':<8}" + "".join(f"{view:>15}" for view in VIEWS)
-    return [
-        head,
-        *(f"{row['round']:<8}" + "".join(f"{_number(row[v]):>15}" for v in VIEWS) for row in rows),
-    ]
 
 
 def _number(epsilon: float | None) -> str:

@@ -1,9 +1,9 @@
 """`fedpriv clean`: removes what runs leave outside their folders.
 
-That is what can be computed again (encoded pages, pretrained weights, an attack's progress) and
-the sessions of Ray whose driver was killed together with its watchdog. What a process uses stays,
-and so does whatever fedpriv has not made: only names that it gives are touched, of this user's own
-files, and no link is followed.
+It removes caches, which can be computed again (encoded pages, pretrained weights, the progress of
+attacks), and the sessions of Ray whose driver was killed together with its watchdog. Files in use
+stay, and so do files that fedpriv did not make: only names that fedpriv gives are touched, only
+files of this user, and no link is followed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import click
 from fedpriv.cli.command import Command
 
 CACHES = ("examples", "pretraining", "pages", "attacks", "queries")
-"""The folders below `fedpriv.runtime.cache.cache_folder` in which something is kept."""
+"""The folders below `fedpriv.runtime.cache.cache_folder`."""
 
 ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
-"""In the name of every entry: the hash of what it depends on, or the mark of a half-written one."""
+"""Found in the name of every entry: the hash of its inputs, or the mark of a half-written file."""
 
 
 @click.command(
@@ -38,7 +38,10 @@ ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 def command(dry_run: bool) -> int:
-    """Remove caches, and what killed runs have left of Ray."""
+    """Remove caches, and the files that killed runs have left of Ray.
+
+    Files in use stay.
+    """
     removed = 0
     for what, size in [*_sessions(dry_run), *_caches(dry_run)]:
         print(f"{size:>14,} bytes  {what}")
@@ -48,15 +51,15 @@ def command(dry_run: bool) -> int:
 
 
 def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
-    """Yields the folders of Ray's sessions that nobody drives any more."""
+    """Removes the sessions of Ray whose driver is dead; yields each folder and its bytes."""
     from fedpriv.runtime.ray_session import DRIVER, PREFIX, in_use, parents
     from fedpriv.runtime.watchdog import clear
 
     for folder in sorted(path for parent in parents() for path in parent.glob(f"{PREFIX}*")):
-        if not _own(folder, stat.S_ISDIR) or not _own(folder / DRIVER, stat.S_ISREG):
-            continue  # somebody else's, perhaps one who wants us to remove what a link leads to
+        if not _is_ours(folder, stat.S_ISDIR) or not _is_ours(folder / DRIVER, stat.S_ISREG):
+            continue  # of another user, whose link might lead to files of ours
         if in_use(folder):
-            _say(f"{folder} is left: the Ray of a run that is at work")
+            print(f"{folder} is left: the Ray of a run that is at work", file=sys.stderr)
             continue
         size = _size(folder)
         if not dry_run:
@@ -65,27 +68,27 @@ def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
 
 
 def _caches(dry_run: bool) -> Iterator[tuple[str, int]]:
-    """Yields the folders of the cache, each with all its entries."""
+    """Removes the entries of the cache; yields each of its folders and their bytes."""
     from fedpriv.runtime.cache import USERS, cache_path
 
     cache = cache_path().resolve()
-    if not _own(cache / USERS, stat.S_ISREG):
+    if not _is_ours(cache / USERS, stat.S_ISREG):
         return
     users = os.open(cache / USERS, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        _say(f"{cache} is left: a run or an attack is at work with it")
+        print(f"{cache} is left: a run or an attack is at work with it", file=sys.stderr)
         return
     else:
         for folder in (cache / name for name in CACHES):
-            if not _own(folder, stat.S_ISDIR):
+            if not _is_ours(folder, stat.S_ISDIR):
                 continue
             entries = [
                 path
                 for path in folder.iterdir()
                 if ENTRY.search(path.name)
-                and (_own(path, stat.S_ISREG) or _own(path, stat.S_ISDIR))
+                and (_is_ours(path, stat.S_ISREG) or _is_ours(path, stat.S_ISDIR))
             ]
             size = sum(_size(path) for path in entries)
             for path in entries if not dry_run else ():
@@ -96,8 +99,8 @@ def _caches(dry_run: bool) -> Iterator[tuple[str, int]]:
         os.close(users)
 
 
-def _own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Returns whether a path is of this kind, no link, and this user's."""
+def _is_ours(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Returns whether a path is of this kind, belongs to this user, and is no link."""
     try:
         found = path.lstat()
     except OSError:
@@ -106,7 +109,7 @@ def _own(path: Path, kind: Callable[[int], bool]) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Returns the bytes of a file, or of all files of a folder; a link counts as itself."""
+    """Returns the bytes of a file, or of all files in a folder, without following links."""
     if not path.is_dir():
         return path.lstat().st_size
     return sum(
@@ -114,7 +117,3 @@ def _size(path: Path) -> int:
         for folder, _, names in os.walk(path)
         for name in names
     )
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from fedpriv.cli.endings import advice_with, explanation
+from fedpriv.cli.endings import advice, explanation
 
 
 class Command(click.Command):
-    """A command that returns its exit status.
+    """A command whose function returns the exit status.
 
-    Its epilog is a list of examples, printed as they stand. An error that a user can act on becomes
-    a message on standard error and an exit status.
+    The epilog holds examples, one a line, which are printed without wrapping. An error that the
+    user can act on becomes a message on standard error and an exit status.
     """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options, under a heading for each of their sections."""
+        """Writes the options, each section under its heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -36,7 +35,7 @@ class Command(click.Command):
         _write_examples(formatter, self.epilog)
 
     def invoke(self, ctx: click.Context) -> int:
-        """Carries out the command; returns its exit status."""
+        """Runs the command and returns its exit status."""
         try:
             status: int = super().invoke(ctx)
         except Exception as error:
@@ -44,15 +43,15 @@ class Command(click.Command):
             if explained is None:
                 raise
             status, message = explained
-            print(f"{message}{advice_with(error)}", file=sys.stderr)
+            print(f"{message}{advice(error)}", file=sys.stderr)
         return status
 
 
 class Option(click.Option):
-    """An option under a heading of its own.
+    """An option that the help shows in a named section.
 
     Attributes:
-        section: the heading.
+        section: the heading of that section.
     """
 
     def __init__(self, *arguments: Any, section: str, **settings: Any) -> None:
@@ -61,10 +60,10 @@ class Option(click.Option):
 
 
 class Group(click.Group):
-    """A command that only has subcommands.
+    """A group of commands, which the help shows in named sections.
 
     Attributes:
-        sections: the subcommands under each heading of the help, in order.
+        sections: the commands under each heading, in the order of the help.
     """
 
     def __init__(self, *, sections: Mapping[str, Sequence[click.Command]], **settings: Any) -> None:
@@ -73,7 +72,7 @@ class Group(click.Group):
         self.sections = sections
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the subcommands under their headings."""
+        """Writes the commands, each section under its heading."""
         rows = {
             heading: [(command.name or "", command.get_short_help_str(100)) for command in commands]
             for heading, commands in self.sections.items()
@@ -100,16 +99,15 @@ def _write_examples(formatter: click.HelpFormatter, examples: str | None) -> Non
             formatter.write(f"{' ' * formatter.current_indent}{line}\n")
 
 
-def _folders(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
-    return [CompletionItem(incomplete, type="dir")]
-
-
 run_dir = click.argument(
-    "run_dir", type=Path, metavar="RUN_DIR", shell_complete=_folders, help="Folder of a run."
+    "run_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="RUN_DIR",
+    help="The folder of a run.",
 )
 trust = click.option(
     "--trust",
     is_flag=True,
-    help="Use the folder even if it was changed, or names code that is not fedpriv's, which will "
-    "then be run.",
+    help="Use the folder even if it was changed by hand, or names code that is not part of "
+    "fedpriv. That code will be run.",
 )

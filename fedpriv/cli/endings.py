@@ -1,4 +1,4 @@
-"""How a command ends before its own end: by an error, a signal, or output that nobody reads."""
+"""How a command ends early: by an error, by a signal, or because nobody reads its output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, TextIO, cast
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
-UNHEARD = 128 + signal.SIGPIPE
-"""Exit statuses, as shells give them to processes that a signal has ended."""
+UNREAD = 128 + signal.SIGPIPE
+"""Exit statuses, as shells report them for processes that a signal has ended."""
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody has asked this process to end (SIGTERM): it ends as after Ctrl-C."""
+    """SIGTERM has arrived; the process ends as it does after Ctrl-C."""
 
 
 @contextmanager
-def ending_on_sigterm() -> Iterator[None]:
-    """While entered, SIGTERM raises `Terminated`; in the main thread only, which gets signals."""
+def raise_on_sigterm() -> Iterator[None]:
+    """Turns SIGTERM into `Terminated`, if entered in the main thread, which receives signals."""
 
     def end(number: int, frame: object) -> None:
         raise Terminated
@@ -38,22 +38,22 @@ def ending_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def status_of(end: BaseException) -> int | None:
-    """Returns the exit status of an interruption; None if it is none."""
+def interruption_status(end: BaseException) -> int | None:
+    """Returns the exit status of an interruption, or None for any other exception."""
     if isinstance(end, KeyboardInterrupt):
         return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
     # While Ray runs, the signal handler is Ray's, which exits with the signal's number.
-    ray_was_told = isinstance(end, SystemExit) and end.code == signal.SIGTERM
-    return TERMINATED if ray_was_told else None
+    ray_exited = isinstance(end, SystemExit) and end.code == signal.SIGTERM
+    return TERMINATED if ray_exited else None
 
 
 def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | None:
-    """Returns exit status and message of an error that needs no traceback; None of any other.
+    """Returns the exit status and message of an error, or None if it deserves a traceback.
 
     Args:
-        error: that ended a command.
-        run_dir: of the run that the command was about, if any. Where it was changed, any error may
-            come from that.
+        error: the error that ended a command.
+        run_dir: the run folder that the command worked on, if any. If it was changed by hand, the
+            message lists the changes, because any error may come from them.
     """
     from fedpriv.config.experiment import Mistakes
     from fedpriv.config.trust import Untrusted
@@ -86,19 +86,22 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     return 1, f"{message}\n{run_dir} is not as fedpriv wrote it, which may be why\n{lines}"
 
 
-def advice_with(error: BaseException) -> str:
-    """Returns the advice of whoever was outermost, as the end of a line; empty if there is none."""
+def advice(error: BaseException) -> str:
+    """Returns the last note added to an error, formatted to end a line; empty if it has none."""
     notes: list[str] = getattr(error, "__notes__", [])
     return f"; {notes[-1]}" if notes else ""
 
 
 @contextmanager
-def unbroken_output() -> Iterator[Heard]:
-    """While entered, nothing fails because nobody reads standard output or error any more.
+def tolerate_broken_pipes() -> Iterator[TolerantStream]:
+    """Keeps a command running after the reader of its standard output or error has gone.
 
-    What is written after that is dropped: `fedpriv run … | head` runs to its end.
+    Whatever is written after that is dropped, so that `fedpriv run … | head` runs to its end.
+
+    Yields:
+        The stream that replaces standard output.
     """
-    out, error = Heard(sys.stdout), Heard(sys.stderr)
+    out, error = TolerantStream(sys.stdout), TolerantStream(sys.stderr)
     with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, error)):
         try:
             yield out
@@ -107,44 +110,44 @@ def unbroken_output() -> Iterator[Heard]:
             error.flush()
 
 
-class Heard:
-    """A stream that tells whether somebody still reads it, instead of failing if nobody does.
+class TolerantStream:
+    """A stream that does not fail when its reader has gone.
 
     Attributes:
-        lost: something was written that nobody will read.
+        lost: whether something was written that nobody will read.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # Python has no stream where a process is started with a closed one.
+        # The stream is None if the process was started with a closed one.
         self.stream = stream or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         self.lost = False
 
     def write(self, text: str) -> int:
-        """Writes a text if somebody reads it."""
-        with self._unbroken():
+        """Writes a text, or drops it if nobody reads it."""
+        with self._tolerated():
             self.stream.write(text)
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
-        """Writes lines if somebody reads them."""
-        with self._unbroken():
+        """Writes lines, or drops them if nobody reads them."""
+        with self._tolerated():
             self.stream.writelines(lines)
 
     def flush(self) -> None:
-        """Hands on what was written."""
-        with self._unbroken():
+        """Flushes the stream, unless nobody reads it."""
+        with self._tolerated():
             self.stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     @contextmanager
-    def _unbroken(self) -> Iterator[None]:
+    def _tolerated(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
             self.lost = True
-            # For whatever is still in a buffer, and for the interpreter, which flushes at its end.
+            # The buffer may hold more text, and the interpreter flushes it at its end.
             with suppress(OSError):
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self.stream.fileno())

@@ -31,9 +31,9 @@ class Converted:
     Attributes:
         source: the array.
         target: the Parquet file.
-        records: that it holds.
-        skipped: records that are none, left out.
-        reasons: why, for the first few.
+        records: how many it holds.
+        skipped: how many entries were left out because they are no records.
+        reasons: why the first few were left out.
     """
 
     source: Path
@@ -128,46 +128,51 @@ def convert(
         # The reader and `arrays` overlook names with a dot; a killed conversion leaves only such.
         with tempfile.TemporaryDirectory(prefix=f".{source.stem}.", dir=out) as scratch:
             partial = Path(scratch) / target.name
-            said = _in_a_process(source, partial, limit, seconds or 120 + 2 * size // 10**6)
+            outcome = _in_a_process(source, partial, limit, seconds or 120 + 2 * size // 10**6)
             os.replace(partial, target)
     except OSError as error:
         raise DataError(target, f"cannot be written: {error}") from error
-    reasons = tuple(said["reasons"])
-    return Converted(source, target, int(said["records"]), int(said["skipped"]), reasons)
+    return Converted(
+        source,
+        target,
+        records=int(outcome["records"]),
+        skipped=int(outcome["skipped"]),
+        reasons=tuple(outcome["reasons"]),
+    )
 
 
 def _in_a_process(source: Path, partial: Path, memory: int, seconds: int) -> dict[str, Any]:
-    """Runs `fedpriv.data.readers.pfl_arrow`; returns its outcome."""
+    """Runs `fedpriv.data.readers.pfl_arrow`; returns its outcome.
+
+    Raises:
+        DataError: with the reason that it gives, or how it died.
+    """
     from fedpriv.data.document import DataError
 
     command = [sys.executable, "-P", "-m", "fedpriv.data.readers.pfl_arrow"]
     command += [os.path.abspath(source), os.path.abspath(partial), str(memory), str(seconds)]
+    # Our own code is found first, and no memory is set aside for speed.
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    frugal = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, **frugal, "PYTHONPATH": path}
     try:
         done = subprocess.run(  # noqa: S603 - our own module, without a shell
-            command, capture_output=True, env=_environment(), timeout=4 * seconds, check=False
+            command, capture_output=True, env=environment, timeout=4 * seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise DataError(source, f"reading it took more than {4 * seconds} seconds") from error
     lines = done.stdout.decode(errors="replace").splitlines()
-    said = json.loads(lines[-1]) if lines and done.returncode in (0, 1) else {}
+    outcome: dict[str, Any] = json.loads(lines[-1]) if lines and done.returncode in (0, 1) else {}
     if done.returncode == 0:
-        return dict(said)
-    raise DataError(source, said.get("why") or _how_it_died(done, memory))
-
-
-def _environment() -> dict[str, str]:
-    """Returns our environment, with our own code found first and no memory set aside for speed."""
-    root = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    frugal = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
-    return {**os.environ, **frugal, "PYTHONPATH": path}
-
-
-def _how_it_died(done: subprocess.CompletedProcess[bytes], memory: int) -> str:
-    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return outcome
+    if outcome.get("why"):
+        raise DataError(source, outcome["why"])
     number = -done.returncode
     how = signal.Signals(number).name if number in list(signal.Signals) else f"{done.returncode}"
-    return (
-        f"reading it ended with {how}{': ' if last else ''}{''.join(last)[:200]}; the file is "
-        f"broken, or needs more than {memory / GIB:.1f} GiB (--memory)"
+    last = "".join(done.stderr.decode(errors="replace").strip().splitlines()[-1:])[:200]
+    raise DataError(
+        source,
+        f"reading it ended with {how}{': ' if last else ''}{last}; the file is broken, or needs "
+        f"more than {memory / GIB:.1f} GiB (--memory)",
     )

@@ -15,7 +15,7 @@ from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
 
 if TYPE_CHECKING:
-    from fedpriv.data.document import DocumentSet, DocumentSource
+    from fedpriv.data.document import DocumentSource
 
 GROUP = "data"
 SHEET = "contact-sheet.png"
@@ -58,13 +58,18 @@ def command(given: str, as_json: bool, out: Path | None, pages: int) -> int:
     counted.
     """
     from fedpriv.cli.data.survey import as_table, survey
+    from fedpriv.config.experiment import Mistakes
+    from fedpriv.data.generated.invoices import Invoices
 
     name, source = find_source(given)
     if not 0 <= pages <= 100:
-        raise _mistakes(given, f"--pages {pages}: expected 0 to 100")
-    found = _load(given, source)
+        raise Mistakes(given, [f"--pages {pages}: expected 0 to 100"])
+    try:
+        found = source.load()
+    except (ValueError, OSError) as error:
+        raise Mistakes(given, [str(error)]) from error
     facts = {"source": repr(source), **survey(found)}
-    if _of_people(source):
+    if not isinstance(source, Invoices):
         facts["note"] = PERSONAL
     if pages and found.documents:
         from fedpriv.cli.data.contact_sheet import draw
@@ -89,36 +94,30 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
     Raises:
         Mistakes: if nothing of that name exists or its settings are wrong.
     """
+    from fedpriv.cli.data.recognise import recognise
+    from fedpriv.config import experiment
+    from fedpriv.config.construct import near
+
     path = Path(given)
     if given.endswith((".yaml", ".yml")):
         return path.stem, _built(_section_of_file(path), given)
     choices = catalogue.groups().get(GROUP, {})
     if given in choices:
-        return given, _built(_section_of_choice(given), given)
+        try:
+            section = experiment.load("quickstart", [f"{GROUP}={given}"])[GROUP]
+        except experiment.Mistakes as error:
+            raise experiment.Mistakes(given, error.problems) from error
+        return given, _built(section, given)
     if not path.is_dir():
-        from fedpriv.config.construct import near
-
-        raise _mistakes(
-            given,
+        problem = (
             f"no data of that name{near(given, choices)}, no YAML file and no folder; "
-            f"there is {', '.join(choices)}",
+            f"there is {', '.join(choices)}"
         )
-    from fedpriv.cli.data.recognise import recognise
-
+        raise experiment.Mistakes(given, [problem])
     try:
         return path.resolve().name or "root", recognise(path)
     except (ValueError, OSError) as error:
-        raise _mistakes(given, str(error)) from error
-
-
-def _section_of_choice(name: str) -> Any:
-    """Returns the data section of an experiment in which `name` is chosen for data=."""
-    from fedpriv.config import experiment
-
-    try:
-        return experiment.load("quickstart", [f"{GROUP}={name}"])[GROUP]
-    except experiment.Mistakes as error:
-        raise _mistakes(name, *error.problems) from error
+        raise experiment.Mistakes(given, [str(error)]) from error
 
 
 def _section_of_file(path: Path) -> Any:
@@ -129,7 +128,7 @@ def _section_of_file(path: Path) -> Any:
 
     from fedpriv.config import experiment
 
-    experiment.find(str(path))  # says so where there is none
+    experiment.find(str(path))  # raises Mistakes if there is no such file
     try:
         content = OmegaConf.load(path)
         if OmegaConf.is_dict(content) and "defaults" in content:
@@ -139,47 +138,25 @@ def _section_of_file(path: Path) -> Any:
         whole = OmegaConf.create({"seed": 0, GROUP: content})
         return OmegaConf.to_container(whole[GROUP], resolve=True)
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
-        raise _mistakes(str(path), str(error).splitlines()[0]) from error
+        raise experiment.Mistakes(str(path), [str(error).splitlines()[0]]) from error
 
 
 def _built(section: Any, given: str) -> DocumentSource:
-    """Builds the source of a data section, or a section that is one; lets it skip if it can."""
+    """Builds the source of a data section, or of a section that is one; lets it skip if it can."""
     from fedpriv.config.construct import TARGET, construct
+    from fedpriv.config.experiment import Mistakes
+    from fedpriv.data.document import DocumentSource
 
     inner = section.get("source", section) if isinstance(section, Mapping) else None
     if not isinstance(inner, Mapping) or TARGET not in inner:
-        raise _mistakes(given, f"data.source: expected a section with a {TARGET}, found {inner!r}")
+        problem = f"data.source: expected a section with a {TARGET}, found {inner!r}"
+        raise Mistakes(given, [problem])
     problems: list[str] = []
-    holder = construct(_holder(), {"source": inner}, GROUP, problems)
+    holder = dataclasses.make_dataclass("Data", [("source", DocumentSource)])
+    built = construct(holder, {"source": inner}, GROUP, problems)
     if problems:
-        raise _mistakes(given, *problems)
-    source: DocumentSource = holder.source
+        raise Mistakes(given, problems)
+    source: DocumentSource = built.source
     if dataclasses.is_dataclass(source) and hasattr(source, "on_error"):
         source = dataclasses.replace(source, on_error="skip")
     return source
-
-
-def _holder() -> Any:
-    from fedpriv.data.document import DocumentSource
-
-    return dataclasses.make_dataclass("Data", [("source", DocumentSource)])
-
-
-def _load(given: str, source: DocumentSource) -> DocumentSet:
-    try:
-        return source.load()
-    except (ValueError, OSError) as error:
-        raise _mistakes(given, str(error)) from error
-
-
-def _of_people(source: DocumentSource) -> bool:
-    """Whether the documents are real; only the generated invoices are not."""
-    from fedpriv.data.generated.invoices import Invoices
-
-    return not isinstance(source, Invoices)
-
-
-def _mistakes(source: str, *problems: str) -> ValueError:
-    from fedpriv.config.experiment import Mistakes
-
-    return Mistakes(source, list(problems))
