@@ -6,11 +6,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedpriv.cli.command import Command, Option
+
+if TYPE_CHECKING:
+    from fedpriv.federation.plan import Plan
 
 SECTIONS: dict[str, tuple[tuple[str, str, Callable[[str], Any], str], ...]] = {
     "What to find": (
@@ -56,7 +59,6 @@ SECTIONS: dict[str, tuple[tuple[str, str, Callable[[str], Any], str], ...]] = {
 """Name, metavar, type and help of each number that may be given, by section of the help."""
 
 OPTIONS = [row for rows in SECTIONS.values() for row in rows]
-DEFAULTS = {"accountant": "pld", "group_size": 1, "clip_norm": 1.0}
 
 
 @click.command(
@@ -104,7 +106,8 @@ def command(
     that there is no value (the reason stands beside it), and the string "inf" means no privacy.
     """
     from fedpriv.cli import budget_page
-    from fedpriv.federation.budget import BudgetMistakes, budget
+    from fedpriv.federation.budget import budget
+    from fedpriv.federation.plan import BudgetMistakes
 
     try:
         if runs:
@@ -123,7 +126,7 @@ def command(
             raise BudgetMistakes([f"plot={plot}: there is no folder {plot.parent}"])
         if plot and plot.suffix not in (".png", ".pdf", ".svg"):
             raise BudgetMistakes([f"plot={plot}: expected a name that ends in .png, .pdf or .svg"])
-        answer = budget(**_question(numbers, masked), by_round=by_round)
+        answer = budget(_plan(numbers, masked), by_round=by_round)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -134,29 +137,30 @@ def command(
     return 0
 
 
-def _question(numbers: dict[str, str | None], masked: bool) -> dict[str, Any]:
-    """Reads the arguments of `budget` from text.
+def _plan(numbers: dict[str, str | None], masked: bool) -> Plan:
+    """Reads the plan from text.
 
     Raises:
         BudgetMistakes: if any text is not a number; lists everything that is wrong.
     """
-    from fedpriv.federation.budget import BudgetMistakes, mistakes
+    from fedpriv.federation.plan import BudgetMistakes, Plan
 
-    question: dict[str, Any] = {"masked": masked}
+    known: dict[str, Any] = {"delta": None, "masked": masked}
     wrong = {}
     for name, _, kind, _ in OPTIONS:
         text = numbers[name]
-        question[name] = DEFAULTS.get(name)
         try:
             if text is not None:
-                question[name] = kind(text)
+                known[name] = kind(text)
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             wrong[name] = f"{name}={text!r}: expected {wanted}"
-    if question["delta"] is None and "delta" not in wrong:
+    if known["delta"] is None and "delta" not in wrong:
         wrong["delta"] = "delta: must be given"
-    # A number that could not be read is not reported once more as missing.
-    found = [m for m in mistakes(question) if not wrong.keys() & set(re.split("[=:]| or ", m)[:2])]
+    plan = Plan(**known)
     if wrong:
+        # A number that could not be read is not reported once more as missing.
+        found = plan.mistakes()
+        found = [m for m in found if not wrong.keys() & set(re.split("[=:]| or ", m)[:2])]
         raise BudgetMistakes([*wrong.values(), *found])
-    return question
+    return plan

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from fedpriv.cli.main import main
-from fedpriv.federation import budget as budget_module
-from fedpriv.federation.budget import BudgetMistakes, budget
+from fedpriv.federation.budget import budget, steps_in_a_share
+from fedpriv.federation.plan import BudgetMistakes, Plan
 from fedpriv.federation.secagg import masking
 from fedpriv.federation.secagg.ring import Ring
 from fedpriv.privacy.accounting.accountants import ACCOUNTANTS, ClientThenRecord, epsilon
@@ -25,12 +25,16 @@ FLAGS = ["--client-rate", "0.2", "--record-rate", "1", "--rounds", "10", "--delt
 SIGMA = 0.771484375
 
 
+def ask(by_round=False, **known):
+    return budget(Plan(**known), by_round=by_round)
+
+
 def command(*arguments):
     return main(["budget", *arguments])
 
 
 def test_every_view_by_every_accountant():
-    answer = budget(noise_multiplier=SIGMA, cohort=2, **RUN)
+    answer = ask(noise_multiplier=SIGMA, cohort=2, **RUN)
     assert tuple(answer["views"]) == VIEWS
     paper, masked = answer["views"]["paper"], answer["views"]["server_masked"]
     assert [paper[name] for name in ACCOUNTANTS] == pytest.approx(
@@ -49,7 +53,7 @@ def test_every_view_by_every_accountant():
 
 
 def test_without_a_cohort_the_plain_server_has_no_epsilon_but_a_reason():
-    plain = budget(noise_multiplier=SIGMA, **RUN)["views"]["server_plain"]
+    plain = ask(noise_multiplier=SIGMA, **RUN)["views"]["server_plain"]
     for name in ACCOUNTANTS:
         assert plain[name] is None
         assert "no cohort given" in plain["reasons"][name]
@@ -57,26 +61,26 @@ def test_without_a_cohort_the_plain_server_has_no_epsilon_but_a_reason():
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_noise_for_an_epsilon(view):
-    answer = budget(epsilon=8, view=view, cohort=2, **RUN)
+    answer = ask(epsilon=8, view=view, cohort=2, **RUN)
     assert 7.99 <= answer["views"][view]["pld"] <= 8
 
 
 def test_the_accountant_calibrates():
-    answer = budget(epsilon=8, view="paper", accountant="rdp", **RUN)
+    answer = ask(epsilon=8, view="paper", accountant="rdp", **RUN)
     assert 7.99 <= answer["views"]["paper"]["rdp"] <= 8
     assert answer["views"]["paper"]["pld"] < 7.5
 
 
 def test_a_unit_of_several_records():
     run = {**RUN, "record_rate": 0.1}
-    one, three = (budget(noise_multiplier=1.0, group_size=n, **run)["views"] for n in (1, 3))
+    one, three = (ask(noise_multiplier=1.0, group_size=n, **run)["views"] for n in (1, 3))
     assert three["global"]["pld"] > 2 * one["global"]["pld"]
     assert three["global"]["rdp"] is None
     assert "several records" in three["global"]["reasons"]["rdp"]
 
 
 def test_epsilon_by_round_grows_to_that_of_the_run():
-    answer = budget(noise_multiplier=SIGMA, cohort=2, by_round=True, **RUN)
+    answer = ask(noise_multiplier=SIGMA, cohort=2, by_round=True, **RUN)
     rows = answer["by_round"]
     assert [row["round"] for row in rows] == list(range(1, 11))
     for view in VIEWS:
@@ -89,16 +93,16 @@ def test_epsilon_by_round_grows_to_that_of_the_run():
 
 def test_a_long_run_is_told_at_twelve_rounds():
     run = {**RUN, "rounds": 500}
-    rows = budget(noise_multiplier=4, by_round=True, accountant="rdp", **run)["by_round"]
+    rows = ask(noise_multiplier=4, by_round=True, accountant="rdp", **run)["by_round"]
     assert len(rows) == 12
     assert rows[-1]["round"] == 500
     assert rows[-1]["server_plain"] is None
 
 
 def test_limits():
-    nothing = budget(noise_multiplier=1.0, **{**RUN, "rounds": 0})["views"]["global"]
+    nothing = ask(noise_multiplier=1.0, **{**RUN, "rounds": 0})["views"]["global"]
     assert [nothing[name] for name in ACCOUNTANTS] == [0, 0, 0, 0]
-    bare = budget(noise_multiplier=0, **RUN)["views"]["global"]
+    bare = ask(noise_multiplier=0, **RUN)["views"]["global"]
     assert [bare[name] for name in ACCOUNTANTS] == [math.inf] * 4
     assert "without noise" in bare["reasons"]["pld"]
 
@@ -157,14 +161,14 @@ def test_limits():
 )
 def test_a_wrong_question_is_answered_by_what_would_be_right(change, message):
     with pytest.raises(BudgetMistakes, match=message) as caught:
-        budget(**{"noise_multiplier": 1.0, **RUN, **change})
+        ask(**{"noise_multiplier": 1.0, **RUN, **change})
     assert len(caught.value.mistakes) == 1
 
 
 def test_the_command_prints_json(capsys):
     assert command("--noise-multiplier", str(SIGMA), *FLAGS, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads(json.dumps(budget(noise_multiplier=SIGMA, **RUN)))
+    assert printed == json.loads(json.dumps(ask(noise_multiplier=SIGMA, **RUN)))
     assert printed["noise_multiplier"] == SIGMA
     assert printed["views"]["server_plain"]["pld"] is None
 
@@ -228,33 +232,32 @@ def test_a_target_out_of_reach_is_said_without_a_traceback(capsys):
 
 def test_examples_batch_size_and_epochs_give_rate_and_rounds():
     sizes = {"examples": 1000, "batch_size": 50, "epochs": 3}
-    half = budget(noise_multiplier=1.0, client_rate=0.5, delta=1e-5, **sizes)
+    half = ask(noise_multiplier=1.0, client_rate=0.5, delta=1e-5, **sizes)
     assert (half["record_rate"], half["rounds"]) == (0.1, 60)
-    named = budget(noise_multiplier=1.0, client_rate=0.5, delta=1e-5, record_rate=0.1, rounds=60)
+    named = ask(noise_multiplier=1.0, client_rate=0.5, delta=1e-5, record_rate=0.1, rounds=60)
     assert half["views"] == named["views"]
-    whole = budget(noise_multiplier=1.0, client_rate=1, delta=1e-5, **{**sizes, "batch_size": 300})
+    whole = ask(noise_multiplier=1.0, client_rate=1, delta=1e-5, **{**sizes, "batch_size": 300})
     assert (whole["record_rate"], whole["rounds"]) == (0.3, 10)
     assert (
-        budget(noise_multiplier=1.0, cohort=2, clients=8, delta=1e-5, **sizes)["client_rate"]
-        == 0.25
+        ask(noise_multiplier=1.0, cohort=2, clients=8, delta=1e-5, **sizes)["client_rate"] == 0.25
     )
 
 
 def test_clients_give_the_plain_server_of_their_sampling():
     for how in ("poisson", "fixed"):
-        answer = budget(noise_multiplier=SIGMA, clients=10, sampling=how, **RUN)
+        answer = ask(noise_multiplier=SIGMA, clients=10, sampling=how, **RUN)
         event = server_plain_event(how, 0.2, 1.0, SIGMA, 10)
         assert answer["views"]["server_plain"]["pld"] == epsilon([(event, 10)], 1e-5)
         assert answer["views"]["server_plain"]["guarantee"]
-    assert budget(noise_multiplier=SIGMA, clients=10, **RUN)["sampling"] == "poisson"
-    assert budget(noise_multiplier=SIGMA, cohort=2, **RUN)["sampling"] == "fixed"
+    assert ask(noise_multiplier=SIGMA, clients=10, **RUN)["sampling"] == "poisson"
+    assert ask(noise_multiplier=SIGMA, cohort=2, **RUN)["sampling"] == "fixed"
 
 
 def test_dropouts_give_the_threshold():
     run = {**RUN, "client_rate": 0.5, "clients": 16, "sampling": "fixed"}
-    share, number = (budget(noise_multiplier=2, dropouts=d, **run) for d in (0.25, 2))
+    share, number = (ask(noise_multiplier=2, dropouts=d, **run) for d in (0.25, 2))
     assert share["threshold"] == number["threshold"] == 0.75
-    all_needed = budget(noise_multiplier=2, **run)
+    all_needed = ask(noise_multiplier=2, **run)
     assert share["views"]["server_masked"] == all_needed["views"]["server_masked"]
     # Six shares instead of eight.
     plain = epsilon([(ClientThenRecord(0.5, 1.0, 2 / math.sqrt(6)), 10)], 1e-5)
@@ -263,8 +266,8 @@ def test_dropouts_give_the_threshold():
 
 def test_colluders_of_the_masked_server():
     run = {**RUN, "cohort": 8, "client_rate": 0.5}
-    none = budget(noise_multiplier=2, masked=True, **run)
-    three = budget(noise_multiplier=2, masked=True, colluders=3, **run)
+    none = ask(noise_multiplier=2, masked=True, **run)
+    three = ask(noise_multiplier=2, masked=True, colluders=3, **run)
     rows = {row["colluders"]: row["epsilon"] for row in three["by_colluders"]}
     assert list(rows) == list(range(8))
     assert none["by_colluders"] == three["by_colluders"]
@@ -274,12 +277,12 @@ def test_colluders_of_the_masked_server():
     left = ClientThenRecord(0.5, 1.0, 2 * math.sqrt(5 / 8))
     assert rows[3] == pytest.approx(epsilon([(left, 10)], 1e-5))
     assert three["views"]["global"] == none["views"]["global"]
-    assert "by_colluders" not in budget(noise_multiplier=2, **run)
+    assert "by_colluders" not in ask(noise_multiplier=2, **run)
 
 
 def test_many_clients_have_few_rows_of_colluders():
     run = {**RUN, "clients": 20, "accountant": "rdp"}
-    answer = budget(noise_multiplier=5, colluders=5, **run)
+    answer = ask(noise_multiplier=5, colluders=5, **run)
     assert [row["colluders"] for row in answer["by_colluders"]] == [0, 1, 2, 4, 5, 8, 16, 19]
     five = server_masked_event("poisson", 0.2, 1.0, 5.0, 20, colluders=5)
     assert answer["by_colluders"][4]["epsilon"] == epsilon([(five, 10)], 1e-5, "rdp")
@@ -287,9 +290,7 @@ def test_many_clients_have_few_rows_of_colluders():
 
 def test_masking_takes_no_noise_away_and_says_what_it_costs():
     sizes = {"clients": 10, "units_per_client": 400, "parameters": 226_000_000}
-    plain, masked = (
-        budget(noise_multiplier=SIGMA, masked=m, **sizes, **RUN) for m in (False, True)
-    )
+    plain, masked = (ask(noise_multiplier=SIGMA, masked=m, **sizes, **RUN) for m in (False, True))
     assert plain["views"] == masked["views"]
     assert masked["views"]["server_masked"]["pld"] == pytest.approx(14.4606, abs=1e-3)
     # Two public keys; a box for the other of two; a share of each: the vector is words of 4 bytes.
@@ -301,10 +302,10 @@ def test_masking_takes_no_noise_away_and_says_what_it_costs():
 def test_a_ring_that_is_too_coarse_is_said():
     run = {"client_rate": 1, "record_rate": 1, "rounds": 1, "delta": 1e-8, "clients": 100}
     run |= {"parameters": 10**6, "units_per_client": 10**5, "masked": True, "sampling": "fixed"}
-    (warning,) = budget(noise_multiplier=0.5, **run)["warnings"]
+    (warning,) = ask(noise_multiplier=0.5, **run)["warnings"]
     assert "steps of the 32-bit ring wide, and should be 4 at least" in warning
-    assert budget(noise_multiplier=2, **run)["warnings"] == []
-    (unknown,) = budget(noise_multiplier=1, masked=True, parameters=10, **RUN)["warnings"]
+    assert ask(noise_multiplier=2, **run)["warnings"] == []
+    (unknown,) = ask(noise_multiplier=1, masked=True, parameters=10, **RUN)["warnings"]
     assert "clients and units_per_client would tell" in unknown
 
 
@@ -317,24 +318,23 @@ def test_the_ring_is_that_of_masked_rounds_or_a_coarser_one():
         share = mechanism.noise_std / mechanism.normaliser / math.sqrt(8)
         plan = {"noise_multiplier": 2, "clip_norm": clip, "clients": 8, "client_rate": 0.5}
         plan |= {"units_per_client": units, "record_rate": 1.0, "parameters": 1000}
-        plan |= {"cohort": None, "sampling": "poisson", "threshold": 1.0}
-        told = budget_module._steps_in_a_share(plan, 4.0)
+        told = steps_in_a_share(Plan(delta=1e-5, **plan).completed())
         assert told <= share / ring.step <= 2 * told
 
 
 def test_delta_is_to_be_below_one_in_all_units():
     run = {**RUN, "delta": 1e-3}
-    assert budget(noise_multiplier=1, examples=999, **run)["warnings"] == []
-    (warning,) = budget(noise_multiplier=1, examples=1000, **run)["warnings"]
+    assert ask(noise_multiplier=1, examples=999, **run)["warnings"] == []
+    (warning,) = ask(noise_multiplier=1, examples=1000, **run)["warnings"]
     assert "delta=0.001 is at least 1/1000" in warning
-    assert budget(noise_multiplier=1, clients=20, units_per_client=50, **run)["warnings"]
+    assert ask(noise_multiplier=1, clients=20, units_per_client=50, **run)["warnings"]
 
 
 def test_clients_that_protect_themselves_have_one_view():
-    answer = budget(noise_multiplier=2, steps=5, **{**RUN, "record_rate": 0.2})
+    answer = ask(noise_multiplier=2, steps=5, **{**RUN, "record_rate": 0.2})
     own = epsilon([(ClientThenRecord(1.0, 0.2, 2.0), 50)], 1e-5)
     assert {view["pld"] for view in answer["views"].values()} == {own}
-    found = budget(epsilon=4, view="paper", steps=5, **{**RUN, "record_rate": 0.2})
+    found = ask(epsilon=4, view="paper", steps=5, **{**RUN, "record_rate": 0.2})
     assert 3.99 <= found["views"]["server_plain"]["pld"] <= 4
 
 
@@ -343,22 +343,22 @@ def test_clients_that_protect_themselves_have_one_view():
 
 def test_how_many_rounds_an_epsilon_allows():
     run = {**RUN, "rounds": None, "noise_multiplier": 2.0}
-    answer = budget(epsilon=8, view="global", **run)
+    answer = ask(epsilon=8, view="global", **run)
     event = ClientThenRecord(0.2, 1.0, 2.0)
     assert epsilon([(event, answer["rounds"])], 1e-5) <= 8
     assert epsilon([(event, answer["rounds"] + 1)], 1e-5) > 8
     with pytest.raises(ValueError, match=r"one alone exceeds epsilon=0\.1"):
-        budget(epsilon=0.1, view="global", **run)
-    with pytest.raises(ValueError, match="more than 10000000 hold epsilon=8"):
-        budget(epsilon=8, view="global", accountant="rdp", **{**run, "noise_multiplier": 1e5})
+        ask(epsilon=0.1, view="global", **run)
+    with pytest.raises(ValueError, match="as many as a run may have, 1000000, hold epsilon=8"):
+        ask(epsilon=8, view="global", accountant="rdp", **{**run, "noise_multiplier": 1e5})
 
 
 def test_which_rate_an_epsilon_allows():
     run = {**RUN, "record_rate": None, "noise_multiplier": 1.0}
-    rate = budget(epsilon=6, view="global", **run)["record_rate"]
+    rate = ask(epsilon=6, view="global", **run)["record_rate"]
     assert epsilon([(ClientThenRecord(0.2, rate, 1.0), 10)], 1e-5) <= 6
     assert epsilon([(ClientThenRecord(0.2, rate * 1.001, 1.0), 10)], 1e-5) > 6
-    assert budget(epsilon=60, view="global", **run)["record_rate"] == 1
+    assert ask(epsilon=60, view="global", **run)["record_rate"] == 1
 
 
 def test_the_command_answers_what_engineers_ask(capsys):
