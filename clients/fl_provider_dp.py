@@ -67,7 +67,9 @@ class ProviderUpdates:
         """Returns u_k."""
         mechanism = Mechanism.from_settings(context.instruction.settings)
         total = np.zeros_like(context.parameters["float"])
-        for provider, examples in self._drawn(context, mechanism):
+        owners = _owners(context.examples, mechanism)
+        for provider in _sample(owners, mechanism, context.generator).tolist():
+            examples = context.examples.take(np.flatnonzero(owners == provider))
             change = clip(self._change(context, provider, examples), mechanism.clip_norm)
             total += change.clipped
             if not change.finite:
@@ -87,12 +89,6 @@ class ProviderUpdates:
         mechanism = Mechanism.from_settings(instruction.settings)
         owners = _owners(examples, mechanism)
         return np.flatnonzero(np.isin(owners, _sample(owners, mechanism, draw)))
-
-    def _drawn(self, context: ClientContext, mechanism: Mechanism) -> list[tuple[int, Examples]]:
-        """Returns M, each provider with its examples."""
-        owners = _owners(context.examples, mechanism)
-        providers = _sample(owners, mechanism, context.generator)
-        return [(int(p), context.examples.take(np.flatnonzero(owners == p))) for p in providers]
 
     def _change(self, context: ClientContext, provider: int, examples: Examples) -> Vector:
         """Returns Δw of one provider: AdamW(P, w_{t-1}, T_gd) - w_{t-1}."""

@@ -114,22 +114,17 @@ class FlowerGrid(RoundGrid):
         for batch in self.chunked(sent):
             chunk = Chunk(batch[0])
             for message in batch:
-                self._collect(chunk, message, replies)
+                node = message.metadata.dst_node_id
+                client, reply = self._nodes.index(node), replies.get(node)
+                if reply is None:
+                    fault = Fault.of(message)
+                    reason = fault.reason if fault and fault.missing else "RoundTimeout"
+                    self._failures.append(Failure(round_of(message), client, "missing", reason))
+                elif reply.has_error():
+                    reason = reply.error.reason or f"Flower error {reply.error.code}"
+                    self._failures.append(Failure(round_of(message), client, "failed", reason))
+                chunk.add(client, replies.pop(node, None))
             yield from chunk.replies()
-
-    def _collect(self, chunk: Chunk, message: Message, replies: dict[int, Message]) -> None:
-        node = message.metadata.dst_node_id
-        client = self._nodes.index(node)
-        if node not in replies:
-            fault = Fault.of(message)
-            reason = fault.reason if fault and fault.missing else "RoundTimeout"
-            self._failures.append(Failure(round_of(message), client, "missing", reason))
-            return
-        reply = replies.pop(node)
-        if reply.has_error():
-            reason = reply.error.reason or f"Flower error {reply.error.code}"
-            self._failures.append(Failure(round_of(message), client, "failed", reason))
-        chunk.add(client, reply)
 
 
 class ExperimentClient(ClientApp):

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedpriv.federation.secagg.protocol import KEY_BYTES
 from fedpriv.federation.secagg.ring import MODULUS, coordinate_bound
 from fedpriv.federation.secagg.shamir import SHARE_BYTES
 from fedpriv.privacy.accounting import accountants
-from fedpriv.privacy.accounting.event import Event, NotAvailable
+from fedpriv.privacy.accounting.event import Event
 from fedpriv.privacy.colluders import by_colluders
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.privacy.noise import share_std
@@ -253,7 +252,6 @@ def epsilon_by_round(answer: Answer, points: int = POINTS) -> list[Answer]:
             row[name] = None
             if view.event is not None:
                 history = [(view.event, replace(run, rounds=n).releases)]
-                with suppress(NotAvailable):
-                    row[name] = accountants.epsilon(history, run.delta, run.accountant)
+                row[name] = accountants.epsilon_or_none(history, run.delta, run.accountant)
         rows.append(row)
     return rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
@@ -40,7 +40,11 @@ def published(private: Sequence[Document], public: Sequence[Document]) -> list[s
     for page in public:
         if page.words:
             by_words.setdefault(_words_digest(page), []).append(page)
-    same = [bool(page.words) and _same_words(page, by_words) for page in private]
+    same = []
+    for page in private:
+        others = by_words.get(_words_digest(page), []) if page.words else []
+        known = bool(others) and len(page.words) >= FEW
+        same.append(known or any(_difference(page, other) <= ALIKE for other in others))
     # Images are decoded only where they could tell: another one of that size is public.
     left = {page.size for page, known in zip(private, same, strict=True) if not known}
     sizes = left & {page.size for page in public}
@@ -64,13 +68,6 @@ def published_problems(private: Sequence[Document], public: Sequence[Document]) 
         f"{len(names)} of {total} training documents were read in pretraining, as public ones and "
         f"without noise: {', '.join(names[:NAMED])}{more}"
     ]
-
-
-def _same_words(page: Document, by_words: Mapping[str, Sequence[Document]]) -> bool:
-    others = by_words.get(_words_digest(page), ())
-    return bool(others) and (
-        len(page.words) >= FEW or any(_difference(page, other) <= ALIKE for other in others)
-    )
 
 
 def _difference(one: Document, other: Document) -> float:

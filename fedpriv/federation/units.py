@@ -74,19 +74,13 @@ def largest_groups(mechanism: Mechanism | None, bound: FederatedDataset) -> dict
             larger["document"] = np.unique(names, return_inverse=True)[1][pages] if names else pages
         if QUESTION in columns:
             larger["question"] = bound.train.column(QUESTION)
-    groups = {
-        unit: Group(_most(members[records]), _most_clients(members[records], held_by[records]))
-        for unit, members in reversed(larger.items())
-    }
-    # A question that is one example is the unit itself.
-    return {u: g for u, g in groups.items() if u != "question" or g.records > 1}
-
-
-def _most(members: NDArray[np.int64]) -> int:
-    return int(np.unique(members, return_counts=True)[1].max())
-
-
-def _most_clients(members: NDArray[np.int64], held_by: NDArray[np.int64]) -> int:
-    """Returns at how many clients the members of one group are, at most."""
-    pairs = np.unique(np.stack([members, held_by]), axis=1)
-    return _most(pairs[0])
+    groups = {}
+    for unit, named in reversed(larger.items()):
+        members = named[records]
+        # Each pair of a group and a client once, so that the clients of a group are counted.
+        at_clients = np.unique(np.stack([members, held_by[records]]), axis=1)[0]
+        sizes, clients = (np.unique(m, return_counts=True)[1] for m in (members, at_clients))
+        group = Group(int(sizes.max()), int(clients.max()))
+        if unit != "question" or group.records > 1:  # one example alone is the unit itself
+            groups[unit] = group
+    return groups

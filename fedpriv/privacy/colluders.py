@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpriv.privacy.accounting import accountants
-from fedpriv.privacy.accounting.event import ClientThenRecord, NotAvailable
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.views import Cohort, with_shares_known
 
 ROWS = 16
@@ -45,9 +45,6 @@ def by_colluders(
     rows: list[dict[str, Any]] = []
     for count in sorted(counts):
         history = [(with_shares_known(event, cohorts, count), rounds)]
-        try:
-            epsilon: float | None = accountants.epsilon(history, delta, accountant)
-        except NotAvailable:
-            epsilon = None
+        epsilon = accountants.epsilon_or_none(history, delta, accountant)
         rows.append({"colluders": count, "epsilon": epsilon})
     return rows

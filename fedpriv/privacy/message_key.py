@@ -56,8 +56,19 @@ def message_key(
         device: where clients train.
         entropy: "os" adds 256 bits of the operating system's, so that nothing can be drawn again.
     """
+    # Another kind of machine rounds otherwise.
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        processor = torch.cuda.get_device_name(torch.device(device))
+    else:
+        processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     parts = {
-        "algorithm": [_version(half) for half in halves],
+        # A change of an algorithm's messages raises its version.
+        "algorithm": [
+            ""
+            if half is None
+            else f"{getattr(half, 'action', 'masking')}/{getattr(half, 'version', 1)}"
+            for half in halves
+        ],
         "settings": [_settings(half) for half in halves],
         "model": _structure(model),
         "weights": digest(
@@ -65,19 +76,12 @@ def message_key(
         ),
         "data": data,
         "threads": threads,
-        "device": _processor(device),
+        "device": processor,
         "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "entropy": secrets.token_hex(32) if entropy == "os" else "",
     }
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _version(half: Any) -> str:
-    """Returns the name and version of an algorithm's half; a change of its messages raises it."""
-    if half is None:
-        return ""
-    return f"{getattr(half, 'action', 'masking')}/{getattr(half, 'version', 1)}"
 
 
 def _settings(value: Any) -> Any:
@@ -99,26 +103,14 @@ def _structure(model: nn.Module) -> list[Any]:
     plain = (bool, int, float, str, type(None))
     found: list[Any] = []
     for name, module in model.named_modules():
-        kept: dict[str, Any] = {
-            k: v
-            for k, v in vars(module).items()
-            if k[0] != "_" and (isinstance(v, plain) or _flat(v, plain))
-        }
+        kept: dict[str, Any] = {}
+        for key, value in vars(module).items():
+            items = value if isinstance(value, list | tuple) else [value]
+            if key[0] != "_" and all(isinstance(item, plain) for item in items):
+                kept[key] = value
         to_dict = getattr(getattr(module, "config", None), "to_dict", dict)
         kept["config"] = {k: v for k, v in to_dict().items() if k[0] != "_"}
         trained = [n for n, p in module.named_parameters(recurse=False) if p.requires_grad]
         version = getattr(module, "version", 1)
         found.append([name, type(module).__name__, version, kept, trained])
     return found
-
-
-def _flat(value: Any, plain: tuple[type, ...]) -> bool:
-    """Whether a value is a list or tuple of plain ones."""
-    return isinstance(value, list | tuple) and all(isinstance(item, plain) for item in value)
-
-
-def _processor(device: str) -> str:
-    """Returns the kind of machine that computes: another one rounds otherwise."""
-    if torch.device(device).type == "cuda" and torch.cuda.is_available():
-        return torch.cuda.get_device_name(torch.device(device))
-    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"

@@ -6,7 +6,7 @@ It is the content of ledger.json, beside the events themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import (
     ClientThenRecord,
     History,
-    NotAvailable,
     each_part,
     merged,
 )
@@ -65,7 +64,9 @@ Json = dict[str, Any]
 def statement(ledger: Ledger) -> Json:
     """Returns the ledger with its ε as a JSON object; infinity is the string "inf"."""
     if ledger.mechanism is None:
-        views = {view: _no_mechanism() for view in VIEWS}
+        epsilons = dict.fromkeys(accountants.ACCOUNTANTS, "inf")
+        known = {"reasons": {}, "guarantee": False, "doubts": [], "applies": True}
+        views = {view: {**epsilons, **known, "note": NOT_PRIVATE} for view in VIEWS}
         return {"unit": None, "views": views, **ledger.to_json()}
     mechanism = ledger.mechanism
     meaning = UNITS[mechanism.unit]
@@ -168,11 +169,8 @@ def _group_epsilon(history: History, group: Group, delta: float) -> float | str 
     if size > LARGEST_GROUP:
         present = [(each_part(event, whole), times) for event, times in history]
         return number(accountants.epsilon(present, delta, "rdp"))
-    try:
-        grouped = [(each_part(event, together), times) for event, times in history]
-        return number(accountants.epsilon(grouped, delta, "pld"))
-    except NotAvailable:
-        return None
+    grouped = [(each_part(event, together), times) for event, times in history]
+    return number(accountants.epsilon_or_none(grouped, delta, "pld"))
 
 
 def _colluders(ledger: Ledger, delta: float) -> list[Json]:
@@ -191,11 +189,8 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
     told = {math.ceil(others * k / steps) for k in range(steps + 1)} | {1, min(asked, others)}
     for colluding in sorted(told):
         history = ledger.history("server_masked", colluders=colluding)
-        try:
-            epsilon = number(accountants.epsilon(history, delta, "pld"))
-        except NotAvailable:
-            epsilon = None
-        rows.append({"colluders": colluding, "epsilon": epsilon})
+        epsilon = accountants.epsilon_or_none(history, delta, "pld")
+        rows.append({"colluders": colluding, "epsilon": number(epsilon)})
     return rows
 
 
@@ -288,19 +283,14 @@ def _by_round(ledger: Ledger, delta: float) -> list[Json]:
     """Returns ε by RDP after some of the rounds: quick, and never below the table's PLD."""
     last = max((r.attempt.round for r in ledger.releases), default=0)
     rounds = sorted({math.ceil(last * k / POINTS) for k in range(1, POINTS + 1)} - {0})
-    return [{"round": at, **dict(_until(ledger, at, delta))} for at in rounds]
-
-
-def _until(ledger: Ledger, round: int, delta: float) -> Iterable[tuple[str, float | str | None]]:
-    for view in VIEWS:
-        history = merged(ledger.history(view, until=round))
-        yield view, number(accountants.epsilon(history, delta, "rdp"))
-
-
-def _no_mechanism() -> Json:
-    epsilons = dict.fromkeys(accountants.ACCOUNTANTS, "inf")
-    told = {"reasons": {}, "guarantee": False, "doubts": [], "applies": True}
-    return {**epsilons, **told, "note": NOT_PRIVATE}
+    rows = []
+    for round in rounds:
+        row: Json = {"round": round}
+        for view in VIEWS:
+            history = merged(ledger.history(view, until=round))
+            row[view] = number(accountants.epsilon(history, delta, "rdp"))
+        rows.append(row)
+    return rows
 
 
 def number(epsilon: float | None) -> float | str | None:

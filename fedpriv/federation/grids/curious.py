@@ -46,18 +46,12 @@ class CuriousGrid(WrappedGrid):
             yield from self._inner.send_and_receive(asked, timeout=timeout)
             return
         kept = {m.metadata.dst_node_id for m, w in zip(training, wanted, strict=True) if w}
-        singles = self._inner.send_and_receive(map(_single, asked), timeout=timeout)
-        yield from self._summed(asked, kept, singles)
-
-    def _summed(
-        self, asked: list[Message], kept: set[int], singles: Iterable[Message]
-    ) -> Iterator[Message]:
-        """Sums single replies chunk by chunk as they come; grids yield chunks in order."""
+        # Sums single replies chunk by chunk as they come: grids yield chunks in order.
         client_of = {node: client for client, node in enumerate(self.get_node_ids())}
         chunks = self.chunked(asked)
         chunk_of = {m.metadata.dst_node_id: i for i, chunk in enumerate(chunks) for m in chunk}
         at, chunk = 0, Chunk(asked[0])
-        for reply in singles:
+        for reply in self._inner.send_and_receive(map(_single, asked), timeout=timeout):
             node = reply.metadata.src_node_id
             if chunk_of[node] != at:
                 yield from chunk.replies()

@@ -80,11 +80,14 @@ class Masking:
         found = []
         if strategy.buffers:
             found.append("strategy.buffers=true: buffers cannot be masked; set it to false")
-        if _weighted(strategy):
-            private = isinstance(strategy, PrivateStrategy)
+        if isinstance(strategy, PrivateStrategy):
+            weighted, instead = strategy.weight and strategy.variant == "paper", "variant=sound"
+        else:
+            weighted, instead = getattr(strategy, "weighted", False), "weighted=false"
+        if weighted:
             found.append(
                 "strategy: the server cannot weight masked updates by numbers of examples; set "
-                + ("strategy.variant=sound" if private else "strategy.weighted=false")
+                f"strategy.{instead}"
             )
         if self.bound is None and not _clips(strategy):
             found.append(
@@ -149,7 +152,10 @@ class Masked(Strategy):
         asked = list(self.inner.configure_train(server_round, arrays, config, grid))
         if len(asked) < 2:
             return asked
-        session = Session(server_round, int(str(config[ATTEMPT])), self._threshold(len(asked)))
+        # Above half of them, and never less than the noise's own threshold.
+        shares = self.inner.shares(len(asked)) if isinstance(self.inner, PrivateStrategy) else 0
+        threshold = max(2, shares, math.ceil(self.masking.threshold * len(asked)))
+        session = Session(server_round, int(str(config[ATTEMPT])), threshold)
         cohort = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
         ring = self.ring(len(nodes), start.size)
         self._round = MaskedRound(grid, session, ring, cohort, str(config.get(MODEL, "")))
@@ -211,11 +217,6 @@ class Masked(Strategy):
         bound = self.masking.bound or _bound(self.mechanism, clients, size)
         return Ring.fitting(bound, clients)
 
-    def _threshold(self, cohort: int) -> int:
-        """Returns t: above half, and never less than the noise's own threshold."""
-        own = self.inner.shares(cohort) if isinstance(self.inner, PrivateStrategy) else 0
-        return max(2, own, math.ceil(self.masking.threshold * cohort))
-
 
 def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
     """Returns the most that a coordinate of a client's noisy sum can be, but rarely.
@@ -234,9 +235,3 @@ def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
 def _clips(strategy: Strategy) -> bool:
     """Whether what one client sends is bounded by its mechanism: a noisy sum of clipped parts."""
     return isinstance(strategy, PrivateStrategy) and not strategy.own_noise
-
-
-def _weighted(strategy: Strategy) -> bool:
-    if isinstance(strategy, PrivateStrategy):
-        return bool(strategy.weight) and strategy.variant == "paper"
-    return bool(getattr(strategy, "weighted", False))

@@ -252,7 +252,15 @@ class Client:
         self._check_roster(roster)
         peers = {*boxes, self.number}
         self._check_peers(roster, peers)
-        self._check_survivors(peers, survivors, earlier)
+        _check_within(survivors, peers, "survivors", "peers")
+        _check_enough(self.session, len(set(survivors)), "clients survived")
+        if self.number not in survivors:
+            raise ProtocolViolation(f"client {self.number} is said to have dropped: no answer")
+        if earlier is not None and set(earlier) != set(survivors):
+            raise ProtocolViolation(
+                f"client {self.number} has answered for the survivors {sorted(earlier)} and is "
+                f"asked again, for {sorted(survivors)}: two lists could unmask a single client"
+            )
         alive = set(survivors)
         shares = {peer: self._open(roster, peer, boxes[peer]) for peer in boxes}
         own = self._split(self._seed, [self.number], "seed")
@@ -316,19 +324,6 @@ class Client:
             raise ProtocolViolation(f"client {self.number} is not among its peers {sorted(peers)}")
         _check_enough(self.session, len(set(peers)), "clients shared their secrets")
 
-    def _check_survivors(
-        self, peers: Collection[int], survivors: Collection[int], earlier: Collection[int] | None
-    ) -> None:
-        _check_within(survivors, peers, "survivors", "peers")
-        _check_enough(self.session, len(set(survivors)), "clients survived")
-        if self.number not in survivors:
-            raise ProtocolViolation(f"client {self.number} is said to have dropped: no answer")
-        if earlier is not None and set(earlier) != set(survivors):
-            raise ProtocolViolation(
-                f"client {self.number} has answered for the survivors {sorted(earlier)} and is "
-                f"asked again, for {sorted(survivors)}: two lists could unmask a single client"
-            )
-
 
 def forward(sent: Mapping[int, Mapping[int, bytes]]) -> dict[int, dict[int, bytes]]:
     """Between stages 1 and 2, at the server: sorts the boxes by receiver.
@@ -383,7 +378,11 @@ def unmask(
     weights = shamir.weights_at_zero([_point(answer.client) for answer in used])
     seeds = _rebuild({u: [(a.client, a.seeds[u]) for a in used] for u in alive}, weights)
     keys = _rebuild({d: [(a.client, a.keys[d]) for a in used] for d in dropped}, weights)
-    _check_rebuilt(roster, keys)
+    for client, key in keys.items():
+        if _public(key) != roster[client].masking:
+            raise ProtocolViolation(
+                f"the shares of client {client}'s masking key give another key than it advertised"
+            )
     own = [_own_key(session, seed, u) for u, seed in seeds.items()]
     pairs = [
         (u < d, _pair_key(session, key, roster[u], d, u)) for d, key in keys.items() for u in alive
@@ -414,14 +413,6 @@ def _rebuild(
 ) -> dict[int, bytes]:
     points = {u: {_point(client): share for client, share in held} for u, held in shares.items()}
     return {u: shamir.combine(held, weights) for u, held in points.items()}
-
-
-def _check_rebuilt(roster: Roster, keys: Mapping[int, bytes]) -> None:
-    for client, key in keys.items():
-        if _public(key) != roster[client].masking:
-            raise ProtocolViolation(
-                f"the shares of client {client}'s masking key give another key than it advertised"
-            )
 
 
 def _check_enough(session: Session, count: int, what: str) -> None:

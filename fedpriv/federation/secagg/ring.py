@@ -144,7 +144,10 @@ class Encoder:
         self._scratch: NDArray[Any] = np.empty(min(BLOCK, values.size), real)
         self._finite = np.empty(self._scratch.size, np.bool_)
         self._scale = real.type(1 / ring.step)
-        self._most = _not_above(ring.limit, real)
+        # The largest value of the type that is not above the limit: 2³¹ − 1 as float32 would be
+        # 2³¹, which does not fit into 32 bits with a sign.
+        most = real.type(ring.limit)
+        self._most = np.nextafter(most, real.type(0)) if int(most) > ring.limit else most
 
     def encode(self, values: NDArray[Any], out: NDArray[np.uint32]) -> None:
         """Writes the ring elements of one block of at most `BLOCK` values."""
@@ -210,12 +213,3 @@ def float_type(dtype: DTypeLike) -> np.dtype[Any]:
     if real not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"vectors are float32 or float64, got {real}")
     return real
-
-
-def _not_above(limit: int, real: np.dtype[Any]) -> Any:
-    """Returns the largest value of the type that is not above the limit.
-
-    2³¹ − 1 as float32 would be 2³¹, which does not fit into 32 bits with a sign.
-    """
-    nearest = real.type(limit)
-    return np.nextafter(nearest, real.type(0)) if int(nearest) > limit else nearest

@@ -8,7 +8,6 @@ belongs to one client.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import reduce
 
 from fedpriv.federation.secagg.masks import keystream
 
@@ -38,8 +37,19 @@ def split(secret: bytes, threshold: int, points: Iterable[int], coins: bytes) ->
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, got {len(secret)}")
     if threshold < 1:
         raise ValueError(f"threshold must be at least 1, got {threshold}")
-    polynomial = [int.from_bytes(secret, "big"), *_draw(coins, threshold - 1)]
-    return {point: _value(polynomial, point) for point in points}
+    stream = keystream(coins, (threshold - 1) * _DRAW_BYTES)
+    polynomial = [int.from_bytes(secret, "big")]
+    for start in range(0, len(stream), _DRAW_BYTES):
+        polynomial.append(int.from_bytes(stream[start : start + _DRAW_BYTES], "big") % PRIME)
+    shares = {}
+    for point in points:
+        if not 0 < point < PRIME:
+            raise ValueError(f"a point lies in [1, P - 1], got {point}")
+        value = 0
+        for coefficient in reversed(polynomial):
+            value = (value * point + coefficient) % PRIME
+        shares[point] = value.to_bytes(SHARE_BYTES, "big")
+    return shares
 
 
 def combine(shares: Mapping[int, bytes], weights: Mapping[int, int] | None = None) -> bytes:
@@ -66,24 +76,12 @@ def combine(shares: Mapping[int, bytes], weights: Mapping[int, int] | None = Non
 
 def weights_at_zero(points: Collection[int]) -> dict[int, int]:
     """Returns Lagrange's weights: a polynomial's value at 0 is Σ weight · value at the point."""
-    return {p: _weight(p, points) for p in points}
-
-
-def _weight(point: int, points: Collection[int]) -> int:
-    others = [other for other in points if other != point]
-    above = reduce(lambda product, other: product * other % PRIME, others, 1)
-    below = reduce(lambda product, other: product * (other - point) % PRIME, others, 1)
-    return above * pow(below, -1, PRIME) % PRIME
-
-
-def _draw(coins: bytes, count: int) -> list[int]:
-    stream = keystream(coins, count * _DRAW_BYTES)
-    cuts = range(0, len(stream), _DRAW_BYTES)
-    return [int.from_bytes(stream[cut : cut + _DRAW_BYTES], "big") % PRIME for cut in cuts]
-
-
-def _value(polynomial: list[int], point: int) -> bytes:
-    if not 0 < point < PRIME:
-        raise ValueError(f"a point lies in [1, P - 1], got {point}")
-    value = reduce(lambda total, c: (total * point + c) % PRIME, reversed(polynomial), 0)
-    return value.to_bytes(SHARE_BYTES, "big")
+    weights = {}
+    for point in points:
+        above = below = 1
+        for other in points:
+            if other != point:
+                above = above * other % PRIME
+                below = below * (other - point) % PRIME
+        weights[point] = above * pow(below, -1, PRIME) % PRIME
+    return weights

@@ -43,6 +43,7 @@ __all__ = [
     "NotAvailable",
     "OneOf",
     "epsilon",
+    "epsilon_or_none",
     "estimates",
     "noise_multiplier",
 ]
@@ -88,6 +89,14 @@ def epsilon(
     if not 0 < tolerance < math.inf:
         raise ValueError(f"tolerance={tolerance!r}: expected a number > 0, such as 0.001")
     return _estimate(history, delta, accountant, tolerance)[0]
+
+
+def epsilon_or_none(history: History, delta: float, accountant: str = "pld") -> float | None:
+    """Returns ε as `epsilon` does; None where the accountant has no value."""
+    try:
+        return epsilon(history, delta, accountant)
+    except NotAvailable:
+        return None
 
 
 def estimates(history: History, delta: float) -> dict[str, Estimate]:

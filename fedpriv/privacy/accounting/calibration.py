@@ -31,12 +31,6 @@ def search(epsilon_at: Callable[[float], float], target: float, tolerance: float
             raise ValueError(f"{name}={value!r}: expected a finite number > 0")
     if epsilon_at(0.0) <= target:
         return 0.0
-    high, reached = _enough(epsilon_at, target)
-    low = 0.0 if high == FIRST else high / 2
-    return _narrowed(epsilon_at, target, tolerance, low, high, reached)
-
-
-def _enough(epsilon_at: Callable[[float], float], target: float) -> tuple[float, float]:
     high = FIRST
     while (reached := epsilon_at(high)) > target:
         if high > LARGEST:
@@ -46,17 +40,7 @@ def _enough(epsilon_at: Callable[[float], float], target: float) -> tuple[float,
                 "accountant pld would do"
             )
         high *= 2
-    return high, reached
-
-
-def _narrowed(
-    epsilon_at: Callable[[float], float],
-    target: float,
-    tolerance: float,
-    low: float,
-    high: float,
-    reached: float,
-) -> float:
+    low = 0.0 if high == FIRST else high / 2
     while target - reached > tolerance and high - low > 1e-12 * high:
         middle = (low + high) / 2
         if middle < SMALLEST:

@@ -119,11 +119,22 @@ def merged(history: History) -> tuple[tuple[Event, int], ...]:
     """
     counts: dict[Event, int] = {}
     for entry in history:
-        event, times = _entry(entry)
+        if not (isinstance(entry, tuple) and len(entry) == 2):
+            raise ValueError(f"history entry {entry!r}: expected (event, times)")
+        event, times = entry
+        if not isinstance(event, ClientThenRecord | OneOf):
+            raise ValueError(f"history entry {entry!r}: expected a ClientThenRecord or OneOf first")
+        problem = count_problem("times", times, least=0)
+        if problem:
+            raise ValueError(problem)
         if times and event.inclusion > 0:
             event = _simplest(event)
-            counts[event] = counts.get(event, 0) + times
-    return tuple(sorted(counts.items(), key=lambda entry: _order(entry[0])))
+            counts[event] = counts.get(event, 0) + int(times)
+
+    def order(counted: tuple[Event, int]) -> tuple[object, ...]:
+        return tuple((weight, *astuple(part)) for weight, part in counted[0].parts)
+
+    return tuple(sorted(counts.items(), key=order))
 
 
 def ever_included(history: History) -> float:
@@ -198,19 +209,3 @@ def _simplest(event: Event) -> Event:
         ((rate, present),) = parts
         return replace(present, client_rate=rate)
     return OneOf(tuple(sorted(parts, key=lambda part: astuple(part[1]))))
-
-
-def _order(event: Event) -> tuple[object, ...]:
-    return tuple((weight, *astuple(part)) for weight, part in event.parts)
-
-
-def _entry(entry: object) -> tuple[Event, int]:
-    if not (isinstance(entry, tuple) and len(entry) == 2):
-        raise ValueError(f"history entry {entry!r}: expected (event, times)")
-    event, times = entry
-    if not isinstance(event, ClientThenRecord | OneOf):
-        raise ValueError(f"history entry {entry!r}: expected a ClientThenRecord or OneOf first")
-    problem = count_problem("times", times, least=0)
-    if problem:
-        raise ValueError(problem)
-    return event, int(times)

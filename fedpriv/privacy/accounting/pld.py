@@ -82,7 +82,8 @@ def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: f
     """Width of the loss grid.
 
     Rounding up costs at most one width per release, and adds about width² / 4 to the variance of
-    the loss: ε grows by T·width² over the loss' own spread, where that is less than 1.
+    the loss: ε grows by T·width² over the loss' own standard deviation, about that of GDP's limit,
+    where that is less than 1.
     """
     single = [(_one_record(event), times) for event, times in history]
     scale = rdp.epsilon(single, delta)
@@ -92,12 +93,6 @@ def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: f
         )
     allowed = tolerance * max(1.0, scale / 2)
     releases = sum(times for _, times in history)
-    wanted = min(allowed, math.sqrt(allowed * _spread(history) / releases))
-    return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
-
-
-def _spread(history: tuple[tuple[Event, int], ...]) -> float:
-    """Standard deviation of the total loss, about, if it is less than 1; that of GDP's limit."""
     variance = sum(
         times
         * weight
@@ -107,7 +102,9 @@ def _spread(history: tuple[tuple[Event, int], ...]) -> float:
         for event, times in history
         for weight, part in event.parts
     )
-    return min(1.0, max(SMALLEST_SPREAD, math.sqrt(variance)))
+    spread = min(1.0, max(SMALLEST_SPREAD, math.sqrt(variance)))
+    wanted = min(allowed, math.sqrt(allowed * spread / releases))
+    return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
 
 
 def _one_record(event: Event) -> Event:

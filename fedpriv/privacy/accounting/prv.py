@@ -73,7 +73,8 @@ def bracket(history: tuple[tuple[Event, int], ...], delta: float) -> tuple[float
         raise NotAvailable(f"delta={delta}: PRV needs delta >= {SMALLEST_DELTA}")
     error = min(0.5, max(EPSILON_ERROR, rdp.epsilon(history, delta) / WIDENED))
     domain = _domain(history, delta, error)
-    losses = [_truncated(event, domain) for event, _ in history]
+    ends = float(domain.t_min()), float(domain.t_max())
+    losses = [_Truncated(event, *ends) for event, _ in history]
     discrete = [discretisers.CellCentred().discretise(loss, domain) for loss in losses]
     composed = composers.Heterogeneous(discrete).compute_composition([n for _, n in history])
     # Its exp overflows far to the left of any ε that is looked for.
@@ -112,10 +113,6 @@ def _domain(history: tuple[tuple[Event, int], ...], delta: float, error: float) 
     if not 2 * reach / mesh < GRID:
         raise NotAvailable(f"it needs {2 * reach / mesh:.3g} grid points, more than {GRID}")
     return Domain.create_aligned(-reach, reach, mesh)
-
-
-def _truncated(event: Event, domain: Any) -> _Truncated:
-    return _Truncated(event, float(domain.t_min()), float(domain.t_max()))
 
 
 class _Truncated:
