@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.data.examples import Batch
-from fedpriv.threat.attack import (
-    Capability,
-    Findings,
-    Knowledge,
-    Known,
-    MessageKey,
-    NotApplicable,
-    Recovered,
-)
+from fedpriv.threat.access import Known, MessageKey
+from fedpriv.threat.attack import Capability, Findings, Knowledge, NotApplicable, Recovered
 from fedpriv.threat.transcript import Kind, Round, Transcript, loaded
 
 Target = Literal["update", "aggregate", "masked"]

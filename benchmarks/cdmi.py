@@ -41,8 +41,9 @@ from fedpriv.data.readers.sroie import Sroie
 from fedpriv.models.encoders.backbones import bros, layoutlm
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.access import ScrubbedField
 from fedpriv.threat.attack import Workbench
-from fedpriv.threat.fields_game import Scrubbed, ScrubbedField, WhiteBox
+from fedpriv.threat.fields_game import Scrubbed, WhiteBox
 from fedpriv.training.loops import Optimizer, train_epoch
 
 LEAST_SPEED = 0.85

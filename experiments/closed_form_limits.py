@@ -51,7 +51,8 @@ from fedpriv.metrics.ocr import OCR, Tesseract
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.threat.attack import Known, NotApplicable, Recovered
+from fedpriv.threat.access import Known
+from fedpriv.threat.attack import NotApplicable, Recovered
 from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.scoring.pages import score
 from fedpriv.threat.truth import Truth

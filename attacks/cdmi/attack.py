@@ -41,15 +41,10 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.threat.access import ScrubbedField
 from fedpriv.threat.attack import NotApplicable, Workbench
-from fedpriv.threat.fields_game import (
-    Attempt,
-    Reconstruction,
-    Reconstructions,
-    Scrubbed,
-    ScrubbedField,
-    WhiteBox,
-)
+from fedpriv.threat.claims import Attempt, Reconstruction
+from fedpriv.threat.fields_game import Reconstructions, Scrubbed, WhiteBox
 
 
 @dataclass(frozen=True)

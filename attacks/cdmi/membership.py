@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedpriv.threat.fields_game import PUBLIC
+from fedpriv.threat.claims import PUBLIC
 
 METRICS = ("raw", "ratio", "raw_and_ratio", "gap", "token_ratio")
 

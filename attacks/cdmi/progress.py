@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.fields_game import Attempt, Reconstruction
+from fedpriv.threat.claims import Attempt, Reconstruction
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from fedpriv.threat.attack import (
     Knowledge,
     NotApplicable,
     Recovered,
-    RecoveredText,
     Workbench,
 )
+from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.transcript import Transcript
 
 

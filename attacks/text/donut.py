@@ -20,7 +20,8 @@ from fedpriv.attacks.victim import Victim
 from fedpriv.models.donut import Donut
 from fedpriv.models.readers.donut_reader import ANSWER, ANSWER_END, QUESTION_END
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.threat.attack import NotApplicable, RecoveredText
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredText
 
 DECODER = "network.decoder.model.decoder."
 

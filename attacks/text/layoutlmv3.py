@@ -24,7 +24,8 @@ from fedpriv.attacks.victim import Victim
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LONGEST, LayoutLMv3Answerer
 from fedpriv.models.readers.subwords import Subwords
-from fedpriv.threat.attack import NotApplicable, RecoveredText
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredText
 
 EMBEDDINGS = "network.layoutlmv3.embeddings."
 

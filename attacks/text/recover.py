@@ -15,7 +15,8 @@ from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
 from fedpriv.models.pix2struct import Pix2Struct
 from fedpriv.models.roberta import RobertaTagger
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.attack import NotApplicable, RecoveredText
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredText
 
 
 def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:

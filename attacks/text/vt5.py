@@ -31,7 +31,8 @@ from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Document, Question
 from fedpriv.models.readers.vt5_reader import PROMPT_BOX
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.attack import NotApplicable, RecoveredText
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredText
 
 Ids = NDArray[np.int64]
 

@@ -13,7 +13,8 @@ import numpy as np
 from fedpriv.attacks.text.span import noise_level, used_rows
 from fedpriv.attacks.text.sums import UNKNOWN
 from fedpriv.attacks.victim import Victim
-from fedpriv.threat.attack import NotApplicable, RecoveredText
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredText
 
 
 def recover(network: Any, victim: Victim) -> RecoveredText:

@@ -8,19 +8,18 @@ saw and `Knowledge`, which states every assumption beyond it. The truth is in ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from fedpriv.threat.access import Known, MessageKey
+from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.transcript import Transcript
-
-MessageKey = tuple[int, int | None]
-"""Round and client of a message; no client for the aggregate of a round."""
 
 
 class Capability(Enum):
@@ -37,24 +36,6 @@ class Capability(Enum):
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the adversary is taken to know of the batch behind one message, B examples.
-
-    Attributes:
-        size: B.
-        template: the pages with their private fields blank, (B, 3, H, W), uint8, in the model's
-            resolution; none where no template is known, or the model reads no page.
-        private: where the private fields are, (B, 1, H, W), bool; none with the template.
-        text: the model's columns but `pixels`, each (B, …); none where the text is not given.
-    """
-
-    size: int
-    template: NDArray[np.uint8] | None = None
-    private: NDArray[np.bool_] | None = None
-    text: Mapping[str, NDArray[Any]] | None = None
-
-
-@dataclass(frozen=True)
 class Knowledge:
     """What the adversary knows beside what it saw.
 
@@ -68,28 +49,6 @@ class Knowledge:
     build_model: Callable[[], nn.Module]
     of: Mapping[MessageKey, Known]
     assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RecoveredText:
-    """Text read out of one message.
-
-    Attributes:
-        tokens: (n, 2), int64: a token's place in the model's input, -1 where unknown, and its id.
-            Of several examples in a batch, the union.
-        boxes: (n, 4), int64, in the model's 0…1000; -1 where a token's box is not found; none
-            for models without boxes.
-        question: as text; none where there is none to be found, or several examples mix.
-        answer: as above.
-        columns: the model's batch without `pixels`, each (B, …), for a page inversion to go on
-            with; none where the text is not complete enough.
-    """
-
-    tokens: NDArray[np.int64]
-    boxes: NDArray[np.int64] | None = None
-    question: str | None = None
-    answer: str | None = None
-    columns: Mapping[str, NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +108,57 @@ class NotApplicable(ValueError):
     """The federation does not grant what the attack requires, or the model has no such weakness."""
 
 
-class Attack(Protocol):
+class NotGranted(NotApplicable):
+    """The run does not grant what the attack asks for.
+
+    Args:
+        why: what is missing.
+        remedy: what would grant it; empty where `why` says it.
+    """
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(f"{why}; granted by {remedy}" if remedy else why)
+
+
+@dataclass
+class Remarks:
+    """What an attack says beside its claims, for whoever reads the result.
+
+    Attributes:
+        notes: what a reader must know.
+        left_out: reason → how many questions, fields or messages were left out for it.
+        not_applicable: part of the attack → why it could not be run.
+        details: further numbers, by name.
+        pictures: file name without ending → (H, W, 3), uint8.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    details: dict[str, float | int | str] = field(default_factory=dict)
+    pictures: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttackContext:
+    """What an attack works with.
+
+    Attributes:
+        rng: the only source of randomness.
+        log: shows one line to the person who waits.
+        scratch: a private folder for what a later run of the same attack can take up.
+        remarks: what the attack has to say beside its claims.
+        refused: optional type of the access → why it was not granted.
+    """
+
+    rng: np.random.Generator
+    log: Callable[[str], None]
+    scratch: Path
+    remarks: Remarks = field(default_factory=Remarks)
+    refused: Mapping[type, str] = field(default_factory=dict)
+
+
+class MessageAttack(Protocol):
     """An attack: a frozen dataclass of settings with one method.
 
     Example:
@@ -173,6 +182,46 @@ class Attack(Protocol):
 
     def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
         """Attacks every message that the knowledge speaks of.
+
+        Raises:
+            NotApplicable: if this model or this transcript gives the attack nothing to work on.
+            ValueError: if the transcript does not fit the model.
+        """
+        ...
+
+
+Access = TypeVar("Access", contravariant=True)
+Claim = TypeVar("Claim", covariant=True)
+
+
+class Attack(Protocol[Access, Claim]):
+    """An attack: a frozen dataclass of settings with one method.
+
+    What it may use is the type of its access, a dataclass with fields of the types in
+    `fedpriv.threat.access`. What it hands back is a claim of `fedpriv.threat.claims`, or a tuple of
+    claims; its type decides how it is scored.
+
+    Example:
+        Whoever has documents that the model answers well is a member::
+
+            @dataclass(frozen=True)
+            class LossAccess:
+                model: GreyBox
+                held_out: HeldOutDocuments
+
+            @dataclass(frozen=True)
+            class Loss:
+                def run(self, access: LossAccess, context: AttackContext) -> MembershipScores:
+                    scores = np.array([
+                        -np.mean([loss for losses in access.model.losses(pages) for loss in losses])
+                        for pages in access.held_out.documents.values()
+                    ])
+                    guesses = np.where(scores > np.median(scores), MEMBER, NON_MEMBER)
+                    return MembershipScores(tuple(access.held_out.documents), scores, guesses)
+    """
+
+    def run(self, access: Access, context: AttackContext) -> Claim:
+        """Attacks.
 
         Raises:
             NotApplicable: if this model or this transcript gives the attack nothing to work on.

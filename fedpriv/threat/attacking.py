@@ -26,13 +26,12 @@ from fedpriv.runtime.run_folder import RunFolder, check_name
 from fedpriv.runtime.seeds import entropy, generator
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
 from fedpriv.threat import transcript
+from fedpriv.threat.access import Known, MessageKey
 from fedpriv.threat.attack import (
-    Attack,
     Capability,
     Findings,
     Knowledge,
-    Known,
-    MessageKey,
+    MessageAttack,
     NotApplicable,
     Workbench,
     granted,
@@ -82,7 +81,7 @@ class AttackRun:
         threads: of torch.
     """
 
-    attack: Attack
+    attack: MessageAttack
     name: str
     rounds: tuple[int, ...] | None = None
     clients: tuple[int, ...] | None = None

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.fields_game import PUBLIC, Reconstructions, ScrubbedField, TrueField
+from fedpriv.threat.access import ScrubbedField
+from fedpriv.threat.claims import PUBLIC
+from fedpriv.threat.fields_game import Reconstructions, TrueField
 from fedpriv.threat.findings import cleared
 from fedpriv.threat.scoring.reconstructions import Case, cases_of, chosen
 

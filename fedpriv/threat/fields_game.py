@@ -16,27 +16,9 @@ from numpy.typing import NDArray
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import FieldModel, TokenModel
+from fedpriv.threat.access import ScrubbedField
 from fedpriv.threat.attack import Workbench
-
-PUBLIC = "public"
-"""The confidence by which attempts of the baseline are compared."""
-
-
-@dataclass(frozen=True)
-class ScrubbedField:
-    """A field of k tokens that is to be reconstructed.
-
-    Attributes:
-        number: its row in `Scrubbed.examples`.
-        document: id of its document.
-        key: its label, such as "date".
-        places: (k,), ascending positions in the row's `input_ids` that hold [MASK].
-    """
-
-    number: int
-    document: str
-    key: str
-    places: tuple[int, ...]
+from fedpriv.threat.claims import Reconstruction
 
 
 @dataclass(frozen=True)
@@ -75,34 +57,6 @@ class WhiteBox:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One reconstruction of a field.
-
-    Attributes:
-        tokens: (k,), ids.
-        confidence: by the name of a membership metric; high: rather a member.
-    """
-
-    tokens: tuple[int, ...]
-    confidence: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """What an attack made of one field.
-
-    Attributes:
-        number: of the field.
-        attempts: in order; the first is the one-shot attack's.
-        baseline: the same without the target, with `PUBLIC` as only confidence; as many.
-    """
-
-    number: int
-    attempts: tuple[Attempt, ...]
-    baseline: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True)
 class Reconstructions:
     """What an attack hands back.
 
@@ -132,7 +86,8 @@ class FieldAttack(Protocol):
             import numpy as np
             import torch
             from fedpriv.threat.attack import NotApplicable
-            from fedpriv.threat.fields_game import PUBLIC, Attempt, Reconstruction, Reconstructions
+            from fedpriv.threat.claims import Attempt, PUBLIC, Reconstruction
+            from fedpriv.threat.fields_game import Reconstructions
             from fedpriv.models.field_model import TokenModel
 
             @dataclasses.dataclass(frozen=True)

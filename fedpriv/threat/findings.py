@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.attack import Findings, MessageKey, Recovered, RecoveredText
+from fedpriv.threat.access import MessageKey
+from fedpriv.threat.attack import Findings, Recovered
+from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.scoring.pages import matched
 from fedpriv.threat.truth import Truth
 

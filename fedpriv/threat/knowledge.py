@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.attack import Known, MessageKey
+from fedpriv.threat.access import Known, MessageKey
 from fedpriv.threat.keep.batch_rows import check_read
 
 KNOWLEDGE = "knowledge"

@@ -18,7 +18,7 @@ from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.attack import MessageKey
+from fedpriv.threat.access import MessageKey
 from fedpriv.threat.fields_game import TrueField
 from fedpriv.threat.keep.batch_rows import check_read
 

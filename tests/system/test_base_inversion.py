@@ -14,7 +14,7 @@ from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import without_fields
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Known
+from fedpriv.threat.access import Known
 
 
 def psnr(page, truth):

@@ -23,7 +23,7 @@ from fedpriv.models.base import DocumentModel
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Known
+from fedpriv.threat.access import Known
 from fedpriv.threat.knowledge import TEXTS, Texts
 from fedpriv.threat.truth import Field, Truth
 

@@ -31,7 +31,8 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.fields_game import Scrubbed, ScrubbedField, TrueField
+from fedpriv.threat.access import ScrubbedField
+from fedpriv.threat.fields_game import Scrubbed, TrueField
 from fedpriv.threat.truth import save_fields
 
 FIELDS = "fields"

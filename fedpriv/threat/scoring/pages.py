@@ -34,7 +34,8 @@ from scipy.optimize import linear_sum_assignment
 from fedpriv.metrics.images import fft_distance, mse, mse_uint8_wrapped, psnr, ssim
 from fedpriv.metrics.ocr import OCR, Crop, exact_match, fuzz_ratio
 from fedpriv.models.question_answering import QUESTION
-from fedpriv.threat.attack import Recovered, RecoveredText
+from fedpriv.threat.attack import Recovered
+from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.truth import Field, Truth
 
 Scores = dict[str, float | None]

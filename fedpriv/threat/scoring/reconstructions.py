@@ -15,14 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.threat.fields_game import (
-    PUBLIC,
-    Attempt,
-    Reconstruction,
-    Reconstructions,
-    ScrubbedField,
-    TrueField,
-)
+from fedpriv.threat.access import ScrubbedField
+from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
+from fedpriv.threat.fields_game import Reconstructions, TrueField
 from fedpriv.threat.scoring.fields import (
     Shots,
     Similarity,

@@ -17,7 +17,8 @@ from fedpriv.data.redaction.fields import without_fields
 from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Knowledge, Known, NotApplicable, Workbench
+from fedpriv.threat.access import Known
+from fedpriv.threat.attack import Knowledge, NotApplicable, Workbench
 from fedpriv.threat.transcript import Round, Transcript, Upload
 
 SLIPS = Slips(providers=2, documents_per_provider=2, questions=("total",))

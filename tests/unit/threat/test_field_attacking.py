@@ -12,8 +12,9 @@ from toy_fields import Codes, Follows, federation, follows
 
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
 from fedpriv.threat.field_attacking import FieldAttackRun, _Models
-from fedpriv.threat.fields_game import PUBLIC, Attempt, Reconstruction, Reconstructions
+from fedpriv.threat.fields_game import Reconstructions
 from fedpriv.threat.truth import TruthStore
 
 

@@ -18,8 +18,10 @@ from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
+from fedpriv.threat.access import ScrubbedField
 from fedpriv.threat.attack import NotApplicable, Workbench
-from fedpriv.threat.fields_game import PUBLIC, Scrubbed, ScrubbedField, WhiteBox
+from fedpriv.threat.claims import PUBLIC
+from fedpriv.threat.fields_game import Scrubbed, WhiteBox
 
 PAD, MASK, VOCABULARY, LENGTH = 0, 1, 12, 10
 FIELDS = {0: (3, 4, 5), 1: (2, 3), 2: (5, 6, 7, 8)}

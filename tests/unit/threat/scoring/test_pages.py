@@ -17,7 +17,8 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Recovered, RecoveredText
+from fedpriv.threat.attack import Recovered
+from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.scoring.pages import PAGE_SCORES, TEXT_SCORES, matched, score, summary
 from fedpriv.threat.truth import Field, Truth
 

@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.access import ScrubbedField
+from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
 from fedpriv.threat.field_findings import write_reconstructions
-from fedpriv.threat.fields_game import (
-    PUBLIC,
-    Attempt,
-    Reconstruction,
-    Reconstructions,
-    ScrubbedField,
-    TrueField,
-)
+from fedpriv.threat.fields_game import Reconstructions, TrueField
 from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, curves, scored
 
 

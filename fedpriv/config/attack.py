@@ -1,0 +1,116 @@
+"""Attacks from settings: what `fedpriv attack` and `run_attack` are given, made into objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config import catalogue, experiment
+from fedpriv.config.run_model import model_of
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.attack import Attack
+from fedpriv.threat.results import Result
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
+
+DEFAULTS = "attacks"
+"""The file with the defaults of `AttackSettings` in YAML, among the experiments."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order(AttackSettings):
+    """An attack with its settings, as it is ordered.
+
+    Args:
+        attack: which.
+        name: of the folder under `findings`.
+    """
+
+    attack: Attack[Any, Any]
+    name: str
+
+
+def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
+    """Returns the attack that overrides describe.
+
+    Args:
+        overrides: `attack=NAME` or the dotted path of a class, and settings by dotted path.
+        source: for messages.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
+    if chosen is None:
+        there = ", ".join(catalogue.groups()["attack"])
+        raise experiment.Mistakes(
+            source, [f"attack= is missing: {there}, or the dotted path of a class"]
+        )
+    rest = list(overrides)
+    if "." in chosen:  # a class of the user's, not one of our files
+        rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
+    config = experiment.load(DEFAULTS, rest)
+    if "." in chosen:
+        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
+    config.setdefault("name", chosen.rpartition(".")[2])
+    return experiment.constructed(Order, config, source)
+
+
+def order(attack: Attack[Any, Any] | str, overrides: Sequence[str] = (), **settings: Any) -> Order:
+    """Returns the order of an attack, given by name or as an object.
+
+    Raises:
+        Mistakes: with everything that is wrong in a named one.
+        ValueError: if a setting of an object's is out of range.
+        TypeError: if there is no such setting.
+    """
+    if isinstance(attack, str):
+        parsed = parse([f"attack={attack}", *overrides])
+        return dataclasses.replace(parsed, **settings)
+    name = settings.pop("name", _snake(type(attack).__name__))
+    return Order(attack=attack, name=name, **settings)
+
+
+def run_attack(
+    run_dir: Path | str,
+    attack: Attack[Any, Any] | str,
+    overrides: Sequence[str] = (),
+    *,
+    model: Callable[..., Any] | None = None,
+    log: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Result:
+    """Attacks a finished run, and writes `findings/<name>/`.
+
+    Args:
+        run_dir: the run's folder.
+        attack: a name as on the command line, such as "pmia", or an object of your own; see
+            `fedpriv.threat.attack.Attack`.
+        overrides: of a named attack, as on the command line: "attack.attempts=1".
+        model: builds the run's model, for runs that were started from Python; None takes it from
+            the run's settings.
+        log: shows one line of progress.
+        settings: fields of `fedpriv.threat.settings.AttackSettings`, and `name`.
+
+    Returns:
+        The scored result, also where the run did not grant what the attack needs: see `status`.
+
+    Raises:
+        Mistakes: with everything that is wrong in the settings.
+        NotARunFolder: if there is no run.
+        InUse: if an attack of this name is being made on it.
+        Damaged: if a file of the run cannot be used; it is named.
+    """
+    ordered = order(attack, overrides, **settings)
+    folder = RunFolder.existing(run_dir)
+    build_model = model or model_of(folder.config(), str(folder.path))
+    return run_attack_on(
+        folder.path, ordered.attack, build_model, name=ordered.name, settings=ordered, log=log
+    )
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,555 @@
+"""When a run grants what an attack asks for: one function for each type of `fedpriv.threat.access`.
+
+A function takes the run and returns the surface, with the assumptions that go with it in words. It
+raises `NotGranted` with the reason, and with what would grant it. A type of your own is granted by
+a function under `@grants(YourType)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedpriv.data.document import Document
+from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.run_folder import FINAL, METRICS, START, RunFolder
+from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat import transcript
+from fedpriv.threat.access import (
+    Architecture,
+    BatchKnowledge,
+    BlackBox,
+    GreyBox,
+    HeldOutDocuments,
+    Known,
+    KnownMembershipSplit,
+    MessageKey,
+    ModelSeries,
+    PlantedCanaries,
+    PublicDocuments,
+    PublicModel,
+    ScrubbedFields,
+    Transcript,
+    WhiteBox,
+)
+from fedpriv.threat.attack import NotApplicable, NotGranted
+from fedpriv.threat.keep.held_out import Kept, NoCandidates, load_candidates
+from fedpriv.threat.keep.scrubbed import KeptFields, NoFields, load_fields
+from fedpriv.threat.knowledge import Assumed, load_known
+from fedpriv.threat.queries import Oracle
+from fedpriv.threat.settings import CRITERIA, AttackSettings
+from fedpriv.threat.transcript import loaded
+from fedpriv.threat.truth import TruthStore
+
+T = TypeVar("T")
+InWords = tuple[str, ...]
+Documents = Mapping[str, tuple[Document, ...]]
+
+
+@dataclass(frozen=True)
+class AttackedRun:
+    """A run as the grants see it.
+
+    Attributes:
+        folder: of the run.
+        build_model: returns a model of the run's architecture; takes `labels` and `task`.
+        settings: of the attack.
+    """
+
+    folder: RunFolder
+    build_model: Callable[..., nn.Module]
+    settings: AttackSettings
+
+    @functools.cached_property
+    def view(self) -> Transcript:
+        """What the server saw."""
+        if not self.folder.has(transcript.PUBLIC):
+            raise NotGranted(
+                "the run kept nothing of what its server saw",
+                "keep=transcript when the federation is run (it has no effect on the training)",
+            )
+        return transcript.load(
+            self.folder, rounds=self.settings.rounds, clients=self.settings.clients
+        )
+
+    @functools.cached_property
+    def candidates(self) -> Kept:
+        """The documents that may be asked about."""
+        try:
+            # The pages are copied: no document may lead into the run, where the truth lies.
+            return load_candidates(self.folder, private_folder("pages"))
+        except NoCandidates as none:
+            raise NotGranted(
+                "the run keeps no documents to ask about",
+                "keep=held_out when the federation is run (it has no effect on the training)",
+            ) from none
+
+    @functools.cached_property
+    def kept_fields(self) -> KeptFields:
+        """The scrubbed fields and the public documents."""
+        try:
+            return load_fields(self.folder, private_folder("pages"))
+        except NoFields as none:
+            raise NotGranted(
+                "the run keeps no scrubbed fields",
+                "keep=scrubbed and data.public=0.5 when the federation is run, with "
+                "model=layoutlm, bros or bert",
+            ) from none
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the entities, which a tagging model is built with."""
+        public = self.folder.read_json(transcript.PUBLIC)
+        if public is not None:
+            return tuple(public.get("labels", ()))
+        try:
+            return self.kept_fields.scrubbed.labels
+        except NotGranted:
+            return ()
+
+    def build(self, **other: Any) -> nn.Module:
+        """Returns a model of the run's architecture with weights that say nothing."""
+        return seeded_model(lambda: self.build_model(labels=self.labels, **other), 0)
+
+    def state(self, name: str) -> dict[str, Tensor]:
+        """Returns the weights in one of the run's files.
+
+        Raises:
+            NotGranted: if the run has none.
+        """
+        state = self.folder.read_state(name)
+        if state is None:
+            raise NotGranted(
+                f"{self.folder.path} has no {name}",
+                "a run that has come to its end (fedpriv resume)"
+                if name == FINAL
+                else "keep=held_out or keep=scrubbed when the federation is run",
+            )
+        return state
+
+    def model(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """Returns the run's model with these weights, in evaluation mode.
+
+        Raises:
+            ValueError: if they are another model's.
+        """
+        model = self.build()
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise ValueError(f"the weights are of another model: {error}") from error
+        return model.eval()
+
+    def oracle(self, state: Mapping[str, Tensor]) -> Oracle:
+        """Returns the run's model with these weights, to be asked questions.
+
+        Raises:
+            NotApplicable: if it answers none.
+        """
+        model = self.model(state)
+        if not isinstance(model, QuestionAnswerer):
+            raise NotApplicable(
+                f"{type(model).__name__} answers no questions: take model=vt5, model=donut, or "
+                "model=layoutlmv3 with model.task=answers"
+            )
+        return Oracle(model, private_folder("queries"))
+
+
+@dataclass(frozen=True)
+class Grant:
+    """How a type is granted, and the settings that this depends on."""
+
+    make: Callable[[AttackedRun], tuple[Any, InWords]]
+    reads: tuple[str, ...]
+
+
+GRANTS: dict[type, Grant] = {}
+
+
+def grants(
+    kind: type[T], *, reads: tuple[str, ...] = ()
+) -> Callable[
+    [Callable[[AttackedRun], tuple[T, InWords]]], Callable[[AttackedRun], tuple[T, InWords]]
+]:
+    """Registers the function that grants a type.
+
+    Args:
+        kind: the type.
+        reads: the settings of `AttackSettings` that the function reads.
+    """
+
+    def register(
+        make: Callable[[AttackedRun], tuple[T, InWords]],
+    ) -> Callable[[AttackedRun], tuple[T, InWords]]:
+        GRANTS[kind] = Grant(make, reads)
+        return make
+
+    return register
+
+
+def wanted(access: type) -> dict[str, tuple[type, bool]]:
+    """Returns, for each field of an access dataclass, its type and whether it is optional.
+
+    Raises:
+        TypeError: if the access is no dataclass of types that can be granted.
+    """
+    if not dataclasses.is_dataclass(access):
+        raise TypeError(
+            f"{access!r} is no access: expected a dataclass whose fields have the types of "
+            "fedpriv.threat.access"
+        )
+    found: dict[str, tuple[type, bool]] = {}
+    hints = typing.get_type_hints(access)
+    for field in dataclasses.fields(access):
+        hint = hints[field.name]
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = [k for k in (typing.get_args(hint) if union else (hint,)) if k is not type(None)]
+        if len(kinds) != 1 or kinds[0] not in GRANTS:
+            known = ", ".join(sorted(kind.__name__ for kind in GRANTS))
+            raise TypeError(f"{access.__name__}.{field.name}: {hint} is none of {known}")
+        found[field.name] = kinds[0], union
+    return found
+
+
+# --- What the server saw --------------------------------------------------------------------------
+
+
+@grants(Architecture)
+def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
+    """Architecture and tokenizer are always public."""
+    return Architecture(run.build), ("the architecture and the tokenizer are public",)
+
+
+@grants(Transcript, reads=("rounds", "clients"))
+def what_the_server_saw(run: AttackedRun) -> tuple[Transcript, InWords]:
+    """The messages and models of the rounds that were kept."""
+    return run.view, ()
+
+
+@grants(BatchKnowledge, reads=("rounds", "clients", "assume", "publisher"))
+def batch_knowledge(run: AttackedRun) -> tuple[BatchKnowledge, InWords]:
+    """What the assumptions grant of each message's batch, and of each round's aggregate."""
+    assume = run.settings.assume
+    of: dict[MessageKey, Known] = {}
+    for seen in run.view.rounds:
+        keys: list[MessageKey] = [(seen.round, upload.client) for upload in seen.uploads]
+        found = {key: load_known(run.folder, key, assume) for key in keys}
+        here = {key: known for key, known in found.items() if known is not None}
+        of.update(here)
+        # What is known of a sum is known of all that is in it.
+        if here and {client for _, client in keys} >= set(seen.answered):
+            of[seen.round, None] = _together(list(here.values()))
+    words = assume.in_words(templates=any(known.template is not None for known in of.values()))
+    if run.settings.publisher is None:
+        return BatchKnowledge(of), words
+    return BatchKnowledge(_published(run, of)), (
+        *words,
+        f"templates are published through {run.settings.publisher}, computed with the client's own "
+        "text and this round's model, which favours the defence",
+    )
+
+
+def _published(run: AttackedRun, of: dict[MessageKey, Known]) -> dict[MessageKey, Known]:
+    """Returns the knowledge with the templates as the publisher gives them out."""
+    publisher, made = run.settings.publisher, dict(of)
+    if publisher is None:
+        return made
+    for seen in run.view.rounds:
+        model = loaded(run.build(), seen.parameters, run.view.frozen)
+        for key in [key for key in made if key[0] == seen.round and key[1] is not None]:
+            given, known = load_known(run.folder, key, Assumed(text="given")), made[key]
+            if known.template is None or given is None or given.text is None:
+                continue
+            rng = generator(run.settings.seed, "published template", seen.round, key[1] or 0)
+            template = publisher.publish(model, given.text, known.template, rng)
+            made[key] = dataclasses.replace(known, template=template)
+        if (seen.round, None) in made:
+            single = [made[key] for key in made if key[0] == seen.round and key[1] is not None]
+            made[seen.round, None] = _together(single)
+    return made
+
+
+def _together(knowns: Sequence[Known]) -> Known:
+    """Returns what is known of several messages whose sum was seen, as of one large batch."""
+    template = [k.template for k in knowns if k.template is not None]
+    private = [k.private for k in knowns if k.private is not None]
+    texts = [k.text for k in knowns if k.text is not None]
+    whole = len(template) == len(knowns)
+    return Known(
+        sum(k.size for k in knowns),
+        np.concatenate(template) if whole else None,
+        np.concatenate(private) if whole else None,
+        {name: np.concatenate([t[name] for t in texts]) for name in texts[0]}
+        if len(texts) == len(knowns)
+        else None,
+    )
+
+
+# --- Models ---------------------------------------------------------------------------------------
+
+
+@grants(BlackBox, reads=("access",))
+def black_box(run: AttackedRun) -> tuple[BlackBox, InWords]:
+    """The answers of the final model."""
+    return BlackBox(run.oracle(run.state(FINAL)).replies), ("the model's answers can be asked for",)
+
+
+@grants(GreyBox, reads=("access",))
+def grey_box(run: AttackedRun) -> tuple[GreyBox, InWords]:
+    """The final model's answers with confidence and loss."""
+    _check_grey(run)
+    oracle = run.oracle(run.state(FINAL))
+    return GreyBox(oracle.replies, oracle.losses), (
+        "the model's answers come with confidence and loss",
+    )
+
+
+def _check_grey(run: AttackedRun) -> None:
+    if run.settings.access != "grey_box":
+        raise NotGranted(f"access={run.settings.access} gives answers alone", "access=grey_box")
+
+
+@grants(PublicModel, reads=("public_start", "access"))
+def public_model(run: AttackedRun) -> tuple[PublicModel, InWords]:
+    """The model that training started from, if the adversary is taken to know it."""
+    if not run.settings.public_start:
+        raise NotGranted(
+            "public_start=false: the model that training started from is not known",
+            "public_start=true",
+        )
+    state = run.state(START)
+    box: BlackBox | None = None
+    try:
+        oracle = run.oracle(state)
+    except NotApplicable:
+        pass
+    else:
+        grey = run.settings.access == "grey_box"
+        box = GreyBox(oracle.replies, oracle.losses) if grey else BlackBox(oracle.replies)
+    return PublicModel(state, box, lambda: run.model(state)), (
+        "the public model that training started from is known",
+    )
+
+
+@grants(WhiteBox, reads=("device",))
+def final_model(run: AttackedRun) -> tuple[WhiteBox, InWords]:
+    """The final model with its weights."""
+    records = {record["round"]: record for record in run.folder.records(METRICS)}
+    last = max(records, default=0)
+    model = run.model(run.state(FINAL)).to(run.settings.device)
+    box = WhiteBox("the end of the run", last, model, _measured(records.get(last)))
+    return box, ("the adversary holds the model's weights",)
+
+
+@grants(ModelSeries, reads=("target", "every", "device"))
+def model_series(run: AttackedRun) -> tuple[ModelSeries, InWords]:
+    """The models that the setting `target` names."""
+    models = tuple(functools.partial(_white_box, run, *target) for target in list(_targets(run)))
+    return ModelSeries(models), ("the adversary holds the model's weights",)
+
+
+def _white_box(
+    run: AttackedRun, name: str, round: int, measured: Mapping[str, float], kept: bool
+) -> WhiteBox:
+    if kept:
+        # A checkpoint holds what travels; the rest has not changed since the start.
+        state = run.state(START) | dict(run.folder.checkpoint(round).model)
+    else:
+        state = run.state(FINAL if round else START)
+    return WhiteBox(name, round, run.model(state).to(run.settings.device), measured)
+
+
+def _targets(run: AttackedRun) -> Iterator[tuple[str, int, Mapping[str, float], bool]]:
+    """Yields name, round, measurements, and whether it is a checkpoint, of each model.
+
+    Raises:
+        NotGranted: if the run has not kept them.
+    """
+    target, every, folder = run.settings.target, run.settings.every, run.folder
+    records = {record["round"]: record for record in folder.records(METRICS)}
+    if target in ("final", "start"):
+        round = max(records, default=0) if target == "final" else 0
+        name = "the end of the run" if target == "final" else "before the training"
+        run.state(FINAL if round else START)
+        yield name, round, _measured(records.get(round)), False
+        return
+    kept = folder.rounds()
+    if target == "series":
+        rounds = [round for round in kept if round % every == 0 or round == max(kept)]
+    elif isinstance(target, str):
+        rounds = [_best(records, target)]
+    else:
+        rounds = [target]
+    missing = [round for round in rounds if round not in kept]
+    if missing or not rounds:
+        raise NotGranted(
+            f"target={target}: the model of round {missing[0]} was not kept, but those of rounds "
+            f"{kept}"
+            if missing
+            else f"{folder.path} has kept no round's model: the run has not begun",
+            "federation.keep_checkpoints=0, which keeps all, with federation.checkpoint_every=1",
+        )
+    for round in rounds:
+        why = f", of the best validation {target}" if target in CRITERIA else ""
+        yield f"round {round}{why}", round, _measured(records.get(round)), True
+
+
+def _best(records: Mapping[int, Mapping[str, Any]], criterion: str) -> int:
+    """Returns the round with the best validation score or loss; the first of equals.
+
+    Raises:
+        NotGranted: if nothing was measured.
+    """
+    name, sign = ("loss", -1) if criterion == "loss" else ("score", 1)
+    values = {round: _measured(record).get(name, math.nan) for round, record in records.items()}
+    there = {round: sign * value for round, value in values.items() if not math.isnan(value)}
+    if not there:
+        raise NotGranted(
+            f"target={criterion}: the run has no validation {name}",
+            "documents that are held back (data.test) and federation.evaluate_every=1",
+        )
+    return max(there, key=lambda round: there[round])
+
+
+def _measured(record: Mapping[str, Any] | None) -> dict[str, float]:
+    """Returns validation loss and score; the score is the F1 where there is one (CDMI, Table 2)."""
+    record = record or {}
+    found = {"loss": record.get("loss"), "score": record.get("f1", record.get("accuracy"))}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+# --- Documents ------------------------------------------------------------------------------------
+
+
+@grants(HeldOutDocuments, reads=("known", "repeats", "min_questions", "strict"))
+def held_out_documents(run: AttackedRun) -> tuple[HeldOutDocuments, InWords]:
+    """Documents of members and non-members, none of which was trained on."""
+    parts = TruthStore(run.folder).parts()
+    documents = answerable(_of_kind(run.candidates, canaries=False))
+    require_both_kinds(documents, parts)
+    words = f"{_counted(documents)}, none of which was trained on"
+    return HeldOutDocuments(documents, tuple(_splits(run.settings, documents, parts))), (words,)
+
+
+@grants(PlantedCanaries)
+def planted_canaries(run: AttackedRun) -> tuple[PlantedCanaries, InWords]:
+    """The documents of planted providers, in or out by a coin."""
+    documents = answerable(_of_kind(run.candidates, canaries=True))
+    require_both_kinds(documents, TruthStore(run.folder).parts())
+    words = f"{_counted(documents)}, which a coin decided to train on or not"
+    return PlantedCanaries(documents), (words,)
+
+
+def _of_kind(kept: Kept, *, canaries: bool) -> Documents:
+    of_kind = {p: pages for p, pages in kept.documents.items() if (p in kept.canaries) is canaries}
+    if of_kind:
+        return of_kind
+    if canaries:
+        raise NotGranted(
+            "no canaries were planted, so there are no coins to guess",
+            "data.canaries=20, or more, when the federation is run, as experiment pmia_audit has",
+        )
+    raise NotGranted(
+        "the run keeps documents of canaries only", "held-out documents of others (data.test)"
+    )
+
+
+def answerable(documents: Documents) -> Documents:
+    """Returns the documents with those of their questions that have an accepted answer."""
+    kept: dict[str, tuple[Document, ...]] = {}
+    for provider, pages in documents.items():
+        asked = [
+            dataclasses.replace(page, questions=questions)
+            for page in pages
+            if (questions := tuple(q for q in page.questions if any(q.answers)))
+        ]
+        if asked:
+            kept[provider] = tuple(asked)
+    return kept
+
+
+def require_both_kinds(documents: Documents, parts: Mapping[str, TrainingMembership]) -> None:
+    """Checks that there is somebody to tell apart.
+
+    Raises:
+        NotGranted: if there is one provider only, or there are no members, or no non-members.
+    """
+    members = sum(parts[provider].member for provider in documents)
+    if len(documents) < 2 or members in (0, len(documents)):
+        raise NotGranted(
+            f"of {len(documents)} providers with questions {members} were trained on, and to tell "
+            "members from non-members takes at least one of each",
+            "data.test.unseen, which holds whole providers back, and data.test.fraction, which "
+            "holds back documents of the others",
+        )
+
+
+def _splits(
+    settings: AttackSettings, documents: Documents, parts: Mapping[str, TrainingMembership]
+) -> Iterator[KnownMembershipSplit]:
+    """Draws the known providers of every split; none where too few providers are left."""
+    for s in settings.min_questions:
+        there = [p for p, pages in documents.items() if questions(pages) >= s + settings.strict]
+        members = [p for p in there if parts[p].member]
+        others = [p for p in there if not parts[p].member]
+        each = max(1, round(settings.known * len(there) / 2))
+        if min(len(members), len(others)) <= each:
+            continue
+        for repeat in range(settings.repeats):
+            rng = generator(settings.seed, "known providers", round=repeat, client=s)
+            drawn = (rng.choice(group, each, False).tolist() for group in (members, others))
+            known = {p: parts[p].member for group in drawn for p in group}
+            unknown = tuple(p for p in there if p not in known)
+            yield KnownMembershipSplit(s, repeat, known, unknown)
+
+
+def questions(pages: Sequence[Document]) -> int:
+    """Returns how many questions are asked about documents."""
+    return sum(len(page.questions) for page in pages)
+
+
+def _counted(documents: Documents) -> str:
+    count = sum(map(len, documents.values()))
+    return (
+        f"the adversary holds {count} documents of {len(documents)} providers with questions and "
+        "answers"
+    )
+
+
+@grants(ScrubbedFields, reads=("most_fields",))
+def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
+    """Training documents with one field masked at a time."""
+    scrubbed, most = run.kept_fields.scrubbed, run.settings.most_fields
+    if most is not None and most < len(scrubbed.fields):
+        rng = generator(run.settings.seed, "attacked fields")
+        chosen = sorted(rng.choice(len(scrubbed.fields), most, False).tolist())
+        scrubbed = dataclasses.replace(
+            scrubbed, fields=tuple(scrubbed.fields[place] for place in chosen)
+        )
+    documents = len({field.document for field in scrubbed.fields})
+    what = "text, layout, labels" + (" and page" if scrubbed.examples.shared else "")
+    fields = ScrubbedFields(scrubbed.fields, scrubbed.examples, scrubbed.labels)
+    return fields, (
+        f"of {documents} documents of the training the adversary holds {what}, but for one field "
+        "at a time, the number of tokens of which it knows",
+    )
+
+
+@grants(PublicDocuments)
+def public_documents(run: AttackedRun) -> tuple[PublicDocuments, InWords]:
+    """Documents of the same kind that were not trained on, in full."""
+    documents = run.kept_fields.scrubbed.public
+    words = f"the adversary holds {len(documents)} other documents of its own"
+    return PublicDocuments(documents), (words,)

@@ -1,0 +1,173 @@
+"""What an attack found, scored: one shape for the terminal, the report and the run folder.
+
+`findings/<attack>/result.json` holds a `Result`; the files that it names lie beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedpriv.runtime.run_folder import RunFolder
+
+FINDINGS = "findings"
+RESULT = "result.json"
+
+DONE, NOT_GRANTED, NOT_APPLICABLE = "done", "not granted", "not applicable"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings.
+
+    Attributes:
+        headings: n; the first is of the rows' names.
+        rows: each n texts.
+        title: of the section that it stands in; tables and figures of one title go together.
+        note: what a reader must know of it.
+        printed: how many rows the terminal shows; None for all, 0 for none.
+    """
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    note: str = ""
+    printed: int | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as numbers; `fedpriv.report.render` draws it.
+
+    Attributes:
+        kind: how it is drawn, such as "lines", "roc" or "pictures".
+        title: of the figure.
+        data: arguments of the drawing function, as JSON has them.
+        section: title of the section that it stands in.
+    """
+
+    kind: str
+    title: str
+    data: Mapping[str, Any]
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an attack found, scored against the truth.
+
+    Attributes:
+        kind: of what was claimed, such as "pages", "membership" or "fields".
+        headline: the finding in one sentence.
+        numbers: by name; may be nested. None stands for what does not apply.
+        tables: for terminal and report.
+        figures: for the report.
+        notes: what a reader must know.
+        assumptions: what the adversary was taken to have and to know, in words.
+        left_out: reason → how many questions, fields or pages were left out for it.
+        not_applicable: part of the attack → why it could not be run.
+        threat_model: type of the access → whether it was granted, from the attack's annotation.
+        settings: of attack and scoring, as text.
+        status: "done", "not granted", "not applicable", or what else happened.
+    """
+
+    kind: str
+    headline: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    not_applicable: Mapping[str, str] = field(default_factory=dict)
+    threat_model: Mapping[str, bool] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    status: str = DONE
+
+    @property
+    def refused(self) -> bool:
+        """Whether the attack was not run at all."""
+        return self.status in (NOT_GRANTED, NOT_APPLICABLE)
+
+
+def joined(results: Sequence[Result]) -> Result:
+    """Returns several results, of the kinds of claims of one attack, as one."""
+    first = results[0]
+    return dataclasses.replace(
+        first,
+        headline="; ".join(dict.fromkeys(one.headline for one in results if one.headline)),
+        numbers={name: value for one in results for name, value in one.numbers.items()},
+        tables=tuple(table for one in results for table in one.tables),
+        figures=tuple(figure for one in results for figure in one.figures),
+        notes=tuple(dict.fromkeys(note for one in results for note in one.notes)),
+    )
+
+
+Files = Mapping[str, Any]
+"""Contents by file name: pictures, (H, W, 3) uint8, under *.png; all else as JSON."""
+
+
+def write_result(folder: RunFolder, name: str, result: Result, files: Files | None = None) -> None:
+    """Writes a result in place of what an earlier attack of that name left.
+
+    Args:
+        folder: of the run.
+        name: of the folder under `findings`.
+        result: to be written last, so that it stands for all files.
+        files: what lies beside it.
+    """
+    place = f"{FINDINGS}/{name}"
+    folder.remove(place)
+    for file, content in (files or {}).items():
+        if file.endswith(".png"):
+            folder.write(f"{place}/{file}", png(content))
+        else:
+            folder.write_json(f"{place}/{file}", content)
+    folder.write_json(f"{place}/{RESULT}", dataclasses.asdict(result))
+
+
+def read_result(values: Mapping[str, Any]) -> Result:
+    """Returns the result that a JSON object describes.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        tables = tuple(
+            Table(
+                tuple(map(str, table["headings"])),
+                tuple(tuple(map(str, row)) for row in table["rows"]),
+                str(table["title"]),
+                str(table["note"]),
+                table["printed"],
+            )
+            for table in values["tables"]
+        )
+        figures = tuple(
+            Figure(str(one["kind"]), str(one["title"]), dict(one["data"]), str(one["section"]))
+            for one in values["figures"]
+        )
+        parsed: dict[str, Any] = {"tables": tables, "figures": figures}
+        for name in ("notes", "assumptions"):
+            parsed[name] = tuple(map(str, values[name]))
+        for name in ("numbers", "left_out", "not_applicable", "threat_model", "settings"):
+            parsed[name] = {str(key): value for key, value in values[name].items()}
+        for name in ("kind", "headline", "status"):
+            parsed[name] = str(values[name])
+        return Result(**parsed)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no result of an attack: {error!r:.100}") from error
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Returns a picture, (H, W, 3), as the bytes of a file."""
+    data = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(data, "PNG")
+    return data.getvalue()

@@ -1,0 +1,225 @@
+"""Runs an attack on a run folder: grant what it asks for, let it claim, open the truth, score.
+
+Every attack goes this way. Its access is built from what the run grants, and holds no path to the
+folder. Only when it has handed back its claims is the truth opened, by their scorers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import nn
+
+import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
+from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.run_folder import LEDGER, RunFolder, check_name
+from fedpriv.runtime.seeds import entropy
+from fedpriv.runtime.torch_state import reproducible_torch
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks
+from fedpriv.threat.grants import GRANTS, AttackedRun, wanted
+from fedpriv.threat.results import (
+    NOT_APPLICABLE,
+    NOT_GRANTED,
+    Files,
+    Result,
+    joined,
+    write_result,
+)
+from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
+from fedpriv.threat.settings import AttackSettings, unused
+from fedpriv.threat.truth import TruthStore
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """What an attack asks for and hands back, from the annotations of its `run`.
+
+    Attributes:
+        access: a dataclass.
+        wants: field of the access → type, and whether it is optional.
+        claims: types that may be handed back.
+    """
+
+    access: type
+    wants: Mapping[str, tuple[type, bool]]
+    claims: tuple[type, ...]
+
+    @classmethod
+    def of(cls, attack: Any) -> ThreatModel:
+        """Reads the annotations.
+
+        Raises:
+            TypeError: if there are none, or not such as can be granted.
+        """
+        hints = typing.get_type_hints(attack.run)
+        # An attack that wraps another one says itself what that one asks for.
+        access = getattr(attack, "access_type", None) or hints.get("access")
+        if not isinstance(access, type):
+            raise TypeError(
+                f"{type(attack).__name__}.run does not say what it may use: annotate its first "
+                "argument, `access`, with a dataclass of types of fedpriv.threat.access"
+            )
+        return cls(access, wanted(access), tuple(claims_of(hints.get("return"))))
+
+    def reads(self) -> set[str]:
+        """Returns the settings that matter for the attack."""
+        scored = [SCORERS[claim].reads for claim in self.claims if claim in SCORERS]
+        granted = [GRANTS[kind].reads for kind, _ in self.wants.values()]
+        return {name for names in (*granted, *scored) for name in names}
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What a run grants of what an attack wants.
+
+    Attributes:
+        surfaces: by type.
+        assumptions: in words.
+        refused: type → why it is not granted.
+    """
+
+    surfaces: dict[type, Any] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    refused: dict[type, str] = field(default_factory=dict)
+
+
+def grant(threat_model: ThreatModel, run: AttackedRun) -> Granted:
+    """Grants what can be granted.
+
+    Raises:
+        NotGranted: if something that is not optional is missing; it names all that is.
+        NotApplicable: if the run's model gives the attack nothing to work on.
+    """
+    found, missing = Granted(), []
+    for kind, optional in threat_model.wants.values():
+        try:
+            found.surfaces[kind], words = GRANTS[kind].make(run)
+            found.assumptions.extend(words)
+        except NotGranted as reason:
+            found.refused[kind] = str(reason)
+            if not optional:
+                missing.append(f"{kind.__name__}: {reason}")
+    if missing:
+        raise NotGranted("; ".join(missing))
+    return found
+
+
+def supplied(access: type[A], surfaces: Mapping[type, Any]) -> A:
+    """Returns an access with surfaces by type; None where an optional one is not among them.
+
+    A surface also serves where its base class is asked for.
+
+    Raises:
+        NotGranted: if one is missing that is not optional.
+    """
+    values: dict[str, Any] = {}
+    for name, (kind, optional) in wanted(access).items():
+        value = surfaces.get(kind)
+        if value is None:
+            value = next((s for k, s in surfaces.items() if issubclass(k, kind)), None)
+        if value is None and not optional:
+            raise NotGranted(f"{kind.__name__} is missing", "an access that has it")
+        values[name] = value
+    return access(**values)
+
+
+def run_attack_on(
+    run_dir: Path | str,
+    attack: Any,
+    build_model: Callable[..., nn.Module],
+    *,
+    name: str,
+    settings: AttackSettings | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Attacks a run, and writes `findings/<name>/`.
+
+    Args:
+        run_dir: of a finished run.
+        attack: anything with `run(access, context)`; see `fedpriv.threat.attack.Attack`.
+        build_model: the architecture, as the federation was given it.
+        name: of the folder under `findings`.
+        settings: what the adversary is taken to have, and how it is scored.
+        log: shows one line of progress.
+
+    Raises:
+        NotARunFolder: if it is none.
+        InUse: if an attack of this name is being made on it.
+        Damaged: if a file of the run cannot be used; it is named.
+        TypeError: if the attack does not say what it may use.
+        ValueError: if a setting has no effect on this attack, or the run is of another model.
+    """
+    check_name(name)
+    settings = settings or AttackSettings()
+    threat_model = ThreatModel.of(attack)
+    if idle := unused(settings, threat_model.reads()):
+        raise ValueError("; ".join(idle))
+    folder = RunFolder.existing(run_dir)
+    about = {"attack": repr(attack)} | {
+        one.name: repr(getattr(settings, one.name)) for one in dataclasses.fields(AttackSettings)
+    }
+    with folder.writing("attack", about, name):
+        run = AttackedRun(folder, build_model, settings)
+        result, files = _result(attack, threat_model, run, log)
+        shown = {key: about[key] for key in ("attack", *sorted(threat_model.reads()), "seed")}
+        result = dataclasses.replace(result, settings=shown)
+        write_result(folder, name, result, files)
+        return result
+
+
+def _result(
+    attack: Any, threat_model: ThreatModel, run: AttackedRun, log: Callable[[str], None]
+) -> tuple[Result, Files]:
+    settings = run.settings
+    # The same for every attack, so that in a table all start alike; and able to spawn others.
+    rng = np.random.default_rng(entropy(settings.seed, "attack"))
+    kind = next((claim.__name__ for claim in threat_model.claims), "none")
+    names = {k.__name__: False for k, _ in threat_model.wants.values()}
+    try:
+        with reproducible_torch(settings.threads, settings.device):
+            granted = grant(threat_model, run)
+            names |= {k.__name__: True for k in granted.surfaces}
+            context = AttackContext(rng, log, private_folder("attacks"), Remarks(), granted.refused)
+            access: Any = supplied(threat_model.access, granted.surfaces)
+            began = time.process_time()
+            claimed = attack.run(access, context)
+            seconds = time.process_time() - began
+    except NotGranted as reason:
+        headline = f"not granted, because {reason}"
+        return Result(kind, headline, status=NOT_GRANTED, threat_model=names), {}
+    except NotApplicable as reason:
+        headline = f"not applicable: {reason}"
+        return Result(kind, headline, status=NOT_APPLICABLE, threat_model=names), {}
+    scoring = Scoring(
+        truth=TruthStore(run.folder),
+        granted=granted.surfaces,
+        settings=settings,
+        rng=np.random.default_rng(entropy(settings.seed, "scoring")),
+        seconds=seconds,
+        ledger=run.folder.read_json(LEDGER),
+        remarks=context.remarks,
+    )
+    results = [SCORERS[of].score(claims, scoring) for of, claims in by_kind(claimed).items()]
+    remarks = context.remarks
+    files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
+    if not results:
+        return Result(kind, "nothing was recovered", status="nothing was recovered"), files
+    whole = joined(results)
+    return dataclasses.replace(
+        whole,
+        numbers={"seconds": seconds, **whole.numbers, **remarks.details},
+        notes=tuple(dict.fromkeys((*whole.notes, *remarks.notes))),
+        assumptions=tuple(dict.fromkeys(granted.assumptions)),
+        left_out={**whole.left_out, **remarks.left_out},
+        not_applicable=remarks.not_applicable,
+        threat_model=names,
+    ), files

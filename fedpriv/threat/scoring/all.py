@@ -1,0 +1,1 @@
+"""All scorers: importing this module registers them."""

@@ -1,0 +1,142 @@
+"""What `fedpriv attack` takes beside the attack: assumptions, scoring, and how it is run.
+
+Each is read by some grants (`fedpriv.threat.grants`) or scorers (`fedpriv.threat.scoring`). One
+that the chosen attack has no use for is refused, not ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedpriv.metrics.ocr import OCR
+from fedpriv.threat.knowledge import Assumed
+
+CRITERIA = ("precision", "loss")
+TARGETS = ("final", "start", *CRITERIA, "series")
+
+
+class Publisher(Protocol):
+    """Makes the templates that are published, and with them what an adversary knows."""
+
+    def publish(
+        self,
+        model: torch.nn.Module,
+        columns: Mapping[str, NDArray[Any]],
+        template: NDArray[np.uint8],
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        """Returns the templates to publish, (B, 3, H, W), in place of the blank pages.
+
+        Args:
+            model: with the parameters of the round.
+            columns: the model's batch without `pixels`, of the documents behind the message.
+            template: blank pages, (B, 3, H, W).
+            rng: the only source of randomness.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """All settings of an attack but its own.
+
+    Args:
+        rounds: of what the server saw, which to attack; None for all that were kept.
+        clients: whose messages; None for all that were kept.
+        assume: what the adversary knows of the batches behind the messages.
+        publisher: a defence of whoever publishes the templates; None publishes them clean.
+        access: "grey_box": the model's answers come with confidence and loss; "black_box": answers
+            alone.
+        public_start: whether the adversary knows the public model that training started from.
+        known: r, the share of the providers whose membership is known, half of them members.
+        repeats: how often the known ones are drawn.
+        min_questions: s of T_s, ascending: providers with few questions are left out.
+        strict: T_s takes providers with more than s questions, as the caption of PFL-DocVQA,
+            Table 4 says; False: with s at least, as its §7.2 says.
+        target: which model of the run: "final"; "precision" or "loss", after the round with the
+            best validation score (F1, accuracy of MLM) or the lowest validation loss (the two
+            criteria of CDMI, §5.1); "start", before the training; a round's number; or "series",
+            one after the other (CDMI, Fig. 7). A client's epoch is a round's, where there is one
+            client.
+        every: rounds from one model of the series to the next.
+        most_fields: how many scrubbed fields are attacked, drawn at random; None for all.
+        ocr: reads what was reconstructed; None leaves the scores of reading out.
+        originals: may findings show private pages and texts that were not reconstructed?
+        epsilon: of the improvement factor (CDMI, eq. 6); the paper does not say its own.
+        confidence: of intervals, and of an audit's bound.
+        resamples: bootstrap samples, and permutations, behind intervals and p-values.
+        seed: of everything random in the attack and in its scoring.
+        threads: of torch.
+        device: where white-box models are, such as "cpu" or "cuda".
+    """
+
+    rounds: tuple[int, ...] | None = None
+    clients: tuple[int, ...] | None = None
+    assume: Assumed = Assumed()  # noqa: RUF009 - frozen
+    publisher: Publisher | None = None
+    access: Literal["grey_box", "black_box"] = "grey_box"
+    public_start: bool = True
+    known: float = 0.15
+    repeats: int = 5
+    min_questions: tuple[int, ...] = (0, 5, 10)
+    strict: bool = True
+    target: str | int = "final"
+    every: int = 1
+    most_fields: int | None = None
+    ocr: OCR | None = None
+    originals: bool = False
+    epsilon: float = 0.01
+    confidence: float = 0.95
+    resamples: int = 1000
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "clients"):
+            if getattr(self, name) == ():
+                raise ValueError(f"{name}=[]: name at least one; null takes all that were kept")
+        if self.access not in ("grey_box", "black_box"):
+            raise ValueError(f"access={self.access!r}: expected 'grey_box' or 'black_box'")
+        for name in ("known", "confidence"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected a value between 0 and 1")
+        if not self.epsilon > 0:
+            raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
+        least = {"repeats": 1, "every": 1, "most_fields": 1, "resamples": 100, "threads": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name}={value}: expected at least {smallest}")
+        few = list(self.min_questions)
+        if not few or few != sorted(set(few)) or few[0] < 0:
+            raise ValueError(f"min_questions={few}: expected ascending numbers from 0 on")
+        if isinstance(self.target, str) and self.target not in TARGETS:
+            raise ValueError(
+                f"target={self.target!r}: expected a round's number, or {', '.join(TARGETS)}"
+            )
+        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device={self.device!r}: torch finds no GPU here; take cpu")
+
+
+ALWAYS = ("ocr", "originals", "seed", "threads")
+"""Settings that every attack takes, though some have no use for them."""
+
+
+def unused(settings: AttackSettings, used: set[str]) -> list[str]:
+    """Returns a line for each setting that is not as by default, and that nothing here reads."""
+    return [
+        f"{field.name}={getattr(settings, field.name)!r}: this attack has no use for it; it takes "
+        f"{', '.join(sorted(used)) or 'none of these settings'}"
+        for field in dataclasses.fields(AttackSettings)
+        if field.name not in used
+        and field.name not in ALWAYS
+        and getattr(settings, field.name) != field.default
+    ]
