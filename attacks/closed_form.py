@@ -23,16 +23,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpriv.attacks.victim import Message, Target, Victim, each, messages, notes_on, target_of
-from fedpriv.threat.attack import (
-    Capability,
-    Findings,
-    Knowledge,
-    NotApplicable,
-    Recovered,
-    Workbench,
+from fedpriv.attacks.victim import (
+    Message,
+    MessageAccess,
+    Target,
+    Victim,
+    check_target,
+    each,
+    messages,
 )
-from fedpriv.threat.transcript import Transcript
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import RecoveredBatch
 
 LESS_FIT = 3.0
 """A page that explains the gradient so many times worse than another has a template that is not the
@@ -61,46 +62,44 @@ class ClosedForm:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        target_of(self.target)
+        check_target(self.target)
         if not self.noise >= 0:
             raise ValueError(f"noise={self.noise}: expected 0 or more")
 
-    @property
-    def requires(self) -> frozenset[Capability]:
-        """The target."""
-        return target_of(self.target)
-
-    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
+    def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Solves for the page of every message."""
-        return each(messages(view, knowledge, self.target), self._recover)
 
-    def _recover(self, message: Message) -> Recovered:
-        if message.known.size > self.most_examples:
-            raise NotApplicable(
-                f"{message.known.size} examples are behind the message: the gradient of the "
-                "positions is the sum over them, which gives one page only; attack batches with "
-                "gi_dqa_tuned"
-            )
-        began = time.process_time()
-        page, notes = self._page(message)
-        seconds = time.process_time() - began
-        pages = page.expand(message.known.size, -1, -1, -1).numpy()
-        return Recovered(message.key, pages, seconds=seconds, notes=(*notes_on(message), *notes))
+        def recover(message: Message) -> RecoveredBatch:
+            if message.known.size > self.most_examples:
+                raise NotApplicable(
+                    f"{message.known.size} examples are behind the message: the gradient of the "
+                    "positions is the sum over them, which gives one page only; attack batches "
+                    "with gi_dqa_tuned"
+                )
+            began = time.process_time()
+            page, left_aside = self._page(message)
+            seconds = time.process_time() - began
+            if left_aside:
+                note = "the template does not fit the gradient, and was left aside"
+                context.remarks.notes.append(note)
+            pages = page.expand(message.known.size, -1, -1, -1).numpy()
+            return RecoveredBatch(message.key, pages, seconds=seconds)
 
-    def _page(self, message: Message) -> tuple[Tensor, tuple[str, ...]]:
+        return each(messages(access, self.target), recover, context)
+
+    def _page(self, message: Message) -> tuple[Tensor, bool]:
         """Returns the page, and whether the template was left aside because it does not fit."""
         victim = message.victim
         # Of a batch, one page is sought: it has no template.
         if not self.template or message.known.size > 1:
-            return solve(victim, template=False, noise=self.noise), ()
+            return solve(victim, template=False, noise=self.noise), False
         page = solve(victim, noise=self.noise)
         try:
             whole = solve(victim, template=False, noise=self.noise)
         except NotApplicable:
-            return page, ()
-        if misfit(victim, page) <= LESS_FIT * misfit(victim, whole):
-            return page, ()
-        return whole, ("the template does not fit the gradient, and was left aside",)
+            return page, False
+        fits = misfit(victim, page) <= LESS_FIT * misfit(victim, whole)
+        return (page, False) if fits else (whole, True)
 
 
 def solve(victim: Victim, *, template: bool = True, noise: float = 0.0) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,18 +12,39 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.data.examples import Batch
-from fedpriv.threat.access import Known, MessageKey
-from fedpriv.threat.attack import Capability, Findings, Knowledge, NotApplicable, Recovered
-from fedpriv.threat.transcript import Kind, Round, Transcript, loaded
+from fedpriv.threat.access import (
+    Architecture,
+    BatchKnowledge,
+    Known,
+    MessageKey,
+    Transcript,
+)
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted
+from fedpriv.threat.claims import RecoveredBatch
+from fedpriv.threat.transcript import Kind, Round, loaded
 
 Target = Literal["update", "aggregate", "masked"]
 
-REQUIRES = {
-    "update": Capability.CLIENT_UPDATE,
-    "aggregate": Capability.AGGREGATE,
-    "masked": Capability.MASKED_UPDATE,
+TARGETS = {
+    "update": "each client's update",
+    "aggregate": "the sum of the updates",
+    "masked": "each client's update under a mask",
 }
-"""What must be granted for each target."""
+
+
+@dataclass(frozen=True)
+class MessageAccess:
+    """What an attack on messages uses: what was seen, and what is known of the batches behind it.
+
+    Attributes:
+        view: what the server saw.
+        knowledge: of each message's batch.
+        architecture: of the model, whose weights are in the transcript.
+    """
+
+    view: Transcript
+    knowledge: BatchKnowledge
+    architecture: Architecture
 
 
 @dataclass(frozen=True)
@@ -82,60 +103,76 @@ class Message:
     known: Known
 
 
-def target_of(target: str) -> frozenset[Capability]:
-    """Returns what an attack on a target requires.
-
-    Raises:
-        ValueError: if there is no such target.
-    """
-    if target not in REQUIRES:
-        raise ValueError(f"target={target!r}: expected one of {', '.join(REQUIRES)}")
-    return frozenset({REQUIRES[target]})
+def check_target(target: str) -> None:
+    """Raises `ValueError` if there is no such target."""
+    if target not in TARGETS:
+        raise ValueError(f"target={target!r}: expected one of {', '.join(TARGETS)}")
 
 
-def messages(view: Transcript, knowledge: Knowledge, target: Target) -> list[Message]:
+def messages(access: MessageAccess, target: Target) -> list[Message]:
     """Returns each message of the target's kind as a victim; all of a round share one model.
 
     Raises:
-        NotApplicable: if of none of them it is known what batch is behind it.
+        NotGranted: if the transcript holds none, or the batch behind none of them is known.
         ValueError: if the transcript is of another model, or a gradient is not finite.
     """
-    found = list(_messages(view, knowledge, target))
-    if not found:
-        raise NotApplicable(
-            f"of no {target} is it known how many pages are behind it: of a sum that takes the "
-            "messages of all its clients (keep.transcript.clients=null, clients=null)"
+    view, of = access.view, access.knowledge.of
+    seen = [(round, one) for round in view.rounds for one in _seen(round, target)]
+    if not seen:
+        raise NotGranted(
+            f"the attack requires {TARGETS[target]}, and "
+            + ("updates are masked" if view.masked else "the transcript holds none"),
+            f"attack.target={'aggregate' if view.masked else 'update'}, where it will do",
         )
+    if not any(key in of for _, (key, _, _) in seen):
+        raise NotGranted(
+            f"it is not known how many pages are behind any {target}",
+            "the messages of all clients of a round (keep.transcript.clients=null, clients=null)",
+        )
+    found: list[Message] = []
+    models = {
+        id(round): loaded(access.architecture.build(), round.parameters, view.frozen)
+        for round in view.rounds
+    }
+    for round, (key, kind, tensors) in seen:
+        if key in of:
+            gradient = as_gradient(tensors, kind, round.kind, view.settings)
+            _check(gradient, models[id(round)], key)
+            found.append(
+                Message(key, kind, victim_of(models[id(round)], gradient, of[key]), of[key])
+            )
     return found
 
 
-def each(found: Iterable[Message], recover: Callable[[Message], Recovered]) -> Findings:
-    """Returns what `recover` makes of each message, and why it refuses others.
+def each(
+    found: Iterable[Message],
+    recover: Callable[[Message], RecoveredBatch],
+    context: AttackContext,
+) -> tuple[RecoveredBatch, ...]:
+    """Returns what `recover` makes of each message, and notes why it refuses others.
 
     Raises:
         NotApplicable: if it refuses all of them.
     """
-    recovered: list[Recovered] = []
+    recovered: list[RecoveredBatch] = []
     refused: list[str] = []
     for message in found:
         try:
             recovered.append(recover(message))
         except NotApplicable as reason:
             refused.append(str(reason))
+        else:
+            context.remarks.notes.extend(notes_on(message))
     if not recovered:
         raise NotApplicable("; ".join(dict.fromkeys(refused)))
-    return Findings(tuple(recovered), refused=tuple(refused))
+    note_refused(context, refused)
+    return tuple(recovered)
 
 
-def _messages(view: Transcript, knowledge: Knowledge, target: Target) -> Iterator[Message]:
-    for seen in view.rounds:
-        model = loaded(knowledge.build_model(), seen.parameters, view.frozen)
-        for key, kind, tensors in _seen(seen, target):
-            if key in knowledge.of:
-                gradient = as_gradient(tensors, kind, seen.kind, view.settings)
-                _check(gradient, model, key)
-                known = knowledge.of[key]
-                yield Message(key, kind, victim_of(model, gradient, known), known)
+def note_refused(context: AttackContext, refused: Sequence[str]) -> None:
+    """Notes why some messages could not be attacked; means are over the others."""
+    context.remarks.details["refused"] = len(refused)
+    context.remarks.notes.extend(f"refused: {reason}" for reason in dict.fromkeys(refused))
 
 
 def victim_of(model: nn.Module, gradient: Mapping[str, Tensor], known: Known) -> Victim:

@@ -52,7 +52,8 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.threat.access import Known
-from fedpriv.threat.attack import NotApplicable, Recovered
+from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.scoring.pages import score
 from fedpriv.threat.truth import Truth
@@ -173,7 +174,7 @@ class World:
         except NotApplicable:
             return {}
         pages = np.repeat(page, known.size, axis=0)
-        scores = score(Recovered((1, 0), pages), truth, known.template, self.ocr)
+        scores = score(RecoveredBatch((1, 0), pages), truth, known.template, self.ocr)
         exact = truth.pixels is not None and bool((np.rint(pages) == truth.pixels).all())
         return {
             f"{name}_page": scores["psnr_page"],
@@ -197,7 +198,7 @@ def _text(truth: Truth, victim: Victim) -> dict[str, float | None]:
         text = recover_text(victim)
     except NotApplicable:
         return {}
-    scores = score(Recovered((1, 0), text=text), truth, None, None)
+    scores = score(RecoveredBatch((1, 0), text=text), truth, None, None)
     return {
         "tokens": scores["token_set_recall"],
         "wrong": _complement(scores["token_set_precision"]),

@@ -73,9 +73,10 @@ from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.threat.attack import Attack
-from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, Text
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.transcript import load
 from fedpriv.training.loops import Optimizer
 
@@ -144,12 +145,13 @@ def attacked(
     run_dir: Path, attack: Attack, *, text: Text = "none", ocr: OCR | None = None
 ) -> list[Row]:
     """Attacks a run; returns the scores of every message, or why the attack does not apply."""
-    run = AttackRun(attack, "study", assume=Assumed(text=text), ocr=ocr)
-    metrics = run.on(run_dir, MODEL)
-    if metrics["status"] == "not_applicable":
-        return [{"client": None, "refused": metrics["reason"]}]
-    written = RunFolder.existing(run_dir).read_json("findings/study/metrics.json")
-    return list(written["by_message"])
+    settings = AttackSettings(assume=Assumed(text=text), ocr=ocr)
+    result = run_attack_on(
+        run_dir, attack, MODEL, name="study", settings=settings
+    )
+    if result.refused:
+        return [{"client": None, "refused": result.headline}]
+    return list(result.numbers["by_message"])
 
 
 # ------------------------------------------------------------------------------------- masking

@@ -54,9 +54,11 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attack import Attack
-from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, Text
+from fedpriv.threat.results import NOT_APPLICABLE, NOT_GRANTED
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
 
 PUBLISHED_STEPS = 5000
 
@@ -150,7 +152,9 @@ class Study:
         settings = {"assume": Assumed(text="given"), "ocr": Tesseract(), **more}
         label = name.replace("/", "_").replace(" ", "_")
         began = time.monotonic()
-        metrics = AttackRun(attack, label, seed=self.seed, **settings).on(run_dir, self.build)
+        chosen = AttackSettings(seed=self.seed, **settings)
+        result = run_attack_on(run_dir, attack, self.build, name=label, settings=chosen)
+        metrics = {**result.numbers, "status": result.status, "headline": result.headline}
         print(f"  {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         return name, metrics
 
@@ -390,8 +394,8 @@ def show(title: str, rows: Sequence[Row], claims: Sequence[Claim]) -> None:
         f"{'':<28}{'ROI':>8}{'page':>8}{'FFT':>9}{'MSE u8':>8}{'exact':>7}{'fuzz':>6}{'CPU s':>8}"
     )
     for name, metrics in rows:
-        if metrics["status"] == "not_applicable":
-            print(f"{name:<28} not applicable: {metrics['reason'][:60]}")
+        if metrics["status"] in (NOT_APPLICABLE, NOT_GRANTED):
+            print(f"{name:<28} {metrics['headline'][:76]}")
             continue
         values = [metrics[key] for key in SHOWN]
         texts = [

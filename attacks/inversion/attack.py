@@ -17,24 +17,18 @@ from fedpriv.attacks.inversion.method import Inversion
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import (
     Message,
-    Reconstruction,
+    MessageAccess,
     Target,
+    check_target,
     messages,
+    note_refused,
     notes_on,
     page_size,
-    target_of,
     tensors_of,
 )
-from fedpriv.threat.attack import (
-    Capability,
-    Findings,
-    Knowledge,
-    NotApplicable,
-    Recovered,
-    Workbench,
-)
-from fedpriv.threat.claims import RecoveredText
-from fedpriv.threat.transcript import Transcript
+from fedpriv.threat.access import Transcript
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 
 
 @dataclass(frozen=True)
@@ -52,19 +46,14 @@ class GradientInversion:
     hybrid: bool = False
 
     def __post_init__(self) -> None:
-        target_of(self.target)
+        check_target(self.target)
 
-    @property
-    def requires(self) -> frozenset[Capability]:
-        """The target."""
-        return target_of(self.target)
-
-    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
+    def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Inverts every message, those of a round together.
 
         Messages whose text cannot be read are refused, and the means are over the others.
         """
-        found = messages(view, knowledge, self.target)
+        found = messages(access, self.target)
         if page_size(found[0].victim.model) == (0, 0):
             raise NotApplicable("the model reads no page")
         ready: list[tuple[Message, RecoveredText | None]] = []
@@ -76,18 +65,21 @@ class GradientInversion:
                 refused.append(f"message {message.key}: {reason}")
         if not ready:
             raise NotApplicable("; ".join(refused))
-        method = self._method(clipped=_clipped(view))
+        note_refused(context, refused)
+        context.remarks.notes.extend(note for message, _ in ready for note in notes_on(message))
         made = invert(
             [message.victim for message, _ in ready],
-            method,
-            bench.rng,
-            tell=bench.tell,
-            checkpoint=bench.scratch,
+            self._method(clipped=_clipped(access.view)),
+            context.rng,
+            tell=context.log,
+            checkpoint=context.scratch,
         )
-        recovered = tuple(
-            _recovered(message, text, one) for (message, text), one in zip(ready, made, strict=True)
+        return tuple(
+            RecoveredBatch(
+                message.key, one.pixels.numpy(), text, one.evaluations, one.seconds, one.curve
+            )
+            for (message, text), one in zip(ready, made, strict=True)
         )
-        return Findings(recovered, refused=tuple(refused))
 
     def _method(self, *, clipped: bool) -> Inversion:
         """Returns the method as this run needs it: that clients clip is public, by how much not."""
@@ -119,18 +111,6 @@ def _clipped(view: Transcript) -> bool:
     """Whether the public settings say that what clients send is clipped."""
     client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
     return client.get("clip_norm") is not None or strategy.get("mechanism") is not None
-
-
-def _recovered(message: Message, text: RecoveredText | None, made: Reconstruction) -> Recovered:
-    return Recovered(
-        message.key,
-        made.pixels.numpy(),
-        text,
-        made.evaluations,
-        made.seconds,
-        made.curve,
-        notes_on(message),
-    )
 
 
 def _closed_form(message: Message) -> Tensor:

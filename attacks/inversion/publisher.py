@@ -47,7 +47,7 @@ class SafeTemplate:
         template: NDArray[np.uint8],
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Returns the templates to publish; see `fedpriv.threat.attacking.Publisher`."""
+        """Returns the templates to publish; see `fedpriv.threat.settings.Publisher`."""
         clean = torch.from_numpy(np.array(template)).float()
         safe = safe_template(
             model, tensors_of(columns), clean, self.epsilon, rng, kind=self.kind, steps=self.steps

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 
 from fedpriv.attacks.text.recover import recover_text
-from fedpriv.attacks.victim import Message, Target, each, messages, notes_on, target_of
+from fedpriv.attacks.victim import Message, MessageAccess, Target, check_target, each, messages
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.attack import Capability, Findings, Knowledge, Recovered, Workbench
-from fedpriv.threat.transcript import Transcript
+from fedpriv.threat.attack import AttackContext
+from fedpriv.threat.claims import RecoveredBatch
 
 USUAL = tuple(phrase for phrases in QUESTION_TEMPLATES.values() for phrase in phrases)
 
@@ -29,23 +29,19 @@ class TextRecovery:
     phrases: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        target_of(self.target)
+        check_target(self.target)
 
-    @property
-    def requires(self) -> frozenset[Capability]:
-        """The target."""
-        return target_of(self.target)
-
-    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
+    def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Reads the text of every message."""
-        return each(messages(view, knowledge, self.target), self._recover)
-
-    def _recover(self, message: Message) -> Recovered:
         phrases = USUAL if self.phrases is None else self.phrases
-        began = time.process_time()
-        text = recover_text(message.victim, phrases)
-        seconds = time.process_time() - began
-        notes = notes_on(message)
-        if isinstance(message.victim.model, VT5):
-            notes += (f"VT5's question was chosen among {len(phrases)} phrases",)
-        return Recovered(message.key, text=text, seconds=seconds, notes=notes)
+
+        def recover(message: Message) -> RecoveredBatch:
+            began = time.process_time()
+            text = recover_text(message.victim, phrases)
+            seconds = time.process_time() - began
+            if isinstance(message.victim.model, VT5):
+                note = f"VT5's question was chosen among {len(phrases)} phrases"
+                context.remarks.notes.append(note)
+            return RecoveredBatch(message.key, text=text, seconds=seconds)
+
+        return each(messages(access, self.target), recover, context)

@@ -46,30 +46,44 @@ ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field
 def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     """Attack what a run has kept.
 
-    Settings of attacks on messages are rounds, clients, assume.template, assume.text,
-    publisher=safe_pgd, originals=true and ocr=null. Attacks on providers (pmia, provider_lira,
-    server_membership, memorisation, audit, exposure) take access=black_box, public_start=false,
-    known, repeats and least_questions. Attacks on scrubbed fields (cdmi) take target=final,
-    precision, loss, start, series or the number of a round, and every and most_fields. All take
-    name (of the folder of findings), seed, and attack.* as in experiments/attack/NAME.yaml.
+    What the attack may use is granted or refused by the run; status 3 says that it was not granted.
+    Settings of what the adversary has are rounds, clients, assume.template, assume.text,
+    publisher=safe_pgd, access=black_box, public_start=false, known, repeats, min_questions, target
+    (final, precision, loss, start, series or the number of a round), every and most_fields. All
+    attacks take ocr=null, originals=true, seed, name (of the findings), and attack.* as in
+    experiments/attack/NAME.yaml. A setting that the attack has no use for is refused.
     """
+    from fedpriv.config import attack
     from fedpriv.config.trust import check_before_attack
+    from fedpriv.report import render
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import RunFolder
-    from fedpriv.threat.findings import FINDINGS
+    from fedpriv.threat.results import FINDINGS
+    from fedpriv.threat.runner import run_attack_on
 
     folder = RunFolder.existing(run_dir)
     if not trust:
         check_before_attack(folder)
-    attack, name = parse(overrides)
     model = model_of(folder.config(), str(folder.path))
-    metrics = attack.on(folder.path, model, lambda line: print(line, file=sys.stderr, flush=True))
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    order, name = parse(overrides)
+    if isinstance(order, attack.Order):
+        result = run_attack_on(
+            folder.path, order.attack, model, name=name, settings=order, log=tell
+        )
+        said, status = list(render.lines(result)), 3 if result.refused else 0
+    else:
+        metrics = order.on(folder.path, model, tell)
+        said, status = in_words(metrics), 3 if metrics["status"] == "not_applicable" else 0
     write_report(folder.path)
-    for line in in_words(metrics):
+    for line in said:
         print(line)
     print(f"report: {folder.path / 'report.html'}")
     print(folder.path / FINDINGS / name)
-    return 0
+    return status
 
 
 def parse(overrides: Sequence[str]) -> tuple[Any, str]:
@@ -78,17 +92,14 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    from fedpriv.config import catalogue, experiment
-    from fedpriv.threat.attacking import AttackRun
+    from fedpriv.config import attack, experiment
     from fedpriv.threat.field_attacking import FieldAttackRun
     from fedpriv.threat.provider_attacking import ProviderAttackRun
 
-    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
-    if chosen is None:
-        there = ", ".join(catalogue.groups()["attack"])
-        raise experiment.Mistakes(
-            "fedpriv attack", [f"attack= is missing: {there}, or the dotted path of a class"]
-        )
+    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
+    if not chosen or _kind(chosen) == ATTACKS:
+        order = attack.parse(overrides)
+        return order, order.name
     rest = list(overrides)
     if "." in chosen:  # a class of the user's, not one of our files
         rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
@@ -97,12 +108,7 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
     config.setdefault("name", chosen.rpartition(".")[2])
-    drivers: dict[str, Any] = {
-        ATTACKS: AttackRun,
-        PROVIDER_ATTACKS: ProviderAttackRun,
-        FIELD_ATTACKS: FieldAttackRun,
-    }
-    target = drivers[kind]
+    target: Any = ProviderAttackRun if kind == PROVIDER_ATTACKS else FieldAttackRun
     return experiment.constructed(target, config, "fedpriv attack"), config["name"]
 
 

@@ -23,7 +23,7 @@ def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
             source,
             [
                 "the run was started from Python, and its config.yaml names no model: attack it "
-                "from there, with fedpriv.threat.attacking.AttackRun(...).on(run_dir, model)"
+                "from there, with fedpriv.run_attack(run_dir, attack, model=...)"
             ],
         )
     section = experiment.constructed(

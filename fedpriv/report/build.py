@@ -16,12 +16,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 
 from fedpriv.report import figures
-from fedpriv.report.attacks import attacks_view
-from fedpriv.report.extraction import extraction_view, is_of_extraction, study_tiles
-from fedpriv.report.fields import fields_view, is_of_fields
+from fedpriv.report.extraction import extraction_view, study_tiles
+from fedpriv.report.fields import fields_view
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
-from fedpriv.report.membership import HEADINGS, is_of_providers, membership_view
+from fedpriv.report.membership import HEADINGS, membership_view
 from fedpriv.report.privacy import privacy_view
 from fedpriv.report.rounds import (
     Curve,
@@ -86,7 +85,6 @@ def render(run: Run) -> str:
         partition=partition_view(run.partition),
         privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
-        attacks=attacks_view([one for one in run.found if not _has_a_section(one.metrics)]),
         providers=membership_view(run.found),
         classifier_headings=HEADINGS,
         fields=fields_view(run.found),
@@ -105,11 +103,6 @@ def _page() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.from_string(template)
-
-
-def _has_a_section(metrics: Row) -> bool:
-    """Says whether an attack is shown in a section of its kind, and not in the common table."""
-    return is_of_providers(metrics) or is_of_fields(metrics) or is_of_extraction(metrics)
 
 
 def headline(run: Run) -> dict[str, Any]:

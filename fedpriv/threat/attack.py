@@ -15,10 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from fedpriv.threat.access import Known, MessageKey
-from fedpriv.threat.claims import RecoveredText
 from fedpriv.threat.transcript import Transcript
 
 
@@ -33,60 +30,6 @@ class Capability(Enum):
     ANSWERS = "answers of the final model"
     CONFIDENCE = "confidence and loss of the final model's answers"
     PUBLIC_MODEL = "the public model that training started from"
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What the adversary knows beside what it saw.
-
-    Attributes:
-        build_model: returns a model of the federation's architecture, with its tokenizer; both are
-            public. The weights are to be loaded from the transcript.
-        of: by message.
-        assumptions: in words, for the report.
-    """
-
-    build_model: Callable[[], nn.Module]
-    of: Mapping[MessageKey, Known]
-    assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """What an attack made of one message.
-
-    Attributes:
-        message: which.
-        pages: (B, 3, H, W), float32 in 0…255; none where no page was sought.
-        text: none where no text was sought.
-        evaluations: gradients of the model that were computed.
-        seconds: of processor time.
-        curve: measurements on the way, in order.
-        notes: what a reader must know.
-    """
-
-    message: MessageKey
-    pages: NDArray[np.float32] | None = None
-    text: RecoveredText | None = None
-    evaluations: int = 0
-    seconds: float = 0.0
-    curve: tuple[Mapping[str, float], ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What an attack hands back, by message.
-
-    Attributes:
-        recovered: of the messages that could be attacked.
-        notes: what a reader must know of all of them.
-        refused: for each message that could not, why; means are over the others.
-    """
-
-    recovered: tuple[Recovered, ...]
-    notes: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,38 +99,6 @@ class AttackContext:
     scratch: Path
     remarks: Remarks = field(default_factory=Remarks)
     refused: Mapping[type, str] = field(default_factory=dict)
-
-
-class MessageAttack(Protocol):
-    """An attack: a frozen dataclass of settings with one method.
-
-    Example:
-        The attack that any other must beat::
-
-            @dataclass(frozen=True)
-            class Blank:
-                requires: ClassVar[frozenset[Capability]] = frozenset()
-
-                def run(self, view, knowledge, bench):
-                    pages = {key: known.template for key, known in knowledge.of.items()}
-                    return Findings(tuple(
-                        Recovered(key, page.astype(np.float32)) for key, page in pages.items()
-                    ))
-    """
-
-    @property
-    def requires(self) -> frozenset[Capability]:
-        """What the federation must grant."""
-        ...
-
-    def run(self, view: Transcript, knowledge: Knowledge, bench: Workbench) -> Findings:
-        """Attacks every message that the knowledge speaks of.
-
-        Raises:
-            NotApplicable: if this model or this transcript gives the attack nothing to work on.
-            ValueError: if the transcript does not fit the model.
-        """
-        ...
 
 
 Access = TypeVar("Access", contravariant=True)

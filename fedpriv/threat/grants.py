@@ -59,6 +59,36 @@ Documents = Mapping[str, tuple[Document, ...]]
 
 
 @dataclass(frozen=True)
+class Models:
+    """Builds models of the run's architecture.
+
+    Attributes:
+        build_model: takes `labels` and `task`.
+        labels: of the entities, for models that tag.
+    """
+
+    build_model: Callable[..., nn.Module]
+    labels: tuple[str, ...]
+
+    def new(self, **other: Any) -> nn.Module:
+        """Returns a model with weights that say nothing."""
+        return seeded_model(lambda: self.build_model(labels=self.labels, **other), 0)
+
+    def with_state(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """Returns a model with these weights, in evaluation mode.
+
+        Raises:
+            ValueError: if they are another model's.
+        """
+        model = self.new()
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise ValueError(f"the weights are of another model: {error}") from error
+        return model.eval()
+
+
+@dataclass(frozen=True)
 class AttackedRun:
     """A run as the grants see it.
 
@@ -119,9 +149,10 @@ class AttackedRun:
         except NotGranted:
             return ()
 
-    def build(self, **other: Any) -> nn.Module:
-        """Returns a model of the run's architecture with weights that say nothing."""
-        return seeded_model(lambda: self.build_model(labels=self.labels, **other), 0)
+    @property
+    def models(self) -> Models:
+        """Builds the run's models; an attack may hold it, since it knows no path."""
+        return Models(self.build_model, self.labels)
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Returns the weights in one of the run's files.
@@ -139,26 +170,13 @@ class AttackedRun:
             )
         return state
 
-    def model(self, state: Mapping[str, Tensor]) -> nn.Module:
-        """Returns the run's model with these weights, in evaluation mode.
-
-        Raises:
-            ValueError: if they are another model's.
-        """
-        model = self.build()
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise ValueError(f"the weights are of another model: {error}") from error
-        return model.eval()
-
     def oracle(self, state: Mapping[str, Tensor]) -> Oracle:
         """Returns the run's model with these weights, to be asked questions.
 
         Raises:
             NotApplicable: if it answers none.
         """
-        model = self.model(state)
+        model = self.models.with_state(state)
         if not isinstance(model, QuestionAnswerer):
             raise NotApplicable(
                 f"{type(model).__name__} answers no questions: take model=vt5, model=donut, or "
@@ -229,7 +247,7 @@ def wanted(access: type) -> dict[str, tuple[type, bool]]:
 @grants(Architecture)
 def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
     """Architecture and tokenizer are always public."""
-    return Architecture(run.build), ("the architecture and the tokenizer are public",)
+    return Architecture(run.models.new), ("the architecture and the tokenizer are public",)
 
 
 @grants(Transcript, reads=("rounds", "clients"))
@@ -267,7 +285,7 @@ def _published(run: AttackedRun, of: dict[MessageKey, Known]) -> dict[MessageKey
     if publisher is None:
         return made
     for seen in run.view.rounds:
-        model = loaded(run.build(), seen.parameters, run.view.frozen)
+        model = loaded(run.models.new(), seen.parameters, run.view.frozen)
         for key in [key for key in made if key[0] == seen.round and key[1] is not None]:
             given, known = load_known(run.folder, key, Assumed(text="given")), made[key]
             if known.template is None or given is None or given.text is None:
@@ -338,7 +356,7 @@ def public_model(run: AttackedRun) -> tuple[PublicModel, InWords]:
     else:
         grey = run.settings.access == "grey_box"
         box = GreyBox(oracle.replies, oracle.losses) if grey else BlackBox(oracle.replies)
-    return PublicModel(state, box, lambda: run.model(state)), (
+    return PublicModel(state, box, functools.partial(run.models.with_state, state)), (
         "the public model that training started from is known",
     )
 
@@ -348,7 +366,7 @@ def final_model(run: AttackedRun) -> tuple[WhiteBox, InWords]:
     """The final model with its weights."""
     records = {record["round"]: record for record in run.folder.records(METRICS)}
     last = max(records, default=0)
-    model = run.model(run.state(FINAL)).to(run.settings.device)
+    model = run.models.with_state(run.state(FINAL)).to(run.settings.device)
     box = WhiteBox("the end of the run", last, model, _measured(records.get(last)))
     return box, ("the adversary holds the model's weights",)
 
@@ -368,7 +386,7 @@ def _white_box(
         state = run.state(START) | dict(run.folder.checkpoint(round).model)
     else:
         state = run.state(FINAL if round else START)
-    return WhiteBox(name, round, run.model(state).to(run.settings.device), measured)
+    return WhiteBox(name, round, run.models.with_state(state).to(run.settings.device), measured)
 
 
 def _targets(run: AttackedRun) -> Iterator[tuple[str, int, Mapping[str, float], bool]]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.findings import cleared, png
+from fedpriv.threat.findings import cleared
 from fedpriv.threat.membership_game import Judgement, Probe, Secret, Verdict
+from fedpriv.threat.results import png
 from fedpriv.threat.scoring.exposure import exposure, rank
 
 

@@ -178,7 +178,10 @@ def attack(name: str, run_dir: Path) -> dict[str, float]:
 
 def findings(run_dir: Path, attack: str) -> dict[str, float]:
     """Returns the numbers that an attack left in a run folder."""
-    return numbers(json.loads((run_dir / "findings" / attack / "metrics.json").read_text()))
+    place = run_dir / "findings" / attack
+    if (place / "result.json").is_file():
+        return numbers(json.loads((place / "result.json").read_text())["numbers"])
+    return numbers(json.loads((place / "metrics.json").read_text()))
 
 
 def machine() -> dict[str, str]:

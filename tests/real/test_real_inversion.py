@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from attacked import attacked
 
 from fedpriv.attacks.closed_form import ClosedForm
 from fedpriv.attacks.text.attack import TextRecovery
@@ -20,7 +21,6 @@ from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.keep.transcript import KeepTranscript
 
 DATA = os.environ.get("FEDPRIV_DATA")
@@ -56,10 +56,10 @@ def run(model, folder):
 
 def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
     folder = run(SMALL, tmp_path)
-    page = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    page = attacked(folder, ClosedForm(), SMALL, "closed_form")
     assert page["psnr_roi"] > 60
     assert page["psnr_roi"] > page["template_psnr_roi"] + 30
-    text = AttackRun(TextRecovery(), "text").on(folder, SMALL)
+    text = attacked(folder, TextRecovery(), SMALL, "text")
     assert text["token_recall"] == text["exact_position"] == text["private_text"] == 1
     assert text["answer_exact"] == 1
 
@@ -71,6 +71,6 @@ def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
 def test_question_and_answer_are_read_from_the_gradients_of_models_that_write(model, tmp_path):
     folder = run(model, tmp_path)
     phrases = tuple(q.text for d in Some(40).load().documents for q in d.questions)
-    text = AttackRun(TextRecovery(phrases=phrases), "text").on(folder, model)
+    text = attacked(folder, TextRecovery(phrases=phrases), model, "text")
     assert text["question_exact"] == text["answer_exact"] == 1
     assert text["token_set_recall"] == 1

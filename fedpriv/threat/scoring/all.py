@@ -1,1 +1,5 @@
 """All scorers: importing this module registers them."""
+
+from fedpriv.threat.scoring import pages
+
+__all__ = ["pages"]

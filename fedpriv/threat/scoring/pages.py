@@ -1,4 +1,4 @@
-"""How much of a batch an attack recovered: the only place where findings meet the truth.
+"""How much of a batch an attack recovered: where `RecoveredBatch` meets the truth.
 
 Scores of pages are means over the B pages behind a message, those of reading means over their
 private fields, those of text over tokens. A score that does not apply is none, and stays out of
@@ -24,7 +24,7 @@ the mean over messages. The keys:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,12 @@ from scipy.optimize import linear_sum_assignment
 from fedpriv.metrics.images import fft_distance, mse, mse_uint8_wrapped, psnr, ssim
 from fedpriv.metrics.ocr import OCR, Crop, exact_match, fuzz_ratio
 from fedpriv.models.question_answering import QUESTION
-from fedpriv.threat.attack import Recovered
-from fedpriv.threat.claims import RecoveredText
-from fedpriv.threat.truth import Field, Truth
+from fedpriv.models.readers.subwords import Subwords
+from fedpriv.threat.access import Architecture, BatchKnowledge, MessageKey
+from fedpriv.threat.claims import RecoveredBatch, RecoveredText
+from fedpriv.threat.results import DONE, Figure, Result, Table
+from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
 
@@ -59,11 +62,220 @@ TEXT_SCORES = (
 CROP_MARGIN = 2
 """Pixels around a field's box that are read with it."""
 
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "psnr_roi": ("PSNR, private fields", "{:.1f} dB"),
+    "psnr_page": ("PSNR, page", "{:.1f} dB"),
+    "ssim_roi": ("SSIM, private fields", "{:.3f}"),
+    "fft_distance": ("FFT distance", "{:.4f}"),
+    "exact_match": ("fields read exactly", "{:.0%}"),
+    "fuzz_ratio": ("fuzz ratio", "{:.2f}"),
+    "token_recall": ("tokens found", "{:.0%}"),
+    "exact_position": ("tokens at their place", "{:.0%}"),
+    "answer_exact": ("answers exact", "{:.0%}"),
+    "evaluations": ("gradients computed", "{:.0f}"),
+    "seconds": ("CPU seconds", "{:.1f}"),
+}
+"""Columns of the table: the score's name, its heading and how a value is written."""
+
+MOST_PAGES = 4
+"""Pages of one attack that the report shows."""
+
 _SMALLEST_SSIM = 11
 
 
+@scorer(RecoveredBatch, reads=("ocr", "originals"))
+def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
+    """Scores each message and returns the means over them, with pictures of the pages.
+
+    `by_message` holds the scores of each. `seconds` and `evaluations` are sums: what was taken up
+    from an earlier run counts as if it had been computed now.
+    """
+    knowledge: BatchKnowledge | None = scoring.granted.get(BatchKnowledge)
+    known = knowledge.of if knowledge else {}
+    templates = {key: one.template for key, one in known.items()}
+    truths = {one.message: _truth(scoring.truth, one.message, list(known)) for one in claims}
+    # The tokenizer comes with a model, which may be large: only where there is text to score.
+    subwords = _subwords(scoring) if any(one.text is not None for one in claims) else None
+    pieces = subwords.pieces if subwords else None
+    scores = {
+        one.message: score(one, truth, templates.get(one.message), scoring.settings.ocr, pieces)
+        for one in claims
+        if (truth := truths[one.message]) is not None
+    }
+    numbers: dict[str, Any] = {
+        **summary(list(scores.values())),
+        "evaluations": sum(one.evaluations for one in claims),
+        "seconds": sum(one.seconds for one in claims) or scoring.seconds,
+        "messages": len(claims),
+    }
+    columns = [name for name in SHOWN if numbers.get(name) is not None]
+    table = Table(
+        ("messages", *(SHOWN[name][0] for name in columns)),
+        ((str(len(claims)), *(SHOWN[n][1].format(numbers[n]) for n in columns)),),
+        title="Recovered",
+        note=_beaten(numbers),
+    )
+    read = tuple(
+        (
+            message_name(one.message).replace("-", " "),
+            str(len(one.text.tokens)),
+            one.text.question or "—",
+            one.text.answer or "—",
+        )
+        for one in claims[:MOST_PAGES]
+        if one.text is not None
+    )
+    tables = [table]
+    if read:
+        headings = ("message", "tokens", "question read", "answer read")
+        tables.append(Table(headings, read, title="Text", printed=0))
+    numbers["by_message"] = [
+        {"round": key[0], "client": key[1], **found} for key, found in scores.items()
+    ]
+    shown = truths if scoring.settings.originals else {}
+    return Result(
+        "pages",
+        _headline(numbers, len(claims)),
+        numbers,
+        tuple(tables),
+        tuple(_figures(claims, templates, shown, scoring.files)),
+        status=DONE if scores else "not scored: the simulation kept no truth",
+    )
+
+
+def _headline(numbers: Mapping[str, Any], messages: int) -> str:
+    """Returns what was recovered, in one sentence."""
+    found = []
+    if numbers.get("psnr_page") is not None:
+        private, template = numbers.get("psnr_roi"), numbers.get("template_psnr_roi")
+        where = "the page" if private is None else "the private fields"
+        beside = "" if template is None else f" (the template alone: {template:.1f} dB)"
+        value = numbers["psnr_page"] if private is None else private
+        found.append(f"{where} at {value:.1f} dB{beside}")
+    if numbers.get("token_recall") is not None:
+        found.append(f"{numbers['token_recall']:.0%} of the tokens")
+    if numbers.get("answer_exact") is not None:
+        found.append(f"{numbers['answer_exact']:.0%} of the answers exactly")
+    several = f"{messages} messages" if messages != 1 else "one message"
+    return f"recovered from {several}: {', '.join(found) or 'nothing that can be scored'}"
+
+
+def _beaten(numbers: Mapping[str, Any]) -> str:
+    template, ceiling = numbers.get("template_psnr_roi"), numbers.get("ocr_ceiling")
+    if template is None:
+        return ""
+    read = (
+        ""
+        if ceiling is None
+        else f" On the original pages {ceiling:.0%} of the private fields are read exactly."
+    )
+    return (
+        f"The template alone scores {template:.1f} dB on the private fields: an attack that does "
+        f"not beat it has learnt nothing of the page.{read}"
+    )
+
+
+def _figures(
+    claims: Sequence[RecoveredBatch],
+    templates: Mapping[MessageKey, NDArray[np.uint8] | None],
+    truths: Mapping[MessageKey, Truth | None],
+    files: dict[str, Any],
+) -> Iterator[Figure]:
+    """Yields pages beside their template and, where allowed, the original; and the curves.
+
+    Puts the pictures of all pages, the curves and the recovered text into `files`.
+    """
+    shown = 0
+    for one in claims:
+        truth, pages = truths.get(one.message), one.pages
+        if pages is None:
+            continue
+        originals = truth.pixels if truth is not None else None
+        if originals is not None:
+            pages = matched(pages, originals)
+        template = templates.get(one.message)
+        for place, page in enumerate(pages):
+            panels = {"reconstruction": _bytes(page)}
+            if originals is not None:
+                panels = {"original": originals[place], **panels}
+                panels["difference"] = _bytes(255 - np.abs(page - originals[place]))
+            if template is not None:
+                panels["template"] = template[place]
+            name = f"{message_name(one.message)}-page-{place}"
+            for panel, pixels in panels.items():
+                files[f"{name}-{panel}.png"] = np.moveaxis(pixels, 0, -1)
+            shown += 1
+            if shown <= MOST_PAGES:
+                files_of = [[panel, f"{name}-{panel}.png"] for panel in PANELS if panel in panels]
+                yield Figure("pictures", name.replace("-", " "), {"panels": files_of}, "Pages")
+    curves = {message_name(one.message): list(one.curve) for one in claims if one.curve}
+    if curves:
+        files["curve.json"] = curves
+        lines = {
+            name: {str(point["evaluations"]): point["objective"] for point in curve}
+            for name, curve in curves.items()
+            if all({"evaluations", "objective"} <= point.keys() for point in curve)
+        }
+        if lines:
+            data = {"curves": lines, "x": "gradients computed"}
+            yield Figure("lines", "Distance between gradients", data, "Pages")
+    if texts := {message_name(one.message): _as_json(one.text) for one in claims if one.text}:
+        files["text.json"] = texts
+
+
+PANELS = ("original", "template", "reconstruction", "difference")
+
+
+def message_name(key: MessageKey) -> str:
+    """Returns what files and reports call a message."""
+    round, client = key
+    return f"round-{round}-" + ("aggregate" if client is None else f"client-{client}")
+
+
+def _bytes(page: NDArray[Any]) -> NDArray[np.uint8]:
+    clean: NDArray[np.uint8] = np.clip(np.rint(page), 0, 255).astype(np.uint8)
+    return clean
+
+
+def _as_json(text: RecoveredText) -> dict[str, Any]:
+    return {
+        "tokens": text.tokens.tolist(),
+        "boxes": text.boxes.tolist() if text.boxes is not None else None,
+        "question": text.question,
+        "answer": text.answer,
+    }
+
+
+def _subwords(scoring: Scoring) -> Subwords | None:
+    """Returns the tokenizer of the model, where it has one."""
+    architecture: Architecture | None = scoring.granted.get(Architecture)
+    model = architecture.build() if architecture else None
+    found = getattr(getattr(model, "reader", None), "subwords", None)
+    return found if isinstance(found, Subwords) else None
+
+
+def _truth(store: TruthStore, key: MessageKey, known: Sequence[MessageKey]) -> Truth | None:
+    """Returns the truth behind a message; of an aggregate, that of all messages in it."""
+    round, client = key
+    if client is not None:
+        return store.of(key)
+    keys = [k for k in known if k[0] == round and k[1] is not None]
+    parts = [truth for k in keys if (truth := store.of(k)) is not None]
+    if len(parts) < len(keys) or not parts:
+        return None
+    pixels = [p.pixels for p in parts if p.pixels is not None]
+    return Truth(
+        tuple(d for p in parts for d in p.documents),
+        {name: np.concatenate([p.columns[name] for p in parts]) for name in parts[0].columns},
+        np.concatenate(pixels) if pixels else None,
+        tuple(f for p in parts for f in p.fields),
+        tuple(q for p in parts for q in p.questions),
+        tuple(a for p in parts for a in p.answers),
+    )
+
+
 def score(
-    recovered: Recovered,
+    recovered: RecoveredBatch,
     truth: Truth,
     template: NDArray[np.uint8] | None,
     ocr: OCR | None,

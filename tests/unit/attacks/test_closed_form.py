@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from fedpriv.attacks.closed_form import ClosedForm, patches, solve, unpatched
 from fedpriv.attacks.inversion.gradients import gradient_of
-from fedpriv.attacks.victim import Victim, victim_of
+from fedpriv.attacks.victim import MessageAccess, Victim, victim_of
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import without_fields
 from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.access import Known
-from fedpriv.threat.attack import Knowledge, NotApplicable, Workbench
+from fedpriv.threat.access import Architecture, BatchKnowledge, Known
+from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.transcript import Round, Transcript, Upload
 
 SLIPS = Slips(providers=2, documents_per_provider=2, questions=("total",))
@@ -121,16 +121,16 @@ def seen(victim, count):
 
 
 def run(attack, victim, build, count, tmp_path):
-    known = {(1, 0): Known(count)}
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    return attack.run(seen(victim, count), Knowledge(build, known), bench)
+    known = BatchKnowledge({(1, 0): Known(count)})
+    access = MessageAccess(seen(victim, count), known, Architecture(build))
+    return attack.run(access, AttackContext(np.random.default_rng(0), print, tmp_path))
 
 
 def test_batches_are_refused_and_give_a_mixture_where_they_are_not(tmp_path):
     truth, victim = page_and_victim(SMALL, count=2)
     with pytest.raises(NotApplicable, match="2 examples are behind"):
         run(ClosedForm(), victim, SMALL, 2, tmp_path)
-    (found,) = run(ClosedForm(most_examples=2), victim, SMALL, 2, tmp_path).recovered
+    (found,) = run(ClosedForm(most_examples=2), victim, SMALL, 2, tmp_path)
     assert max(psnr(torch.from_numpy(found.pages[:1]), page) for page in truth) < 25
 
 

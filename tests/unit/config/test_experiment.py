@@ -9,13 +9,13 @@ import yaml
 
 from fedpriv.cli import attack
 from fedpriv.config import catalogue, experiment
+from fedpriv.config.attack import Order
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.run_model import model_of
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.field_attacking import FieldAttackRun
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
@@ -73,7 +73,7 @@ def test_every_attack_loads_and_checks(group, choice):
     kinds = {**dict.fromkeys(ON_PROVIDERS, ProviderAttackRun), "cdmi": FieldAttackRun}
     more += [] if chosen in kinds else ["ocr=null"]
     run, name = attack.parse([f"attack={chosen}", *more])
-    assert isinstance(run, kinds.get(chosen, AttackRun))
+    assert isinstance(run, kinds.get(chosen, Order))
     assert name == chosen
 
 

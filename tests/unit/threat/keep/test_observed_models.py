@@ -4,6 +4,7 @@ import dataclasses
 from functools import partial
 
 import pytest
+from attacked import attacked
 from image_text_families import llava
 from model_checks import LABELS, SMALL
 
@@ -22,7 +23,6 @@ from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.attacking import AttackRun
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import TEXTS, Assumed, load_known
 from fedpriv.threat.truth import TruthStore
@@ -103,9 +103,9 @@ def test_every_model_is_observed_and_attacked(name, tmp_path):
         assert not OF_THE_PAGE & set(columns)
         assert "labels" in columns or {"input_ids", "attention_mask"} <= set(columns)
 
-    metrics = AttackRun(TextRecovery(), "text").on(run_dir, build)
+    metrics = attacked(run_dir, TextRecovery(), build, "text")
     if name == "bert mlm":
-        assert "MaskedWords" in metrics["reason"]
+        assert "MaskedWords" in metrics["headline"]
         return
     assert metrics["status"] == "done"
     # What reads the page as an image has no words of it but the answer's, "Vega Ltd" of three

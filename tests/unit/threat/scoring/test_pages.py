@@ -17,8 +17,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Recovered
-from fedpriv.threat.claims import RecoveredText
+from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 from fedpriv.threat.scoring.pages import PAGE_SCORES, TEXT_SCORES, matched, score, summary
 from fedpriv.threat.truth import Field, Truth
 
@@ -37,7 +36,7 @@ def truth_of(pixels=None, fields=(), columns=None, questions=("",), answers=("",
 
 
 def found(pages=None, text=None):
-    return Recovered(KEY, None if pages is None else pages.astype(np.float32), text)
+    return RecoveredBatch(KEY, None if pages is None else pages.astype(np.float32), text)
 
 
 class Lookup:

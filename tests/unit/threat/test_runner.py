@@ -1,4 +1,4 @@
-"""Attacks on a run folder: what goes in, what comes out, and that no attack reaches the truth."""
+"""The runner: what an attack is granted, what comes out, and that none reaches the truth."""
 
 import gc
 import json
@@ -10,12 +10,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from attacked import attacked
 
 from fedpriv.attacks.closed_form import ClosedForm
 from fedpriv.attacks.inversion.attack import GradientInversion
 from fedpriv.attacks.inversion.presets import gi_dqa, gi_dqa_tuned, random, template_only
 from fedpriv.attacks.inversion.publisher import SafeTemplate
 from fedpriv.attacks.text.attack import TextRecovery
+from fedpriv.attacks.victim import MessageAccess, each, messages
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.generated.slips import Slips
@@ -28,8 +30,9 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat import transcript
-from fedpriv.threat.attack import Capability, Findings, NotApplicable, Recovered
-from fedpriv.threat.attacking import AttackRun
+from fedpriv.threat.access import Architecture, BatchKnowledge, Transcript
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.truth import TruthStore
@@ -69,11 +72,11 @@ def folder(seen, tmp_path):
 
 
 def found(folder, name):
-    return json.loads((folder / "findings" / name / "metrics.json").read_text("utf-8"))
+    return json.loads((folder / "findings" / name / "result.json").read_text("utf-8"))
 
 
 def test_the_closed_form_leaves_numbers_and_pictures(folder):
-    metrics = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    metrics = attacked(folder, ClosedForm(), SMALL, "closed_form")
     assert metrics["psnr_roi"] > 70
     assert metrics["psnr_roi"] > metrics["template_psnr_roi"] + 50
     assert metrics["messages"] == 2
@@ -81,21 +84,21 @@ def test_the_closed_form_leaves_numbers_and_pictures(folder):
             "evaluations", "seconds"} <= set(metrics)  # fmt: skip
     written = found(folder, "closed_form")
     assert written["status"] == "done"
-    assert [m["client"] for m in written["by_message"]] == [0, 1]
+    assert [m["client"] for m in written["numbers"]["by_message"]] == [0, 1]
     pictures = sorted(p.name for p in (folder / "findings/closed_form").glob("*.png"))
     assert "round-1-client-0-page-0-reconstruction.png" in pictures
     assert not [name for name in pictures if "original" in name or "difference" in name]
 
 
 def test_originals_are_shown_only_where_the_user_allows_it(folder):
-    AttackRun(ClosedForm(), "closed_form", originals=True).on(folder, SMALL)
+    attacked(folder, ClosedForm(), SMALL, "closed_form", originals=True)
     pictures = [p.name for p in (folder / "findings/closed_form").glob("round-1-client-0*.png")]
     kinds = {name.rpartition("-")[2] for name in pictures}
     assert kinds == {"original.png", "template.png", "reconstruction.png", "difference.png"}
 
 
 def test_the_text_is_read_without_being_given(folder):
-    metrics = AttackRun(TextRecovery(), "text").on(folder, SMALL)
+    metrics = attacked(folder, TextRecovery(), SMALL, "text")
     assert metrics["token_recall"] == metrics["exact_position"] == 1
     assert metrics["question_exact"] == metrics["answer_exact"] == metrics["private_text"] == 1
     assert metrics["psnr_page"] is None
@@ -105,19 +108,17 @@ def test_the_text_is_read_without_being_given(folder):
 
 def test_pages_are_sought_with_the_text_that_was_read(folder):
     inversion = GradientInversion(gi_dqa_tuned(30))
-    metrics = AttackRun(inversion, "tuned", clients=(0,)).on(folder, SMALL)
-    given = AttackRun(inversion, "given", clients=(0,), assume=Assumed(text="given")).on(
-        folder, SMALL
-    )
+    metrics = attacked(folder, inversion, SMALL, "tuned", clients=(0,))
+    given = attacked(folder, inversion, SMALL, "given", clients=(0,), assume=Assumed(text="given"))
     assert metrics["psnr_roi"] == pytest.approx(given["psnr_roi"], abs=1e-6)
     assert metrics["evaluations"] == 30
     assert json.loads((folder / "findings/tuned/curve.json").read_text())["round-1-client-0"]
 
 
 def test_the_template_is_its_own_score(folder):
-    alone = AttackRun(GradientInversion(template_only()), "template_only").on(folder, SMALL)
+    alone = attacked(folder, GradientInversion(template_only()), SMALL, "template_only")
     assert alone["psnr_roi"] == pytest.approx(alone["template_psnr_roi"])
-    noise = AttackRun(GradientInversion(random()), "random").on(folder, SMALL)
+    noise = attacked(folder, GradientInversion(random()), SMALL, "random")
     assert noise["psnr_roi"] < alone["psnr_roi"] + 3
     assert alone["evaluations"] == noise["evaluations"] == 0
 
@@ -126,15 +127,21 @@ def test_the_template_is_its_own_score(folder):
 
 
 @dataclass(frozen=True)
+class SpyAccess:
+    view: Transcript
+    knowledge: BatchKnowledge
+    architecture: Architecture
+
+
+@dataclass(frozen=True)
 class Spy:
     """Keeps what an attack is handed."""
 
     handed: ClassVar[list] = []
-    requires: ClassVar[frozenset] = frozenset()
 
-    def run(self, view, knowledge, bench):
-        self.handed.append((view, knowledge, bench))
-        return Findings(())
+    def run(self, access: SpyAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+        self.handed.append((access, context))
+        return ()
 
 
 def reachable(roots):
@@ -149,6 +156,7 @@ def reachable(roots):
             # A function refers to all globals; what counts is what it closes over.
             todo += [c.cell_contents for c in getattr(one, "__closure__", None) or ()]
             todo += [*getattr(one, "args", ()), *getattr(one, "keywords", {}).values()]
+            todo.append(getattr(one, "__self__", None))
             continue
         todo += gc.get_referents(one)
     return found.values()
@@ -156,7 +164,7 @@ def reachable(roots):
 
 def test_no_attack_is_handed_the_truth(folder):
     Spy.handed.clear()
-    AttackRun(Spy(), "spy").on(folder, SMALL)
+    attacked(folder, Spy(), SMALL, "spy")
     truth = TruthStore(RunFolder.existing(folder)).of((1, 0))
     objects = list(reachable(Spy.handed[0]))
     assert len(objects) > 100
@@ -171,10 +179,10 @@ def test_no_attack_is_handed_the_truth(folder):
 
 
 def test_findings_do_not_depend_on_the_truth(folder):
-    with_truth = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    with_truth = attacked(folder, ClosedForm(), SMALL, "closed_form")
     before = {p.name: p.read_bytes() for p in (folder / "findings/closed_form").glob("*.png")}
     shutil.rmtree(folder / "truth")
-    without = AttackRun(ClosedForm(), "closed_form").on(folder, SMALL)
+    without = attacked(folder, ClosedForm(), SMALL, "closed_form")
     after = {p.name: p.read_bytes() for p in (folder / "findings/closed_form").glob("*.png")}
     assert before == after
     assert with_truth["status"] == "done"
@@ -219,68 +227,100 @@ def test_the_template_hides_all_private_pixels(folder):
 
 def test_what_is_not_granted_is_recorded_and_not_run(masked, tmp_path):
     folder = shutil.copytree(masked, tmp_path / "run")
-    Spy.handed.clear()
-
-    @dataclass(frozen=True)
-    class Greedy(Spy):
-        requires: ClassVar[frozenset] = frozenset({Capability.CLIENT_UPDATE})
-
-    metrics = AttackRun(Greedy(), "greedy").on(folder, SMALL)
-    assert metrics == found(folder, "greedy")
-    assert metrics["status"] == "not_applicable"
-    assert metrics["reason"] == (
-        "the attack requires each client's update, which this federation does not grant: updates "
-        "are masked"
+    result = attacked(folder, ClosedForm(), SMALL, "greedy")
+    assert found(folder, "greedy")["headline"] == result["headline"]
+    assert result["status"] == "not granted"
+    assert result["headline"] == (
+        "not granted, because the attack requires each client's update, and updates are masked; "
+        "granted by attack.target=aggregate, where it will do"
     )
+
+
+def test_all_that_is_missing_is_told_at_once(folder):
+    Spy.handed.clear()
+    shutil.rmtree(folder / "transcript")
+    result = attacked(folder, Spy(), SMALL, "spy")
+    assert result["status"] == "not granted"
+    assert "Transcript: the run kept nothing" in result["headline"]
+    assert "BatchKnowledge: the run kept nothing" in result["headline"]
+    assert "granted by keep=transcript" in result["headline"]
+    assert result["threat_model"] == {
+        "Transcript": False, "BatchKnowledge": False, "Architecture": False
+    }  # fmt: skip
     assert not Spy.handed
+
+
+def test_a_setting_that_the_attack_has_no_use_for_is_refused(folder):
+    with pytest.raises(ValueError, match=r"known=0\.3: this attack has no use for it; it takes as"):
+        attacked(folder, ClosedForm(), SMALL, known=0.3)
+
+
+def test_an_attack_that_does_not_say_what_it_may_use_is_refused(folder):
+    class Silent:
+        def run(self, access, context):
+            return ()
+
+    with pytest.raises(TypeError, match=r"Silent\.run does not say what it may use: annotate"):
+        attacked(folder, Silent(), SMALL)
+
+
+def test_a_claim_that_nothing_scores_is_refused(folder):
+    @dataclass(frozen=True)
+    class Odd(Spy):
+        def run(self, access: SpyAccess, context: AttackContext) -> tuple[str, ...]:
+            return ("the total is 12.50",)
+
+    with pytest.raises(ValueError, match="handed back a str, which nothing scores: expected "):
+        attacked(folder, Odd(), SMALL)
 
 
 def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
     folder = shutil.copytree(masked, tmp_path / "run")
-    masked_page = AttackRun(ClosedForm(target="masked"), "masked").on(folder, SMALL)
+    masked_page = attacked(folder, ClosedForm(target="masked"), SMALL, "masked")
     assert masked_page["psnr_roi"] < 12
     assert "the update is masked: it was read as if it were not" in masked_page["notes"]
-    refused = AttackRun(ClosedForm(target="aggregate"), "aggregate").on(folder, SMALL)
-    assert refused["status"] == "not_applicable"
-    assert "2 examples are behind the message" in refused["reason"]
-    sum_ = AttackRun(ClosedForm(target="aggregate", most_examples=2), "sum").on(folder, SMALL)
+    refused = attacked(folder, ClosedForm(target="aggregate"), SMALL, "aggregate")
+    assert refused["status"] == "not applicable"
+    assert "2 examples are behind the message" in refused["headline"]
+    sum_ = attacked(folder, ClosedForm(target="aggregate", most_examples=2), SMALL, "sum")
     assert sum_["psnr_roi"] < 30
-    tokens = AttackRun(TextRecovery(target="aggregate"), "words").on(folder, SMALL)
+    tokens = attacked(folder, TextRecovery(target="aggregate"), SMALL, "words")
     assert tokens["token_set_recall"] > 0.9  # masking hides whose words they are, not which
 
 
 def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_path):
-    one = AttackRun(ClosedForm(target="aggregate"), "sum", clients=(0,)).on(folder, SMALL)
-    assert one["status"] == "not_applicable"
-    assert "takes the messages of all its clients" in one["reason"]
+    one = attacked(folder, ClosedForm(target="aggregate"), SMALL, "sum", clients=(0,))
+    assert one["status"] == "not granted"
+    assert "granted by the messages of all clients of a round" in one["headline"]
     kept = run(tmp_path / "kept", keep=[KeepTranscript(clients=(0,))])
-    assert AttackRun(ClosedForm(target="aggregate"), "sum").on(kept, SMALL)["status"] == (
-        "not_applicable"
-    )
+    assert attacked(kept, ClosedForm(target="aggregate"), SMALL, "sum")["status"] == ("not granted")
 
 
 def test_messages_that_cannot_be_attacked_are_counted(folder):
     name = "network.layoutlmv3.patch_embed.proj.weight"
 
     @dataclass(frozen=True)
-    class Half(ClosedForm):
+    class Half:
         """Refuses client 1, as an attack refuses what it cannot work on."""
 
-        def _recover(self, message):
-            if message.key[1]:
-                raise NotApplicable(f"{name} is missing")
-            return super()._recover(message)
+        def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+            def recover(message):
+                if message.key[1]:
+                    raise NotApplicable(f"{name} is missing")
+                return RecoveredBatch(message.key, message.victim.template.numpy())
 
-    metrics = AttackRun(Half(), "half").on(folder, SMALL)
+            return each(messages(access, "update"), recover, context)
+
+    metrics = attacked(folder, Half(), SMALL, "half")
     assert (metrics["messages"], metrics["refused"]) == (1, 1)
     assert f"refused: {name} is missing" in metrics["notes"]
 
 
 def test_a_hybrid_starts_from_the_page_of_the_closed_form(folder):
     inversion = GradientInversion(gi_dqa(0), hybrid=True)
-    metrics = AttackRun(inversion, "hybrid").on(folder, SMALL)
+    metrics = attacked(folder, inversion, SMALL, "hybrid")
     assert metrics["psnr_roi"] > 60
-    alone = AttackRun(GradientInversion(gi_dqa(0)), "alone").on(folder, SMALL)
+    alone = attacked(folder, GradientInversion(gi_dqa(0)), SMALL, "alone")
     assert alone["psnr_roi"] < 15
 
 
@@ -300,7 +340,7 @@ def test_a_repeated_round_is_attacked_in_its_last_attempt(tmp_path):
     shutil.copytree(first, first.with_name("round-000001-attempt-1"))
     (first / "client-0001.safetensors").unlink()
     (first / "aggregate.safetensors").unlink()
-    metrics = AttackRun(ClosedForm(), "closed_form").on(again, SMALL)
+    metrics = attacked(again, ClosedForm(), SMALL, "closed_form")
     assert metrics["messages"] == 2
     assert metrics["psnr_roi"] > 70
 
@@ -320,18 +360,18 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
     assert view.settings["client"]["optimizer"] == {
         "name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0
     }  # fmt: skip
-    page = AttackRun(ClosedForm(), "closed_form").on(delta, SMALL)
+    page = attacked(delta, ClosedForm(), SMALL, "closed_form")
     assert page["psnr_roi"] > 30  # of 32-bit weights, not of gradients
     assert any("after local training" in note for note in page["notes"])
     inversion = GradientInversion(gi_dqa_tuned(20))
-    assert AttackRun(inversion, "tuned").on(delta, SMALL)["psnr_roi"] > page["template_psnr_roi"]
+    assert attacked(delta, inversion, SMALL, "tuned")["psnr_roi"] > page["template_psnr_roi"]
 
 
 def test_models_without_the_weakness_are_not_applicable(folder):
     batch = run(folder.parent / "batches", clients=1, batch_size=2)
-    metrics = AttackRun(ClosedForm(), "closed_form").on(batch, SMALL)
-    assert metrics["status"] == "not_applicable"
-    assert "one page only" in metrics["reason"]
+    metrics = attacked(batch, ClosedForm(), SMALL, "closed_form")
+    assert metrics["status"] == "not applicable"
+    assert "one page only" in metrics["headline"]
 
 
 # Defences and mistakes
@@ -339,41 +379,46 @@ def test_models_without_the_weakness_are_not_applicable(folder):
 
 def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     tuned = GradientInversion(gi_dqa_tuned(30))
-    clean = AttackRun(tuned, "clean", clients=(0,)).on(folder, SMALL)
-    safe = AttackRun(
-        tuned, "safe", clients=(0,), publisher=SafeTemplate(64, "random"), originals=True
-    ).on(folder, SMALL)
+    clean = attacked(folder, tuned, SMALL, "clean", clients=(0,))
+    safe = attacked(
+        folder,
+        tuned,
+        SMALL,
+        "safe",
+        clients=(0,),
+        publisher=SafeTemplate(64, "random"),
+        originals=True,
+    )
     assert safe["template_psnr_page"] < clean["template_psnr_page"]
     assert any("SafeTemplate" in line for line in safe["assumptions"])
-    form = AttackRun(ClosedForm(), "form", publisher=SafeTemplate(64, "random"))
-    stolen = form.on(folder, SMALL)
+    stolen = attacked(folder, ClosedForm(), SMALL, "form", publisher=SafeTemplate(64, "random"))
     assert stolen["psnr_roi"] > 60
     assert "the template does not fit the gradient, and was left aside" in stolen["notes"]
 
 
 def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
     clipped = run(tmp_path, clients=1, clip_norm=1e-3)
-    tuned = AttackRun(GradientInversion(gi_dqa_tuned(40)), "tuned").on(clipped, SMALL)
+    tuned = attacked(clipped, GradientInversion(gi_dqa_tuned(40)), SMALL, "tuned")
     assert tuned["psnr_roi"] > tuned["template_psnr_roi"] + 3
-    assert AttackRun(ClosedForm(), "closed_form").on(clipped, SMALL)["psnr_roi"] > 70
-    text = AttackRun(TextRecovery(), "text").on(clipped, SMALL)
+    assert attacked(clipped, ClosedForm(), SMALL, "closed_form")["psnr_roi"] > 70
+    text = attacked(clipped, TextRecovery(), SMALL, "text")
     assert text["answer_exact"] == text["exact_position"] == 1
 
 
 def test_mistakes_are_named(folder, tmp_path):
     with pytest.raises(transcript.NoTranscript, match=r"rounds \[7\] were not observed"):
-        AttackRun(ClosedForm(), "x", rounds=(7,)).on(folder, SMALL)
+        attacked(folder, ClosedForm(), SMALL, "x", rounds=(7,))
     with pytest.raises(
         transcript.NoTranscript, match=r"clients \[99\] was kept; there are \[0, 1\]"
     ):
-        AttackRun(ClosedForm(), "x", clients=(1, 99)).on(folder, SMALL)
+        attacked(folder, ClosedForm(), SMALL, "x", clients=(1, 99))
     with pytest.raises(ValueError, match=r"clients=\[\]: name at least one"):
-        AttackRun(ClosedForm(), "x", clients=())
+        attacked(folder, ClosedForm(), SMALL, clients=())
     with pytest.raises(ValueError, match="transcript is of another model"):
-        AttackRun(ClosedForm(), "x").on(folder, partial(layoutlmv3, task="answers", size="small"))
+        attacked(folder, ClosedForm(), partial(layoutlmv3, task="answers", size="small"), "x")
     for name in ("../x", "..", ".", ""):
         with pytest.raises(ValueError, match="expected the name of a folder"):
-            AttackRun(ClosedForm(), name)
+            attacked(folder, ClosedForm(), SMALL, name)
     with pytest.raises(ValueError, match="target='masks': expected one of update, aggregate"):
         ClosedForm(target="masks")
     with pytest.raises(ValueError, match="text='some': expected one of none, given"):
@@ -382,15 +427,15 @@ def test_mistakes_are_named(folder, tmp_path):
 
 def test_the_same_seed_gives_the_same_findings(folder):
     noise = [
-        AttackRun(GradientInversion(random()), "random", seed=seed).on(folder, SMALL)["psnr_roi"]
+        attacked(folder, GradientInversion(random()), SMALL, "random", seed=seed)["psnr_roi"]
         for seed in (0, 0, 1)
     ]
     assert noise[0] == noise[1] != noise[2]
 
 
 def test_recovered_messages_have_names():
-    from fedpriv.threat.findings import message_name
+    from fedpriv.threat.scoring.pages import message_name
 
     assert message_name((3, 2)) == "round-3-client-2"
     assert message_name((3, None)) == "round-3-aggregate"
-    assert Recovered((1, 0)).pages is None
+    assert RecoveredBatch((1, 0)).pages is None
