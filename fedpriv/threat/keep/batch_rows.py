@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.attack import MessageKey
+from fedpriv.threat.access import MessageKey
 
 ROWS = "truth/rows"
 
