@@ -146,9 +146,7 @@ def attacked(
 ) -> list[Row]:
     """Attacks a run; returns the scores of every message, or why the attack does not apply."""
     settings = AttackSettings(assume=Assumed(text=text), ocr=ocr)
-    result = run_attack_on(
-        run_dir, attack, MODEL, name="study", settings=settings
-    )
+    result = run_attack_on(run_dir, attack, MODEL, name="study", settings=settings)
     if result.refused:
         return [{"client": None, "refused": result.headline}]
     return list(result.numbers["by_message"])

@@ -1,5 +1,6 @@
 __version__: str
 
+from .attacks.closed_form import ClosedForm as ClosedForm
 from .clients.feam_dp import ExampleGradients as ExampleGradients
 from .clients.fedavg import LocalTraining as LocalTraining
 from .clients.fedavg_dp import DPLocalTraining as DPLocalTraining
@@ -20,6 +21,13 @@ from .data.partition import Iid as Iid
 from .federation.dataset import DocumentData as DocumentData
 from .federation.loop import Federation as Federation
 from .federation.secagg.masking import Masking as Masking
+from .federation.settings import Settings as Settings
+from .models.donut import donut as donut
+from .models.layoutlmv3 import layoutlmv3 as layoutlmv3
+from .models.pix2struct import pix2struct as pix2struct
+from .models.roberta import roberta as roberta
+from .models.vt5 import vt5 as vt5
+from .report.build import write_report as write_report
 from .runtime.run_folder import RunFolder as RunFolder
 from .strategies.feam_dp import FeAmDP as FeAmDP
 from .strategies.fedavg import FedAvg as FedAvg
@@ -51,8 +59,13 @@ from .threat.claims import MembershipScores as MembershipScores
 from .threat.claims import MemorisationProbe as MemorisationProbe
 from .threat.claims import RecoveredBatch as RecoveredBatch
 from .threat.claims import RecoveredText as RecoveredText
+from .threat.keep.held_out import KeepHeldOut as KeepHeldOut
+from .threat.keep.scrubbed import KeepScrubbed as KeepScrubbed
+from .threat.keep.transcript import KeepTranscript as KeepTranscript
 from .threat.results import Figure as Figure
 from .threat.results import Result as Result
 from .threat.results import Table as Table
 from .threat.scoring.registry import Scoring as Scoring
 from .threat.scoring.registry import scorer as scorer
+from .threat.settings import AttackSettings as AttackSettings
+from .training.loops import Optimizer as Optimizer
