@@ -7,13 +7,9 @@ prepares a section of the page, which says what is missing and shows the rest.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
 
 from fedpriv.report import figures
 from fedpriv.report.extraction import extraction_view, study_tiles
@@ -22,6 +18,7 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
 from fedpriv.report.membership import HEADINGS, membership_view
 from fedpriv.report.privacy import privacy_view
+from fedpriv.report.render import comparisons, result_html, templates
 from fedpriv.report.rounds import (
     Curve,
     client_count,
@@ -49,7 +46,7 @@ REPORT = "report.html"
 COST_SHADES = (0, 2, 4, 3, 5)
 """Without the colour that marks failed clients and refused rounds."""
 
-MOST_FAILURES, MOST_TABLE_ROWS = 200, 300
+MOST_FAILURES, MOST_TABLE_ROWS, MOST_HEADLINES = 200, 300, 8
 
 
 def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
@@ -76,7 +73,8 @@ def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
 
 def render(run: Run) -> str:
     """Returns the page of a run as HTML."""
-    return _page().render(
+    template = templates().get_template("page.html.j2")
+    return template.render(
         head=headline(run),
         study=is_study(run),
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
@@ -85,6 +83,9 @@ def render(run: Run) -> str:
         partition=partition_view(run.partition),
         privacy=privacy_view(run.ledger),
         prediction=prediction_view(run.prediction),
+        findings=run.findings,
+        comparisons=comparisons(run.findings),
+        result_html=result_html,
         providers=membership_view(run.found),
         classifier_headings=HEADINGS,
         fields=fields_view(run.found),
@@ -94,15 +95,6 @@ def render(run: Run) -> str:
         settings=settings_view(run),
         problems=run.problems,
     )
-
-
-@functools.cache
-def _page() -> Template:
-    template = resources.files("fedpriv.report").joinpath("page.html.j2").read_text("utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(template)
 
 
 def headline(run: Run) -> dict[str, Any]:
@@ -115,6 +107,7 @@ def headline(run: Run) -> dict[str, Any]:
         "state": state + unsure,
         "complete": complete,
         "tiles": study_tiles(run.found) if is_study(run) else tiles(run.rounds),
+        "attacks": [(one.name, one.result) for one in run.findings[:MOST_HEADLINES]],
         "facts": facts(run),
         "warnings": warnings(run),
     }

@@ -21,6 +21,7 @@ from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
+from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
@@ -29,6 +30,13 @@ NOTHING = object()
 """Where there is no JSON value, not even null."""
 
 MOST_PROBLEMS = 20
+MOST_PICTURES = 16
+"""Of one attack."""
+
+PICTURES = "pictures"
+"""The kind of figure that shows files, `[[caption, file], ...]` under "panels"."""
+
+UNREADABLE = "unreadable"
 LONGEST_SIDE = 1500
 """Of the page's picture in the report, in pixels."""
 
@@ -103,6 +111,21 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """The scored result of one attack.
+
+    Attributes:
+        name: of the attack.
+        result: with `UNREADABLE` as its status where the file holds none.
+        pictures: those that its figures name, by file name, as data URIs.
+    """
+
+    name: str
+    result: Result
+    pictures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Training:
     """One training of a study, whose folder ``trainings/NAME`` is a run folder.
 
@@ -139,9 +162,10 @@ class Run:
         failures: the lines of ``failures.jsonl``.
         prediction: None where there is none.
         ledger: the content of ``ledger.json``, None where there is none.
-        found: what attacks have left, by name.
+        found: what attacks have left that write ``metrics.json``, by name.
         problems: what could not be read, in words for the reader.
         trainings: those that a study consists of, planned ones included; empty for other runs.
+        findings: the results of attacks, by name.
     """
 
     folder: Path
@@ -155,6 +179,7 @@ class Run:
     found: Sequence[Found]
     problems: Sequence[str]
     trainings: Sequence[Training] = ()
+    findings: Sequence[Finding] = ()
 
 
 def read_run(folder: Path) -> Run:
@@ -179,6 +204,7 @@ def read_run(folder: Path) -> Run:
         prediction=_read_prediction(folder, problems),
         ledger=_read_json(folder, "ledger.json", problems),
         found=_read_findings(folder, problems),
+        findings=_read_results(folder, problems),
         problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
         trainings=trainings,
     )
@@ -353,6 +379,42 @@ def _read_answers(answers: Sequence[Mapping[str, Any]] | None) -> tuple[Answered
         )
         for said in answers
     )
+
+
+def _read_results(folder: Path, problems: list[str]) -> list[Finding]:
+    findings = []
+    for name in _names(folder, FINDINGS, problems):
+        place = f"{FINDINGS}/{name}"
+        files = _names(folder, place, problems)
+        if RESULT not in files:
+            continue
+        pictures = {}
+        try:
+            result = read_result(_read_json(folder, f"{place}/{RESULT}", problems) or {})
+            for file in _named_pictures(result)[:MOST_PICTURES]:
+                # What does not lie right beside the result is no picture of it.
+                if file in files:
+                    uri, _ = _read_picture(folder, f"{place}/{file}", problems, exact=True)
+                    pictures[file] = uri
+                else:
+                    problems.append(f"{place} has no picture {file!r:.100}")
+        except ValueError as error:
+            problems.append(f"{place}/{RESULT}: {error}")
+            result = Result("", f"the result cannot be shown: {error}", status=UNREADABLE)
+        findings.append(Finding(name, result, {file: uri for file, uri in pictures.items() if uri}))
+    return findings
+
+
+def _named_pictures(result: Result) -> list[str]:
+    """Returns the files that the figures of a result name, as far as they are of our shape."""
+    panels = [
+        panel
+        for figure in result.figures
+        if figure.kind == PICTURES and isinstance(figure.data.get("panels"), list)
+        for panel in figure.data["panels"]
+    ]
+    files = [one[1] for one in panels if isinstance(one, list) and len(one) == 2]
+    return list(dict.fromkeys(file for file in files if isinstance(file, str)))
 
 
 def _read_findings(folder: Path, problems: list[str]) -> list[Found]:

@@ -1,19 +1,60 @@
-"""A result in words: the one way from a `Result` to a terminal."""
+"""A result in words: the one way from a `Result` to a terminal, and to HTML.
+
+A result may come out of a file of somebody else's: its texts are escaped in HTML and cannot steer a
+terminal, what is too much is cut and told, and a figure that cannot be drawn is told too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from fedpriv.report.wording import aligned
-from fedpriv.threat.results import Result
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedpriv.report import figures
+from fedpriv.report.figures import Chart
+from fedpriv.report.folder import PICTURES, Finding
+from fedpriv.report.wording import aligned, counted, plain
+from fedpriv.threat.results import Result, Table
+
+LONGEST_CELL = 60
+"""Characters of a table's cell in a terminal."""
+
+MOST_FIGURES, MOST_TABLES, MOST_NUMBERS = 24, 60, 300
+"""Of one attack that the report shows."""
+
+
+@dataclass
+class Section:
+    """Tables and figures that stand together.
+
+    Attributes:
+        title: "" for those of no section.
+        tables: first.
+        charts: side by side.
+        wide: charts as wide as the page.
+        pictures: titles, and under each captions and pictures as data URIs.
+        notes: what could not be shown.
+    """
+
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+    wide: list[Chart] = field(default_factory=list)
+    pictures: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def lines(result: Result) -> Iterator[str]:
     """Yields what a terminal shows of a result."""
-    if result.refused:
-        yield result.headline
-        return
-    yield f"{result.status}: {result.headline}"
+    yield plain(result.headline if result.refused else f"{result.status}: {result.headline}")
+    if said := threat_model(result):
+        yield plain(said)
+    if result.numbers and not result.tables:
+        yield plain(", ".join(f"{name} {text}" for name, text in flat(result.numbers)))
     title = ""
     for table in result.tables:
         rows = table.rows[: table.printed]
@@ -21,11 +62,124 @@ def lines(result: Result) -> Iterator[str]:
             continue
         if table.title and table.title != title:
             title = table.title
-            yield f"{title}:"
-        yield from aligned([table.headings, *rows])
+            yield plain(f"{title}:")
+        shown = [table.headings, *rows]
+        yield from aligned([[plain(cell, LONGEST_CELL) for cell in row] for row in shown])
         if len(rows) < len(table.rows):
-            yield f"and {len(table.rows) - len(rows)} more in result.json"
-    yield from (f"assumed: {line}" for line in result.assumptions)
-    yield from (f"not applicable: {part}: {why}" for part, why in result.not_applicable.items())
-    yield from (f"left out: {count} for {why}" for why, count in result.left_out.items() if count)
-    yield from (f"note: {line}" for line in result.notes)
+            yield f"and {len(table.rows) - len(rows):,} more in result.json"
+    for line in (
+        *(f"assumed: {one}" for one in result.assumptions),
+        *(f"not applicable: {part}: {why}" for part, why in result.not_applicable.items()),
+        *(f"left out: {count:,} for {why}" for why, count in result.left_out.items() if count),
+        *(f"note: {one}" for one in result.notes),
+    ):
+        yield plain(line)
+
+
+def threat_model(result: Result) -> str:
+    """Returns what the attack asks for, and what of it was granted, by the types of its access."""
+    asked = ", ".join(result.threat_model)
+    if result.refused or not asked:
+        return f"asks for: {asked}" if asked else ""
+    granted = ", ".join(name for name, given in result.threat_model.items() if given)
+    missing = ", ".join(name for name, given in result.threat_model.items() if not given)
+    return f"may use: {granted or 'nothing'}" + (f"; not granted: {missing}" if missing else "")
+
+
+def flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns numbers, which may be nested, by dotted name, as text; at most `MOST_NUMBERS`."""
+    found: list[tuple[str, str]] = []
+    todo = list(numbers.items())[::-1]
+    while todo and len(found) < MOST_NUMBERS:
+        name, value = todo.pop()
+        if isinstance(value, Mapping):
+            todo += [(f"{name}.{inner}", held) for inner, held in list(value.items())[::-1]]
+        elif isinstance(value, float):
+            found.append((name, f"{value:.4g}"))
+        elif isinstance(value, str | int):
+            found.append((name, plain(str(value), LONGEST_CELL)))
+    return found
+
+
+def sections(result: Result, pictures: Mapping[str, str]) -> list[Section]:
+    """Returns tables and figures by section, in the order in which the sections first occur.
+
+    Args:
+        result: of an attack.
+        pictures: data URIs by file name.
+    """
+    found: dict[str, Section] = {}
+    for table in result.tables[:MOST_TABLES]:
+        found.setdefault(table.title, Section(table.title)).tables.append(table)
+    for figure in result.figures[:MOST_FIGURES]:
+        section = found.setdefault(figure.section, Section(figure.section))
+        try:
+            if figure.kind == PICTURES:
+                panels = [(str(c), pictures[f]) for c, f in figure.data["panels"] if f in pictures]
+                if panels:
+                    section.pictures.append((figure.title, panels))
+                if more := len(figure.data["panels"]) - len(panels):
+                    section.notes.append(f"{figure.title}: {counted(more, 'picture')} not shown")
+            else:
+                wide = figure.kind == "scores" or figure.data.get("wide")
+                (section.wide if wide else section.charts).append(figures.draw(figure))
+        except (LookupError, TypeError, ValueError) as error:
+            section.notes.append(f"{figure.title} is not drawn: {error!s:.200}")
+    cut = {"table": len(result.tables) - MOST_TABLES, "figure": len(result.figures) - MOST_FIGURES}
+    for noun, more in cut.items():
+        if more > 0:
+            last = found.setdefault("", Section(""))
+            last.notes.append(f"{counted(more, f'further {noun}')} not shown")
+    return list(found.values())
+
+
+def comparisons(findings: Sequence[Finding]) -> list[Table]:
+    """Returns tables with a row for each attack, of one-row tables that attacks of a kind share."""
+    groups: dict[tuple[str, str], dict[str, Table]] = {}
+    for one in findings:
+        for table in one.result.tables[:MOST_TABLES]:
+            if table.title and len(table.rows) == 1:
+                alike = groups.setdefault((one.result.kind, table.title), {})
+                alike.setdefault(one.name, table)
+    shown = []
+    for (_, title), tables in groups.items():
+        if len(tables) > 1:
+            columns = tuple(dict.fromkeys(name for one in tables.values() for name in one.headings))
+            rows = []
+            for name, table in tables.items():
+                cells = dict(zip(table.headings, table.rows[0], strict=True))
+                rows.append((name, *(cells.get(column, "—") for column in columns)))
+            note = next(iter(tables.values())).note
+            shown.append(Table(("attack", *columns), tuple(rows), title, note))
+    return shown
+
+
+def result_html(result: Result, pictures: Mapping[str, str] | None = None) -> Markup:
+    """Returns a result as HTML, without a heading, for a page with the report's style sheet.
+
+    Args:
+        result: of an attack.
+        pictures: those that its figures name, as data URIs by file name.
+    """
+    module: Any = templates().get_template("parts.html.j2").module
+    shown = {
+        "result": result,
+        "threat_model": threat_model(result),
+        "sections": sections(result, pictures or {}),
+        "numbers": flat(result.numbers),
+    }
+    return Markup(module.attack(shown))  # noqa: S704 - the template escapes
+
+
+@functools.cache
+def templates() -> Environment:
+    """Returns the report's templates; all texts are escaped."""
+    environment = Environment(
+        loader=PackageLoader("fedpriv.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain"] = plain
+    return environment

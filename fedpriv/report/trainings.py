@@ -60,7 +60,7 @@ def study_state(run: Run) -> tuple[str, bool]:
     done = sum(training.is_done for training in run.trainings)
     if done < total:
         return f"{done} of {counted(total, 'training')} done", False
-    if not run.found:
+    if not run.found and not run.findings:
         return f"all {counted(total, 'training')} done, nothing concluded", False
     return f"complete: {counted(total, 'training')}", True
 

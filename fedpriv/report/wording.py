@@ -1,4 +1,4 @@
-"""Numbers as a reader of the report wants to see them."""
+"""Numbers and texts as a reader of the report or of a terminal wants to see them."""
 
 from __future__ import annotations
 
@@ -74,6 +74,16 @@ def show_bytes(number: float) -> str:
 def unit_of(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     """Returns the largest unit, with its size, that `largest` reaches; else the smallest."""
     return next((unit for unit in units if largest >= unit[0]), units[-1])
+
+
+def plain(text: str, longest: int = 500) -> str:
+    """Returns a text without what would steer a terminal, and cut where it is too long.
+
+    >>> plain("a" + chr(27) + "[2J"), plain("abcdef", 4)
+    ('a [2J', 'abc…')
+    """
+    shown = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(letter if letter.isprintable() else " " for letter in shown)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

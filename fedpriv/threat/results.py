@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +27,18 @@ DONE, NOT_GRANTED, NOT_APPLICABLE = "done", "not granted", "not applicable"
 class Table:
     """Rows of text under headings.
 
+    A table of one row sums an attack up: where several attacks of one kind have one of the same
+    title, the report also shows a row for each attack under common headings.
+
     Attributes:
         headings: n; the first is of the rows' names.
         rows: each n texts.
         title: of the section that it stands in; tables and figures of one title go together.
         note: what a reader must know of it.
         printed: how many rows the terminal shows; None for all, 0 for none.
+
+    Raises:
+        ValueError: if a row has another length than the headings.
     """
 
     headings: tuple[str, ...]
@@ -40,6 +46,13 @@ class Table:
     title: str = ""
     note: str = ""
     printed: int | None = None
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.headings):
+                raise ValueError(
+                    f"a row of {len(row)} cells under {len(self.headings)} headings: {row!r:.100}"
+                )
 
 
 @dataclass(frozen=True)
@@ -146,7 +159,7 @@ def read_result(values: Mapping[str, Any]) -> Result:
                 tuple(tuple(map(str, row)) for row in table["rows"]),
                 str(table["title"]),
                 str(table["note"]),
-                table["printed"],
+                None if table["printed"] is None else int(table["printed"]),
             )
             for table in values["tables"]
         )
@@ -157,13 +170,18 @@ def read_result(values: Mapping[str, Any]) -> Result:
         parsed: dict[str, Any] = {"tables": tables, "figures": figures}
         for name in ("notes", "assumptions"):
             parsed[name] = tuple(map(str, values[name]))
-        for name in ("numbers", "left_out", "not_applicable", "threat_model", "settings"):
-            parsed[name] = {str(key): value for key, value in values[name].items()}
+        types: dict[str, Callable[[Any], Any]] = {"left_out": int, "threat_model": bool}
+        for name in ("left_out", "not_applicable", "threat_model", "settings"):
+            convert = types.get(name, str)
+            parsed[name] = {str(key): convert(value) for key, value in values[name].items()}
+        parsed["numbers"] = {str(key): value for key, value in values["numbers"].items()}
         for name in ("kind", "headline", "status"):
             parsed[name] = str(values[name])
         return Result(**parsed)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ValueError(f"it is no result of an attack: {error!r:.100}") from error
+    except RecursionError as error:
+        raise ValueError("it is no result of an attack: it is nested too deeply") from error
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

@@ -22,6 +22,7 @@ from fedpriv.report.figures.counts import (
     exposure_chart,
     score_chart,
 )
+from fedpriv.report.figures.drawing import draw
 from fedpriv.report.figures.entities import entity_rows, page_marks, spans
 from fedpriv.report.figures.partition import client_order, partition_bars
 
@@ -34,6 +35,7 @@ __all__ = [
     "bar_chart",
     "client_order",
     "count_chart",
+    "draw",
     "entity_rows",
     "exposure_chart",
     "line_chart",

@@ -23,12 +23,25 @@ SHADES = 6
 FONT = 10.5
 """Size of the letters, in CSS pixels."""
 
+_LONGEST_NAME = 40
+_NOT_DRAWN = re.compile(
+    r"[^\n\x20-\x23\x25-\x7e\u00a1-\u024f\u0370-\u03ff\u2013\u2212\u2216\u221e\u2264\u2265]"
+)
+
 _VARIABLES = ("ink", "muted", "line", *(f"c{shade}" for shade in range(SHADES)))
 
 
 def colour(name: str) -> str:
     """Returns the stand-in for a CSS variable, which `svg` replaces."""
     return f"#0a0a{_VARIABLES.index(name):02d}"
+
+
+def legible(name: str) -> str:
+    """Returns a name as it may be drawn.
+
+    matplotlib reads a $ as the beginning of a formula, and warns of letters that its font lacks.
+    """
+    return _NOT_DRAWN.sub("?", name[:_LONGEST_NAME])
 
 
 @contextmanager

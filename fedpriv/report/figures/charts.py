@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from fedpriv.report.figures.canvas import SHADES, canvas, colour, style, svg
+from fedpriv.report.figures.canvas import SHADES, canvas, colour, legible, style, svg
 from fedpriv.report.rounds import Curve
 
 OFF_SCALE = 1e30
@@ -79,7 +79,7 @@ def line_chart(
         figure, axes = canvas(_SIZE)
         for label, curve in curves.items():
             _draw_curve(axes, curve, *styles[label])
-        axes.set_xlabel(x)
+        axes.set_xlabel(legible(x))
         if unit_interval:
             axes.set_ylim(0, 1.02)
         elif drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
@@ -166,7 +166,7 @@ def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
     """
     title = "Members found (TPR) by false alarms (FPR)"
     rates = [rate for pair in curves.values() for side in pair for rate in side if rate > 0]
-    least = 10 ** math.floor(math.log10(min([*rates, 0.1])))
+    least = 10.0 ** max(math.floor(math.log10(min([*rates, 0.1]))), -9)
     keys: list[Key] = []
     with style():
         figure, axes = canvas(_SIZE)
@@ -224,7 +224,7 @@ def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
     Args:
         title: what they measure.
         bars: by name of the series, its finite value by name of the group; the same groups in each.
-            The names of the groups are drawn: they must be our own, never a run's.
+            The names of the groups are drawn as far as they are `legible`.
     """
     groups = list(next(iter(bars.values())))
     width = 0.8 / len(bars)
@@ -233,7 +233,7 @@ def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
         for place, values in enumerate(bars.values()):
             left = np.arange(len(groups)) + (place + 0.5) * width - 0.4
             axes.bar(left, [values[g] for g in groups], width * 0.92, color=colour(f"c{place}"))
-        axes.set_xticks(range(len(groups)), groups)
+        axes.set_xticks(range(len(groups)), list(map(legible, groups)))
         axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
         told = (
             f"{name}: " + ", ".join(f"{group} {_short(values[group])}" for group in groups)

@@ -1,7 +1,6 @@
 """Pictures of an extraction study: bars of counts, scores on their lattice, exposure by repeats.
 
-As in `charts`, what is drawn is numbers and our own labels; the names of a run's series are left to
-the HTML around.
+As in `charts`, the names of series are left to the HTML around the drawing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from fedpriv.report.figures.canvas import SHADES, canvas, colour, style, svg
+from fedpriv.report.figures.canvas import SHADES, canvas, colour, legible, style, svg
 from fedpriv.report.figures.charts import Chart, Key
 
 _SIZE, _WIDE = (430.0, 220.0), (860.0, 260.0)
@@ -44,7 +43,7 @@ def count_chart(
     Args:
         title: what they count.
         bars: by name of the series, its count by name of the group; the same groups in each. The
-            names of the groups are drawn: they must be our own, never a run's.
+            names of the groups are drawn as far as they are `legible`.
         darker: of some series, the part of each count that is drawn darker.
         wide: as wide as the page, with slanted names.
         first_shade: colour of the first series; each further one has the next.
@@ -62,7 +61,7 @@ def count_chart(
             if part:
                 axes.bar(left, [part[g] for g in groups], width * 0.92, color=tint)
         slanted = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
-        axes.set_xticks(range(len(groups)), groups, **slanted)
+        axes.set_xticks(range(len(groups)), list(map(legible, groups)), **slanted)
         _count_axis(axes, max(max(counts.values()) for counts in bars.values()))
         drawing = svg(figure, f"{title}. {_told(bars)}.")
     keys = tuple(Key(name, shade) for name, shade in shades.items()) if len(bars) > 1 else ()
@@ -107,7 +106,7 @@ def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
     Args:
         title: what they show.
         panels: by heading, counts as `fedpriv.threat.scoring.extraction.histogram` returns them,
-            all for the same K. The headings are drawn: they must be our own.
+            all for the same K. The headings are drawn as far as they are `legible`.
     """
     most = max(int(counts.max()) for counts in panels.values())
     with style():
@@ -119,7 +118,7 @@ def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
             strict=True,
         ):
             _draw_scores(axes, counts, most)
-            axes.set_title(f"{heading}: {counts.sum()}", fontsize=10, color=colour("ink"))
+            axes.set_title(f"{legible(heading)}: {counts.sum()}", fontsize=10, color=colour("ink"))
         figure.axes[0].set_ylabel("S_E, simplicity")
         told = (f"{heading}: {_places(counts)}" for heading, counts in panels.items())
         drawing = svg(figure, f"{title}. {'; '.join(told)}.")
