@@ -15,7 +15,9 @@ from fedpriv.report import figures
 from fedpriv.report.extraction import extraction_view, study_tiles
 from fedpriv.report.fields import fields_view
 from fedpriv.report.figures import Chart
-from fedpriv.report.folder import Answered, Partition, Prediction, Row, Run, read_run
+from fedpriv.report.figures.answers import AnswerRow
+from fedpriv.report.figures.entities import EntityRow
+from fedpriv.report.folder import Partition, Prediction, Row, Run, read_run
 from fedpriv.report.membership import HEADINGS, membership_view
 from fedpriv.report.privacy import privacy_view
 from fedpriv.report.render import comparisons, result_html, templates
@@ -126,10 +128,17 @@ def curve_charts(rounds: Mapping[int, Row]) -> dict[str, Any]:
         for label, curve in _labelled(groups.others).items()
     ]
     overall = {**groups.scores, **groups.losses, **groups.others}
-    small = [
-        (metric_label(measure), measure in overall, _small_charts(curves, overall.get(measure, {})))
-        for measure, curves in sorted(groups.by_type.items(), key=lambda item: item[0] != "f1")
-    ]
+    small = []
+    for measure, curves in sorted(groups.by_type.items(), key=lambda item: item[0] != "f1"):
+        behind = overall.get(measure, {})
+        rounds_shown = [at for curve in curves.values() for at in curve]
+        span = min(rounds_shown), max(rounds_shown)
+        unit = in_unit_interval([*curves.values(), behind])
+        charts = [
+            (figures.small_chart(kind, curve, behind, span, unit), show_value(curve[max(curve)]))
+            for kind, curve in sorted(curves.items())
+        ]
+        small.append((metric_label(measure), measure in overall, charts))
     return {"large": large, "small": small, "rounds": len(rounds)}
 
 
@@ -140,17 +149,6 @@ def _labelled(curves: Mapping[str, Curve]) -> dict[str, Curve]:
         label = metric_label(name)
         labelled[name if label in labelled else label] = curves[name]
     return labelled
-
-
-def _small_charts(curves: Mapping[str, Curve], overall: Curve) -> list[tuple[Chart, str]]:
-    """Returns a small chart per type with its last value."""
-    rounds = [at for curve in curves.values() for at in curve]
-    span = min(rounds), max(rounds)
-    unit = in_unit_interval([*curves.values(), overall])
-    return [
-        (figures.small_chart(kind, curve, overall, span, unit), show_value(curve[max(curve)]))
-        for kind, curve in sorted(curves.items())
-    ]
 
 
 def client_chart(rounds: Mapping[int, Row]) -> Chart | None:
@@ -194,30 +192,26 @@ def prediction_view(prediction: Prediction | None) -> dict[str, Any] | None:
     """Returns the page picture's rectangles and the table of entities or answers."""
     if prediction is None:
         return None
-    if prediction.answers is not None:
-        return _answers_view(prediction, prediction.answers)
-    rows, row_of = figures.entity_rows(prediction.words)
-    marks = figures.page_marks(prediction.words, row_of)
-    counts = {
-        status: sum(row.status == status for row in rows)
-        for status in ("correct", "wrong", "missed", "spurious")
-    }
-    return {"page": prediction, "rows": rows, "marks": marks, "counts": counts}
-
-
-def _answers_view(prediction: Prediction, answers: Sequence[Answered]) -> dict[str, Any]:
-    rows = figures.answer_rows(answers)
-    marks = figures.answer_marks(prediction.words, rows)
-    counts = {
-        status: sum(row.status == status for row in rows)
-        for status in ("correct", "close", "wrong", "missed")
-    }
+    rows: Sequence[AnswerRow | EntityRow]
+    if prediction.answers is None:
+        rows, row_of = figures.entity_rows(prediction.words)
+        marks = figures.page_marks(prediction.words, row_of)
+        known = ("correct", "wrong", "missed", "spurious")
+    else:
+        rows = answers = figures.answer_rows(prediction.answers)
+        marks = figures.answer_marks(prediction.words, answers)
+        known = ("correct", "close", "wrong", "missed")
+    counts = {status: sum(row.status == status for row in rows) for status in known}
     return {"page": prediction, "rows": rows, "marks": marks, "counts": counts}
 
 
 def failures_view(run: Run) -> dict[str, Any]:
     """Returns the failures to list, how many there are, and the rounds that were repeated."""
-    repeated = [at for at, row in run.rounds.items() if _attempts(row) > 1]
+    repeated = [
+        at
+        for at, row in run.rounds.items()
+        if isinstance(attempts := row.get("attempts"), int) and attempts > 1
+    ]
     unlisted = sum(
         client_count(row, kind) for row in run.rounds.values() for kind in ("failed", "missing")
     )
@@ -231,11 +225,6 @@ def failures_view(run: Run) -> dict[str, Any]:
         "unlisted": counted(unlisted, "failed or missing client") if unlisted else "",
         "repeated": show_rounds(repeated) if repeated else "",
     }
-
-
-def _attempts(row: Row) -> int:
-    value = row.get("attempts")
-    return value if isinstance(value, int) else 1
 
 
 def _text(value: object) -> str:
@@ -279,17 +268,15 @@ def _cost(
     return {"chart": chart, "table": table}
 
 
-def _by_direction(row: Row) -> dict[str, Any]:
-    """Returns the bytes of a round; a round of nothing has none to draw."""
-    held = {way: row.get(f"bytes_{way}") for way in ("down", "up")}
-    return held if any(held.values()) else {}
-
-
 def _layers(rounds: Mapping[int, Row], key: str) -> dict[str, dict[int, float]]:
     """Returns the finite numbers under `key` by name and round."""
     layers: dict[str, dict[int, float]] = {}
     for at, row in rounds.items():
-        held = _by_direction(row) if key == "bytes" else row.get(key)
+        held = row.get(key)
+        if key == "bytes":
+            ways = {way: row.get(f"bytes_{way}") for way in ("down", "up")}
+            # A round of nothing has none to draw.
+            held = ways if any(ways.values()) else {}
         for name, value in held.items() if isinstance(held, dict) else ():
             if type(value) in (int, float) and 0 <= value < figures.OFF_SCALE:
                 layers.setdefault(name, {})[at] = float(value)

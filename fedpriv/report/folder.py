@@ -11,11 +11,9 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
-
-from PIL import Image
 
 from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
@@ -28,6 +26,9 @@ Row = Mapping[str, Any]
 
 NOTHING = object()
 """Where there is no JSON value, not even null."""
+
+_NOT_OURS = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
+"""What content of another shape leads to."""
 
 MOST_PROBLEMS = 20
 MOST_PICTURES = 16
@@ -190,70 +191,23 @@ def read_run(folder: Path) -> Run:
     """
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"{folder} is not a run folder: it holds no config.yaml")
-    problems: list[str] = []
-    config, text = _read_config(folder, problems)
-    rounds = _read_rounds(folder, "metrics.jsonl", problems)
-    trainings = _read_trainings(folder, problems)
-    return Run(
+    files = RunReader(folder)
+    config, text = files.config()
+    run = Run(
         folder=folder,
         config=config,
         config_text=text,
-        rounds=rounds,
-        partition=_read_partition(folder, problems),
-        failures=_read_lines(folder, "failures.jsonl", problems),
-        prediction=_read_prediction(folder, problems),
-        ledger=_read_json(folder, "ledger.json", problems),
-        found=_read_findings(folder, problems),
-        findings=_read_results(folder, problems),
-        problems=tuple(dict.fromkeys(problems))[:MOST_PROBLEMS],
-        trainings=trainings,
+        rounds=files.rounds("metrics.jsonl"),
+        partition=files.partition(),
+        failures=files.lines("failures.jsonl"),
+        prediction=files.prediction(),
+        ledger=files.mapping("ledger.json"),
+        found=files.found(),
+        problems=(),
+        trainings=files.trainings(),
+        findings=files.findings(),
     )
-
-
-def _read_text(folder: Path, name: str, problems: list[str]) -> str | None:
-    """Returns a file as text; None where it is not there, or a link or the like."""
-    try:
-        data = run_files.read(folder, name)
-    except Damaged as error:
-        problems.append(f"{name} was not read: {error}")
-        return None
-    return None if data is None else data.decode("utf-8", "replace")
-
-
-def _names(folder: Path, place: str, problems: list[str], pattern: str = "*") -> list[str]:
-    try:
-        return run_files.names(folder, place, pattern)
-    except Damaged as error:
-        problems.append(f"{place} was not read: {error}")
-        return []
-
-
-def _read_rounds(folder: Path, name: str, problems: list[str]) -> dict[int, Row]:
-    rounds = {}
-    for row in _read_lines(folder, name, problems):
-        if is_round(row.get("round")):
-            rounds[row["round"]] = row
-        else:
-            problems.append(f"{name}: a line without a round number was skipped")
-    return dict(sorted(rounds.items()))
-
-
-def _read_trainings(folder: Path, problems: list[str]) -> list[Training]:
-    """Returns a study's trainings, planned ones first, in the order of the plan."""
-    plan = _read_json(folder, "plan.json", problems) or {}
-    begun = _names(folder, "trainings", problems)
-    trainings = []
-    for name in dict.fromkeys([*plan, *begun]):
-        place = f"trainings/{name}"
-        rounds = _read_rounds(folder, f"{place}/metrics.jsonl", problems)
-        has_report = bool(_names(folder, place, problems, "report.html"))
-        trainings.append(Training(name, rounds, _planned(plan.get(name)), has_report))
-    return trainings
-
-
-def _planned(settings: object) -> int | None:
-    rounds = settings.get("rounds") if isinstance(settings, Mapping) else None
-    return rounds if is_round(rounds) else None
+    return replace(run, problems=tuple(dict.fromkeys(files.problems))[:MOST_PROBLEMS])
 
 
 def is_round(value: object) -> TypeGuard[int]:
@@ -261,151 +215,245 @@ def is_round(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-def _read_config(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], str]:
-    text = _read_text(folder, "config.yaml", problems)
-    if text is None:
-        return {}, ""
-    try:
-        config = settings_from(text)
-    except ValueError as error:
-        problems.append(f"config.yaml is shown as it is: {_brief(error)}")
-        return {}, text
-    shown = {key: value for key, value in config.items() if key != "versions"}
-    return config, settings_text(shown, indent=2, width=100)
+class RunReader:
+    """Reads the files of a run folder.
+
+    Args:
+        folder: the folder.
+
+    Attributes:
+        problems: what could not be read, in words; it grows with each file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problems: list[str] = []
+
+    def config(self) -> tuple[Mapping[str, Any], str]:
+        """Returns the settings, and as text without the versions."""
+        text = self.text("config.yaml")
+        if text is None:
+            return {}, ""
+        try:
+            config = settings_from(text)
+        except ValueError as error:
+            self.problems.append(f"config.yaml is shown as it is: {_brief(error)}")
+            return {}, text
+        shown = {key: value for key, value in config.items() if key != "versions"}
+        return config, settings_text(shown, indent=2, width=100)
+
+    def rounds(self, name: str) -> dict[int, Row]:
+        """Returns the lines of a metrics file by round."""
+        rounds = {}
+        for row in self.lines(name):
+            if is_round(row.get("round")):
+                rounds[row["round"]] = row
+            else:
+                self.problems.append(f"{name}: a line without a round number was skipped")
+        return dict(sorted(rounds.items()))
+
+    def trainings(self) -> list[Training]:
+        """Returns a study's trainings, planned ones first, in the order of the plan."""
+        plan = self.mapping("plan.json") or {}
+        trainings = []
+        for name in dict.fromkeys([*plan, *self.names("trainings")]):
+            place, settings = f"trainings/{name}", plan.get(name)
+            planned = settings.get("rounds") if isinstance(settings, Mapping) else None
+            training = Training(
+                name,
+                self.rounds(f"{place}/metrics.jsonl"),
+                planned if is_round(planned) else None,
+                bool(self.names(place, "report.html")),
+            )
+            trainings.append(training)
+        return trainings
+
+    def partition(self) -> Partition | None:
+        """Returns who holds what; None where it is not recorded."""
+        content = self.mapping("partition.json")
+        if content is None:
+            return None
+        try:
+            held, test = content["clients"], content.get("test") or {}
+            clients = {str(client): _counts(providers) for client, providers in held.items()}
+            return Partition(str(content.get("method") or ""), clients, _counts(test))
+        except (AttributeError, KeyError, TypeError) as error:
+            self.problems.append(
+                f"partition.json is not client -> provider -> documents: {error!r:.200}"
+            )
+            return None
+
+    def prediction(self) -> Prediction | None:
+        """Returns the held-out page with its predictions; None where there is none."""
+        content = self.mapping("prediction.json")
+        if content is None:
+            return None
+        words, answers = [], []
+        try:
+            for word in content["words"]:
+                x0, y0, x1, y1 = (float(side) for side in word["box"])
+                if not all(map(math.isfinite, (x0, y0, x1, y1))):
+                    raise ValueError(f"box {word['box']}: expected four finite numbers")
+                box = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
+                tags = str(word.get("true", "O")), str(word.get("predicted", "O"))
+                words.append(TaggedWord(str(word["text"]), box, *tags))
+            has_answers = content.get("answers") is not None
+            for given in content["answers"] if has_answers else ():
+                answers.append(
+                    Answered(
+                        key=str(given.get("key", "")),
+                        question=str(given["question"]),
+                        accepted=tuple(str(text) for text in given["accepted"]),
+                        answer=str(given["answer"]),
+                        confidence=float(given["confidence"]),
+                    )
+                )
+        except _NOT_OURS as error:
+            self.problems.append(
+                "prediction.json holds no list of words with boxes and tags or answers: "
+                f"{error!r:.200}"
+            )
+            return None
+        image, size = self.picture("prediction.png")
+        document = str(content.get("document", ""))
+        return Prediction(
+            document, tuple(words), tuple(answers) if has_answers else None, image, size
+        )
+
+    def findings(self) -> list[Finding]:
+        """Returns the results of attacks; one that cannot be read says why."""
+        findings = []
+        for name in self.names(FINDINGS):
+            place = f"{FINDINGS}/{name}"
+            files = self.names(place)
+            if RESULT not in files:
+                continue
+            pictures = {}
+            try:
+                result = read_result(self.mapping(f"{place}/{RESULT}") or {})
+                for file in _pictures_of(result)[:MOST_PICTURES]:
+                    # What does not lie right beside the result is no picture of it.
+                    if file in files:
+                        pictures[file], _ = self.picture(f"{place}/{file}", exact=True)
+                    else:
+                        self.problems.append(f"{place} has no picture {file!r:.100}")
+            except ValueError as error:
+                self.problems.append(f"{place}/{RESULT}: {error}")
+                why = f"the result cannot be shown: {error}"
+                result = Result("", why, status=UNREADABLE)
+            shown = {file: uri for file, uri in pictures.items() if uri}
+            findings.append(Finding(name, result, shown))
+        return findings
+
+    def found(self) -> list[Found]:
+        """Returns what attacks have left that write ``metrics.json``."""
+        found: list[Found] = []
+        for name in self.names(FINDINGS):
+            place = f"{FINDINGS}/{name}"
+            metrics = self.mapping(f"{place}/metrics.json")
+            if metrics is None:
+                continue
+            curves, texts, over_p, scores = (
+                self.mapping(f"{place}/{file}.json") or {}
+                for file in ("curve", "text", "curves", "scores")
+            )
+            content = self.parsed(f"{place}/verdicts.json")
+            rows = content if isinstance(content, list) else []
+            verdicts = [row for row in rows if isinstance(row, dict)]
+            pages: dict[str, dict[str, str]] = {}
+            for file in self.names(place, "*.png"):
+                page, _, panel = file.removesuffix(".png").rpartition("-")
+                uri, _ = self.picture(f"{place}/{file}", exact=True)
+                if uri:
+                    pages.setdefault(page, {})[panel] = uri
+            found.append(Found(name, metrics, curves, texts, pages, verdicts, over_p, scores))
+        return found
+
+    def text(self, name: str) -> str | None:
+        """Returns a file as text; None where it is not there, or a link or the like."""
+        try:
+            data = run_files.read(self.folder, name)
+        except Damaged as error:
+            self.problems.append(f"{name} was not read: {error}")
+            return None
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def names(self, place: str, pattern: str = "*") -> list[str]:
+        """Returns the names in a folder; empty where it is not there."""
+        try:
+            return run_files.names(self.folder, place, pattern)
+        except Damaged as error:
+            self.problems.append(f"{place} was not read: {error}")
+            return []
+
+    def lines(self, name: str) -> list[Row]:
+        """Returns the objects of a JSON-lines file; a killed run's broken last line is left out."""
+        text = self.text(name) or ""
+        # Not splitlines: it would also cut at characters that are part of a text, such as U+2028.
+        lines = [line for line in text.split("\n") if line.strip()]
+        rows: list[Row] = []
+        for at, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                rows.append(row)
+            elif at < len(lines):
+                self.problems.append(f"{name}: line {at} is no JSON object, and was skipped")
+        return rows
+
+    def mapping(self, name: str) -> dict[str, Any] | None:
+        """Returns a JSON object; None where there is none."""
+        content = self.parsed(name)
+        if isinstance(content, dict):
+            return content
+        if content is not NOTHING:
+            self.problems.append(f"{name} holds no JSON object")
+        return None
+
+    def parsed(self, name: str) -> Any:
+        """Returns what a JSON file holds, `NOTHING` where it is not there or cannot be read."""
+        text = self.text(name)
+        try:
+            return NOTHING if text is None else json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self.problems.append(f"{name} is not valid JSON: {_brief(error)}")
+            return NOTHING
+
+    def picture(self, name: str, *, exact: bool = False) -> tuple[str, tuple[int, int]]:
+        """Returns a picture as a data URI, and its width and height in pixels of the file.
+
+        Unless `exact`, it is shrunk and compressed with loss.
+        """
+        try:
+            with run_files.open_file(self.folder, name) as file:
+                image = read_image(Path(f"/dev/fd/{file.fileno()}"))
+        except FileNotFoundError:
+            return "", (0, 0)
+        except (DataError, Damaged) as error:
+            why = error.why if isinstance(error, DataError) else str(error)
+            self.problems.append(f"{name} cannot be shown: {why}")
+            return "", (0, 0)
+        data, size = io.BytesIO(), image.size
+        if exact:
+            image.save(data, "PNG")
+        else:
+            image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+            image.save(data, "JPEG", quality=80, optimize=True)
+        kind = "png" if exact else "jpeg"
+        return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}", size
 
 
 def _brief(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _read_lines(folder: Path, name: str, problems: list[str]) -> list[Row]:
-    """Returns the objects of a JSON-lines file; a killed run's broken last line is left out."""
-    text = _read_text(folder, name, problems) or ""
-    # Not splitlines: it would also cut at characters that are part of a text, such as U+2028.
-    lines = [line for line in text.split("\n") if line.strip()]
-    rows: list[Row] = []
-    for at, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        elif at < len(lines):
-            problems.append(f"{name}: line {at} is no JSON object, and was skipped")
-    return rows
-
-
-def _read_list(folder: Path, name: str, problems: list[str]) -> list[Row]:
-    """Returns the objects of a JSON array; empty where there is none."""
-    content = _parsed(folder, name, problems)
-    return [row for row in content if isinstance(row, dict)] if isinstance(content, list) else []
-
-
-def _read_json(folder: Path, name: str, problems: list[str]) -> dict[str, Any] | None:
-    content = _parsed(folder, name, problems)
-    if isinstance(content, dict):
-        return content
-    if content is not NOTHING:
-        problems.append(f"{name} holds no JSON object")
-    return None
-
-
-def _parsed(folder: Path, name: str, problems: list[str]) -> Any:
-    """Returns what a JSON file holds, `NOTHING` where it is not there or cannot be read."""
-    text = _read_text(folder, name, problems)
-    try:
-        return NOTHING if text is None else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        problems.append(f"{name} is not valid JSON: {_brief(error)}")
-        return NOTHING
-
-
-def _read_partition(folder: Path, problems: list[str]) -> Partition | None:
-    content = _read_json(folder, "partition.json", problems)
-    if content is None:
-        return None
-    try:
-        clients = {
-            str(client): _counts(providers) for client, providers in content["clients"].items()
-        }
-        return Partition(
-            str(content.get("method") or ""), clients, _counts(content.get("test") or {})
-        )
-    except (AttributeError, KeyError, TypeError) as error:
-        problems.append(f"partition.json is not client -> provider -> documents: {error!r:.200}")
-        return None
-
-
 def _counts(providers: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return {str(provider): len(documents) for provider, documents in providers.items()}
 
 
-def _read_prediction(folder: Path, problems: list[str]) -> Prediction | None:
-    content = _read_json(folder, "prediction.json", problems)
-    if content is None:
-        return None
-    try:
-        words = tuple(_read_word(word) for word in content["words"])
-        answers = _read_answers(content.get("answers"))
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        problems.append(
-            f"prediction.json holds no list of words with boxes and tags or answers: {error!r:.200}"
-        )
-        return None
-    image, size = _read_picture(folder, "prediction.png", problems)
-    return Prediction(str(content.get("document", "")), words, answers, image, size)
-
-
-def _read_word(word: Mapping[str, Any]) -> TaggedWord:
-    x0, y0, x1, y1 = (float(side) for side in word["box"])
-    if not all(map(math.isfinite, (x0, y0, x1, y1))):
-        raise ValueError(f"box {word['box']}: expected four finite numbers")
-    box = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
-    tags = str(word.get("true", "O")), str(word.get("predicted", "O"))
-    return TaggedWord(str(word["text"]), box, *tags)
-
-
-def _read_answers(answers: Sequence[Mapping[str, Any]] | None) -> tuple[Answered, ...] | None:
-    if answers is None:
-        return None
-    return tuple(
-        Answered(
-            key=str(said.get("key", "")),
-            question=str(said["question"]),
-            accepted=tuple(str(text) for text in said["accepted"]),
-            answer=str(said["answer"]),
-            confidence=float(said["confidence"]),
-        )
-        for said in answers
-    )
-
-
-def _read_results(folder: Path, problems: list[str]) -> list[Finding]:
-    findings = []
-    for name in _names(folder, FINDINGS, problems):
-        place = f"{FINDINGS}/{name}"
-        files = _names(folder, place, problems)
-        if RESULT not in files:
-            continue
-        pictures = {}
-        try:
-            result = read_result(_read_json(folder, f"{place}/{RESULT}", problems) or {})
-            for file in _named_pictures(result)[:MOST_PICTURES]:
-                # What does not lie right beside the result is no picture of it.
-                if file in files:
-                    uri, _ = _read_picture(folder, f"{place}/{file}", problems, exact=True)
-                    pictures[file] = uri
-                else:
-                    problems.append(f"{place} has no picture {file!r:.100}")
-        except ValueError as error:
-            problems.append(f"{place}/{RESULT}: {error}")
-            result = Result("", f"the result cannot be shown: {error}", status=UNREADABLE)
-        findings.append(Finding(name, result, {file: uri for file, uri in pictures.items() if uri}))
-    return findings
-
-
-def _named_pictures(result: Result) -> list[str]:
+def _pictures_of(result: Result) -> list[str]:
     """Returns the files that the figures of a result name, as far as they are of our shape."""
     panels = [
         panel
@@ -415,62 +463,3 @@ def _named_pictures(result: Result) -> list[str]:
     ]
     files = [one[1] for one in panels if isinstance(one, list) and len(one) == 2]
     return list(dict.fromkeys(file for file in files if isinstance(file, str)))
-
-
-def _read_findings(folder: Path, problems: list[str]) -> list[Found]:
-    found: list[Found] = []
-    for name in _names(folder, "findings", problems):
-        place = f"findings/{name}"
-        metrics = _read_json(folder, f"{place}/metrics.json", problems)
-        if metrics is None:
-            continue
-        curves = _read_json(folder, f"{place}/curve.json", problems) or {}
-        texts = _read_json(folder, f"{place}/text.json", problems) or {}
-        verdicts = _read_list(folder, f"{place}/verdicts.json", problems)
-        over_p = _read_json(folder, f"{place}/curves.json", problems) or {}
-        scores = _read_json(folder, f"{place}/scores.json", problems) or {}
-        pages = _read_pages(folder, place, problems)
-        found.append(Found(name, metrics, curves, texts, pages, verdicts, over_p, scores))
-    return found
-
-
-def _read_pages(folder: Path, place: str, problems: list[str]) -> dict[str, dict[str, str]]:
-    """Returns the pictures `<page>-<panel>.png` as data URIs, by page and panel."""
-    pages: dict[str, dict[str, str]] = {}
-    for name in _names(folder, place, problems, "*.png"):
-        page, _, panel = name.removesuffix(".png").rpartition("-")
-        uri, _ = _read_picture(folder, f"{place}/{name}", problems, exact=True)
-        if uri:
-            pages.setdefault(page, {})[panel] = uri
-    return pages
-
-
-def _read_picture(
-    folder: Path, name: str, problems: list[str], *, exact: bool = False
-) -> tuple[str, tuple[int, int]]:
-    """Returns the picture as a data URI, and its width and height in pixels of the file.
-
-    Unless `exact`, it is shrunk and compressed with loss.
-    """
-    try:
-        with run_files.open_file(folder, name) as file:
-            image = read_image(Path(f"/dev/fd/{file.fileno()}"))
-            return _data_uri(image, exact), image.size
-    except FileNotFoundError:
-        return "", (0, 0)
-    except (DataError, Damaged) as error:
-        why = error.why if isinstance(error, DataError) else str(error)
-        problems.append(f"{name} cannot be shown: {why}")
-        return "", (0, 0)
-
-
-def _data_uri(image: Image.Image, exact: bool) -> str:
-    if exact:
-        png = io.BytesIO()
-        image.save(png, "PNG")
-        return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()
-    small = image.convert("RGB")
-    small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-    file = io.BytesIO()
-    small.save(file, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

@@ -25,7 +25,9 @@ def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
 
 
 def _view_of(ledger: Row) -> dict[str, Any]:
-    views = ledger["views"]
+    views, mechanism = ledger["views"], ledger.get("mechanism") or {}
+    asked = mechanism.get("asked_epsilon")
+    asked_view = str(mechanism.get("asked_view", "")).replace("_", " ")
     return {
         "private": ledger.get("mechanism") is not None,
         "meaning": ledger.get("meaning") or "",
@@ -33,7 +35,15 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "accountants": ACCOUNTANTS,
         "rows": [_row(name, view) for name, view in views.items()],
         "unit": ledger.get("unit") or "example",
-        "larger": _larger(ledger.get("larger_units") or {}),
+        "larger": [
+            {
+                "name": name,
+                "records": unit["records"],
+                "how": unit["how"],
+                "epsilons": _epsilons(unit),
+            }
+            for name, unit in (ledger.get("larger_units") or {}).items()
+        ],
         "colluders": [
             (row["colluders"], show(row["epsilon"])) for row in ledger.get("colluders") or []
         ],
@@ -41,7 +51,7 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "uncovered": ledger.get("uncovered") or [],
         "not_covered": ledger.get("not_covered") or [],
         "given": _given(ledger.get("given_participation")),
-        "asked": _asked(ledger.get("mechanism") or {}),
+        "asked": f"The noise was found for ε = {asked:g}, {asked_view}." if asked else "",
     }
 
 
@@ -58,33 +68,21 @@ def _row(name: str, view: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _larger(units: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "records": unit["records"],
-            "how": unit["how"],
-            "epsilons": [(view.replace("_", " "), show(e)) for view, e in unit["epsilon"].items()],
-        }
-        for name, unit in units.items()
-    ]
+def _epsilons(held: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns view and ε for the page."""
+    return [(view.replace("_", " "), show(value)) for view, value in held["epsilon"].items()]
 
 
 def _given(given: Mapping[str, Any] | None) -> str:
     """Returns a sentence on the client that took part most often, empty where there is none."""
     if not given:
         return ""
-    epsilons = ", ".join(f"{v.replace('_', ' ')} {show(e)}" for v, e in given["epsilon"].items())
+    epsilons = ", ".join(f"{view} {epsilon}" for view, epsilon in _epsilons(given))
     return (
         "The table averages over the drawing of clients, as a promise made beforehand does. Given "
         f"who was drawn, client {given['client']} is worst off, in {given['rounds']} rounds: "
         f"{epsilons}."
     )
-
-
-def _asked(mechanism: Mapping[str, Any]) -> str:
-    epsilon, view = mechanism.get("asked_epsilon"), str(mechanism.get("asked_view", ""))
-    return f"The noise was found for ε = {epsilon:g}, {view.replace('_', ' ')}." if epsilon else ""
 
 
 def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:

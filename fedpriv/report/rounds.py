@@ -53,15 +53,12 @@ def all_curves(rounds: Mapping[int, Row]) -> dict[str, Curve]:
     for at, row in rounds.items():
         for name, value in row.items():
             if name not in NOT_CURVES and type(value) in (int, float):
-                curves.setdefault(name, {})[at] = _as_float(value)
+                try:
+                    number = float(value)
+                except OverflowError:  # JSON has integers of any size
+                    number = math.inf
+                curves.setdefault(name, {})[at] = number
     return dict(curves)
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # JSON has integers of any size
-        return math.inf
 
 
 def in_unit_interval(curves: Iterable[Curve]) -> bool:

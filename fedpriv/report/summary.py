@@ -13,7 +13,6 @@ from typing import Any
 
 from fedpriv.report.folder import Row, Run, is_round
 from fedpriv.report.rounds import (
-    Curve,
     all_curves,
     client_count,
     metric_groups,
@@ -79,24 +78,17 @@ def tiles(rounds: Mapping[int, Row]) -> list[Tile]:
     held = {**groups.scores, **groups.losses}
     order = [name for name in FIRST_METRICS if name in held]
     order += sorted(set(groups.scores) - set(order)) + sorted(set(groups.losses) - set(order))
-    last_round = max(rounds, default=0)
-    return [
-        _tile(name, held[name], last_round, larger=name in groups.scores)
-        for name in order[:MOST_TILES]
-    ]
-
-
-def _tile(name: str, curve: Curve, last_round: int, *, larger: bool) -> Tile:
-    """Returns the tile of a metric; `larger` says that larger values are better."""
-    last = max(curve)
-    sign = 1 if larger else -1
-    finite = {at: value for at, value in curve.items() if math.isfinite(value)}
-    notes = [] if last == last_round else [f"in round {last}"]
-    if finite:
-        best = max(finite, key=lambda at: sign * finite[at])
-        if finite[best] != curve[last]:
-            notes.append(f"best {show_value(finite[best])} in round {best}")
-    return Tile(metric_label(name), show_value(curve[last]), ", ".join(notes))
+    shown = []
+    for name in order[:MOST_TILES]:
+        curve, last = held[name], max(held[name])
+        finite = {at: value for at, value in curve.items() if math.isfinite(value)}
+        notes = [] if last == max(rounds) else [f"in round {last}"]
+        if finite:
+            best = (max if name in groups.scores else min)(finite, key=lambda at: finite[at])
+            if finite[best] != curve[last]:
+                notes.append(f"best {show_value(finite[best])} in round {best}")
+        shown.append(Tile(metric_label(name), show_value(curve[last]), ", ".join(notes)))
+    return shown
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
@@ -126,7 +118,11 @@ def warnings(run: Run) -> list[str]:
         if times:
             told = counted(sum(times.values()), "time")
             said.append(f"Clients {words} {told}, in {show_rounds(times)}.")
-    broken = [name for name, curve in all_curves(run.rounds).items() if not _all_finite(curve)]
+    broken = [
+        name
+        for name, curve in all_curves(run.rounds).items()
+        if not all(map(math.isfinite, curve.values()))
+    ]
     if broken:
         names = ", ".join(metric_label(name) for name in broken[:MOST_LISTED])
         said.append(f"Some rounds have no finite value of: {names}.")
@@ -150,7 +146,3 @@ def _unanswered(run: Run, kind: str) -> dict[int, int]:
         for at in sorted({*run.rounds, *listed})
     }
     return {at: number for at, number in times.items() if number}
-
-
-def _all_finite(curve: Curve) -> bool:
-    return all(map(math.isfinite, curve.values()))

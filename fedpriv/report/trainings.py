@@ -42,15 +42,13 @@ def trainings_view(trainings: Sequence[Training]) -> Trainings | None:
         return None
     shown = [{tile.label: tile.value for tile in tiles(training.rounds)} for training in trainings]
     headings = list(dict.fromkeys(label for values in shown for label in values))[:MOST_METRICS]
-    rows = [
-        TrainingRow(
-            training.name,
-            f"trainings/{quote(training.name)}/report.html" if training.has_report else "",
-            _progress(training),
-            [values.get(label, "—") for label in headings],
-        )
-        for training, values in zip(trainings, shown, strict=True)
-    ]
+    rows = []
+    for training, values in zip(trainings, shown, strict=True):
+        address = f"trainings/{quote(training.name)}/report.html" if training.has_report else ""
+        planned = "" if training.planned is None else f" of {training.planned}"
+        progress = f"{max(training.rounds, default=0)}{planned}"
+        cells = [values.get(label, "—") for label in headings]
+        rows.append(TrainingRow(training.name, address, progress, cells))
     return Trainings(headings, rows)
 
 
@@ -63,8 +61,3 @@ def study_state(run: Run) -> tuple[str, bool]:
     if not run.found and not run.findings:
         return f"all {counted(total, 'training')} done, nothing concluded", False
     return f"complete: {counted(total, 'training')}", True
-
-
-def _progress(training: Training) -> str:
-    done = max(training.rounds, default=0)
-    return f"{done}" if training.planned is None else f"{done} of {training.planned}"

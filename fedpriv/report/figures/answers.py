@@ -28,15 +28,17 @@ class AnswerRow:
 
 def answer_rows(answers: Sequence[Answered]) -> list[AnswerRow]:
     """Returns the table of answers in the order of the questions."""
-    return [AnswerRow(number, _status(said), said) for number, said in enumerate(answers, 1)]
-
-
-def _status(said: Answered) -> str:
-    if not said.answer.strip():
-        return "missed"
-    if is_exact(said.answer, said.accepted or ("",)):
-        return "correct"
-    return "close" if anls(said.answer, said.accepted or ("",)) else "wrong"
+    rows = []
+    for number, given in enumerate(answers, 1):
+        accepted = given.accepted or ("",)
+        if not given.answer.strip():
+            status = "missed"
+        elif is_exact(given.answer, accepted):
+            status = "correct"
+        else:
+            status = "close" if anls(given.answer, accepted) else "wrong"
+        rows.append(AnswerRow(number, status, given))
+    return rows
 
 
 def answer_marks(words: Sequence[TaggedWord], rows: Sequence[AnswerRow]) -> list[Mark]:

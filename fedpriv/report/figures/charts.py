@@ -151,7 +151,13 @@ def stacked_chart(
             above = {"transform": axes.get_xaxis_transform(), "clip_on": False}
             axes.plot(marked, [1.0] * len(marked), "v", color=colour("c1"), **above)
         axes.set_ylim(0, max(np.nanmax(floor) * 1.1, 1e-9))
-        _fit_bars(axes, rounds, whole=all(float(top).is_integer() for top in floor[::2]))
+        whole = all(float(top).is_integer() for top in floor[::2])
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=whole))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel("round")
+        if len(rounds) <= 4:
+            axes.xaxis.set_major_locator(FixedLocator(rounds))
+            axes.set_xlim(rounds[0] - 1.5, rounds[-1] + 1.5)
         drawing = svg(figure, _describe(title, layers))
     keys = tuple(Key(label, shade) for label, shade in zip(layers, shades, strict=True))
     return Chart(title, drawing, keys, "▼ marks a refused round" if marked else "")
@@ -260,7 +266,15 @@ def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     tint = colour(f"c{shade}")
     axes.plot(rounds, values, color=tint, linewidth=_WIDTH, linestyle=_line_style(dashes))
     few = len(rounds) <= 30
-    dotted = [place for place in range(len(values)) if few or _stands_alone(values, place)]
+    # A value without a finite neighbour is on no line.
+    dotted = [
+        place
+        for place in range(len(values))
+        if few
+        or not np.isfinite(
+            [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]]
+        ).any()
+    ]
     if dotted:
         where = [rounds[place] for place in dotted], [values[place] for place in dotted]
         axes.plot(*where, "o", color=tint, markersize=3.2)
@@ -268,22 +282,6 @@ def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     if broken:
         across = axes.get_xaxis_transform()
         axes.plot(broken, [0.03] * len(broken), "x", color=tint, transform=across, markersize=5)
-
-
-def _stands_alone(values: Sequence[float], place: int) -> bool:
-    """Says whether a value has no finite neighbour, so that no line shows it."""
-    neighbours = (*values[max(place - 1, 0) : place], *values[place + 1 : place + 2])
-    return all(math.isnan(value) for value in neighbours)
-
-
-def _fit_bars(axes: Any, rounds: Sequence[int], whole: bool) -> None:
-    """Labels the axes of stacked bars; `whole` says that the bars count something."""
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=whole))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel("round")
-    if len(rounds) <= 4:
-        axes.xaxis.set_major_locator(FixedLocator(list(rounds)))
-        axes.set_xlim(rounds[0] - 1.5, rounds[-1] + 1.5)
 
 
 def _finite(value: float) -> bool:

@@ -6,7 +6,7 @@ As in `charts`, the names of series are left to the HTML around the drawing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,47 +57,31 @@ def count_chart(
             left = np.arange(len(groups)) + (place + 0.5) * width - 0.42
             part = (darker or {}).get(name)
             tint = colour(f"c{shades[name]}")
-            _draw_bars(axes, left, width * 0.92, [counts[g] for g in groups], tint, part is None)
+            heights = [counts[g] for g in groups]
+            alpha = 1 if part is None else _FAINT
+            axes.bar(left, heights, width * 0.92, color=tint, alpha=alpha)
+            above = {"textcoords": "offset points", "ha": "center", "fontsize": _SMALL}
+            for x, height in zip(left, heights, strict=True):
+                axes.annotate(f"{height}", (x, height), (0, 1.5), **above)
             if part:
                 axes.bar(left, [part[g] for g in groups], width * 0.92, color=tint)
         slanted = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
         axes.set_xticks(range(len(groups)), list(map(legible, groups)), **slanted)
-        _count_axis(axes, max(max(counts.values()) for counts in bars.values()))
-        drawing = svg(figure, f"{title}. {_told(bars)}.")
+        # Logarithmic from 1 up, and linear between 0 and 1, so that 0 has a place.
+        most = max(max(counts.values()) for counts in bars.values())
+        axes.set_yscale("symlog", linthresh=1, linscale=0.35)
+        powers = range(math.ceil(math.log10(max(most, 2))) + 1)
+        axes.yaxis.set_major_locator(FixedLocator([0, *(10.0**power for power in powers)]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_ylim(0, max(most, 1) * 2)
+        told = (
+            f"{name}: " + ", ".join(f"{group} {count}" for group, count in counts.items())
+            for name, counts in bars.items()
+        )
+        drawing = svg(figure, f"{title}. {'; '.join(told)}.")
     keys = tuple(Key(name, shade) for name, shade in shades.items()) if len(bars) > 1 else ()
     return Chart(title, drawing, keys)
-
-
-def _draw_bars(
-    axes: Any, left: NDArray[Any], width: float, heights: Sequence[int], tint: str, full: bool
-) -> None:
-    axes.bar(left, heights, width, color=tint, alpha=1 if full else _FAINT)
-    for x, height in zip(left, heights, strict=True):
-        axes.annotate(
-            f"{height}",
-            (x, height),
-            (0, 1.5),
-            textcoords="offset points",
-            ha="center",
-            fontsize=_SMALL,
-        )
-
-
-def _count_axis(axes: Any, most: int) -> None:
-    """Makes the axis logarithmic from 1 up; between 0 and 1 it is linear, so that 0 has a place."""
-    axes.set_yscale("symlog", linthresh=1, linscale=0.35)
-    powers = range(math.ceil(math.log10(max(most, 2))) + 1)
-    axes.yaxis.set_major_locator(FixedLocator([0, *(10.0**power for power in powers)]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylim(0, max(most, 1) * 2)
-
-
-def _told(bars: Mapping[str, Mapping[str, int]]) -> str:
-    return "; ".join(
-        f"{name}: " + ", ".join(f"{group} {count}" for group, count in counts.items())
-        for name, counts in bars.items()
-    )
 
 
 def score_chart(title: str, panels: Mapping[str, NDArray[np.int64]]) -> Chart:
