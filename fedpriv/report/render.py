@@ -7,7 +7,7 @@ terminal, what is too much is cut and told, and a figure that cannot be drawn is
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,9 @@ LONGEST_CELL = 60
 
 MOST_FIGURES, MOST_TABLES, MOST_NUMBERS = 24, 60, 300
 """Of one attack that the report shows."""
+
+Summary = tuple[str, str]
+"""Kind of result and title of a table of one row."""
 
 
 @dataclass
@@ -101,16 +104,40 @@ def flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def sections(result: Result, pictures: Mapping[str, str]) -> list[Section]:
-    """Returns tables and figures by section, in the order in which the sections first occur.
+def result_html(
+    result: Result,
+    pictures: Mapping[str, str] | None = None,
+    compared: Collection[Summary] = (),
+) -> Markup:
+    """Returns a result as HTML, without a heading, for a page with the report's style sheet.
 
     Args:
         result: of an attack.
-        pictures: data URIs by file name.
+        pictures: those that its figures name, as data URIs by file name.
+        compared: tables that stand elsewhere, beside those of other attacks.
+    """
+    module: Any = templates().get_template("parts.html.j2").module
+    shown = {
+        "result": result,
+        "threat_model": threat_model(result),
+        "sections": sections(result, pictures or {}, compared),
+        "numbers": flat(result.numbers),
+    }
+    return Markup(module.attack(shown))  # noqa: S704 - the template escapes
+
+
+def sections(
+    result: Result, pictures: Mapping[str, str], compared: Collection[Summary] = ()
+) -> list[Section]:
+    """Returns tables and figures by section, in the order in which the sections first occur.
+
+    The arguments are those of `result_html`.
     """
     found: dict[str, Section] = {}
+    elsewhere = [table for key, table in summaries(result).items() if key in compared]
     for table in result.tables[:MOST_TABLES]:
-        found.setdefault(table.title, Section(table.title)).tables.append(table)
+        if table not in elsewhere:
+            found.setdefault(table.title, Section(table.title)).tables.append(table)
     for figure in result.figures[:MOST_FIGURES]:
         section = found.setdefault(figure.section, Section(figure.section))
         try:
@@ -133,42 +160,32 @@ def sections(result: Result, pictures: Mapping[str, str]) -> list[Section]:
     return list(found.values())
 
 
-def comparisons(findings: Sequence[Finding]) -> list[Table]:
+def summaries(result: Result) -> dict[Summary, Table]:
+    """Returns the tables of one row, which may be compared with those of other attacks."""
+    found: dict[Summary, Table] = {}
+    for table in result.tables[:MOST_TABLES]:
+        if table.title and len(table.rows) == 1:
+            found.setdefault((result.kind, table.title), table)
+    return found
+
+
+def comparisons(findings: Sequence[Finding]) -> dict[Summary, Table]:
     """Returns tables with a row for each attack, of one-row tables that attacks of a kind share."""
-    groups: dict[tuple[str, str], dict[str, Table]] = {}
+    groups: dict[Summary, dict[str, Table]] = {}
     for one in findings:
-        for table in one.result.tables[:MOST_TABLES]:
-            if table.title and len(table.rows) == 1:
-                alike = groups.setdefault((one.result.kind, table.title), {})
-                alike.setdefault(one.name, table)
-    shown = []
-    for (_, title), tables in groups.items():
+        for key, table in summaries(one.result).items():
+            groups.setdefault(key, {})[one.name] = table
+    shown = {}
+    for key, tables in groups.items():
         if len(tables) > 1:
             columns = tuple(dict.fromkeys(name for one in tables.values() for name in one.headings))
             rows = []
             for name, table in tables.items():
                 cells = dict(zip(table.headings, table.rows[0], strict=True))
                 rows.append((name, *(cells.get(column, "—") for column in columns)))
-            note = next(iter(tables.values())).note
-            shown.append(Table(("attack", *columns), tuple(rows), title, note))
+            note = " ".join(dict.fromkeys(one.note for one in tables.values() if one.note))
+            shown[key] = Table(("attack", *columns), tuple(rows), key[1], note)
     return shown
-
-
-def result_html(result: Result, pictures: Mapping[str, str] | None = None) -> Markup:
-    """Returns a result as HTML, without a heading, for a page with the report's style sheet.
-
-    Args:
-        result: of an attack.
-        pictures: those that its figures name, as data URIs by file name.
-    """
-    module: Any = templates().get_template("parts.html.j2").module
-    shown = {
-        "result": result,
-        "threat_model": threat_model(result),
-        "sections": sections(result, pictures or {}),
-        "numbers": flat(result.numbers),
-    }
-    return Markup(module.attack(shown))  # noqa: S704 - the template escapes
 
 
 @functools.cache

@@ -188,6 +188,8 @@ def test_attacks_of_a_kind_stand_in_one_table(folder):
     assert ["gi_dqa", "3", "24.1 dB", "—"] in cells
     assert ["text", "1", "—", "40%"] in cells
     assert not [row for row in cells if row[0] == "pmia" and row[1] == "3"]
+    assert html.count("24.1 dB") == 2  # once for gi_dqa, and where pmia has no other beside it
+    assert html.count("the template has 9 dB") == 2
 
 
 def test_pictures_are_embedded_once_each(folder):
