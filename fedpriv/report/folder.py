@@ -19,7 +19,7 @@ from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
-from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
+from fedpriv.threat.results import FINDINGS, NOT_APPLICABLE, RESULT, Result, read_result
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
@@ -327,6 +327,11 @@ class RunReader:
             place = f"{FINDINGS}/{name}"
             files = self.names(place)
             if RESULT not in files:
+                # An attack that writes metrics.json has a section of its own only where it was run.
+                left = self.mapping(f"{place}/metrics.json") or {}
+                if left.get("status") == "not_applicable":
+                    why = f"{NOT_APPLICABLE}: {left.get('reason')}"
+                    findings.append(Finding(name, Result("", why, status=NOT_APPLICABLE)))
                 continue
             pictures = {}
             try:
