@@ -58,7 +58,7 @@ class ProviderUpdates:
                 raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
 
     def problems(self, model: nn.Module, train: Examples) -> list[str]:
-        """Says so if the examples do not tell providers apart."""
+        """Returns a problem if the examples do not name their providers."""
         if PROVIDER in train.columns:
             return []
         return [f"the examples have no column {PROVIDER!r}: whose each example is, as integers"]
@@ -116,7 +116,7 @@ def _sample(
 
 
 def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:
-    """Returns each example's provider; one and the same where the client is the unit."""
+    """Returns each example's provider; the same one for all where the client is the unit."""
     if mechanism.unit == "client":
         return np.zeros(len(examples), np.int64)
     return examples.column(PROVIDER)

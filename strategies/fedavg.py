@@ -36,7 +36,7 @@ class FedAvg(Strategy):
 
     Args:
         sampling: draws the clients of a round.
-        weighted: by the clients' numbers of examples, which they then reveal; else all equal.
+        weighted: weight clients by their numbers of examples, which they then reveal; else equally.
         buffers: average the model's buffers as well (BatchNorm's statistics). Integer buffers are
             averaged exactly and rounded to the nearest integer.
     """
@@ -48,7 +48,7 @@ class FedAvg(Strategy):
     buffers: bool = True
 
     def problems(self, clients: int) -> list[str]:
-        """Returns what the sampling cannot do on so many clients."""
+        """Returns why the sampling does not work on so many clients."""
         problem = self.sampling.problem(clients)
         return [f"sampling: {problem}"] if problem else []
 

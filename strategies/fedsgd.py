@@ -41,7 +41,7 @@ class FedSGD(Strategy):
             raise ValueError(f"lr={self.lr}: expected a positive number")
 
     def problems(self, clients: int) -> list[str]:
-        """Returns what the sampling cannot do on so many clients."""
+        """Returns why the sampling does not work on so many clients."""
         problem = self.sampling.problem(clients)
         return [f"sampling: {problem}"] if problem else []
 

@@ -4,9 +4,9 @@ Server, each round: draw K, every client with probability q_c; send w_{t-1} and 
 w_t = w_{t-1} + (1/|K|) Σ_{k∈K} u_k. With K empty, the noise is added all the same (§6.2.2).
 Client k: `fedpriv.clients.fl_provider_dp.ProviderUpdates`.
 
-What the paper claims for it holds against nobody who sees the global models: all providers of a
-client enter together, so the rate q_c·|M|/min|P_k| amplifies far less than an accountant takes for
-granted. The ledger's view `paper` gives the claim, the other views what is true.
+The paper's ε does not hold against an adversary who sees the global models: all providers of a
+client enter together, so the rate q_c·|M|/min|P_k| amplifies far less than the accountant assumes.
+The ledger's view `paper` gives the paper's ε, the other views give the true ones.
 
 Departures of the variant "sound": see `PrivateStrategy`. Where K is empty, w_t = w_{t-1} + N(0,
 σ²C²I/M²); the paper does not say what the noise is divided by then.

@@ -1,8 +1,8 @@
 """The same federation on Flower's own engines: `flwr run`, SuperLink + SuperNodes, simulation.
 
-Slower than our grids (each message starts a process in deployment), and the way out to real
-machines: the weights are bit-identical, which a test proves. `experiments/flower/` is the Flower
-app; its README has the commands. `simulate` runs it on Flower's simulation engine.
+It is slower than our grids (in deployment each message starts a process), but it runs on real
+machines. A test proves that the weights are bit-identical. `experiments/flower/` is the Flower app,
+whose README has the commands. `simulate` runs it on Flower's simulation engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXPERIMENT, OVERRIDES = "experiment", "overrides"
 class FlowerGrid(RoundGrid):
     """Any grid of Flower's, with its nodes in the order of their clients' numbers.
 
-    Flower draws node ids at random and starts the server before the nodes are there. So this grid
+    Flower draws node ids at random and starts the server before the nodes have joined. So this grid
     waits for all of them, asks each for its partition, and sorts the replies.
 
     Args:

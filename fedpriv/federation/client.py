@@ -1,8 +1,8 @@
-"""The client's side of a federation: what a client half must offer, and the site that hosts it.
+"""The client's side of a federation: the interface of a client half, and the worker that runs it.
 
-A site is one worker's resident model and data. It serves any client of the federation, one after
-the other, and wipes the slate between two of them: parameters, frozen weights, buffers, gradients
-and every global random number generator.
+A worker holds one model and the data. It serves any client of the federation, one after the other,
+and resets its state between two of them: parameters, frozen weights, buffers, gradients and every
+global random number generator.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NUM_PARTITIONS = "num-partitions"
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What a client half has computed; the site sends of it what the strategy asked for.
+    """The result of a client half. The worker sends only the parts that the strategy asked for.
 
     Attributes:
         update: vectors of the same names and lengths as the parameters.
-        metrics: by name; must hold every metric of `Instruction.metrics`.
+        metrics: by name, with every metric of `Instruction.metrics`.
     """
 
     update: Vectors
@@ -45,21 +45,21 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class ClientContext:
-    """One client at work: all that a client half may use.
+    """One client at work: everything that a client half may use.
 
     Attributes:
         client: its number, from 0.
         model: holds the global parameters, in training mode, on `device`.
         examples: the client's own.
         instruction: the server's.
-        exchange: reads and writes the tensors that travel.
+        layout: reads and writes the tensors that travel.
         parameters: the global vectors, read-only.
         device: where the model is.
         seed: of the run.
-        key: of a private run; with it no two messages share their random numbers.
-        restart: brings the model back to where the visit began: weights, buffers, training mode;
-            not its modules, which a client that restarts must leave as they are.
-        notes: what the person who runs the simulation should know; the server is not told.
+        key: of a private run. It keeps two messages from sharing their random numbers.
+        restart: resets weights, buffers and training mode of the model, but not its modules, which
+            a client that restarts must not replace.
+        notes: remarks for the person who runs the simulation. The server does not get them.
     """
 
     client: int
@@ -77,8 +77,8 @@ class ClientContext:
     def torch_seed(self, purpose: str) -> int:
         """Returns a seed for torch's own generators, new in each round and attempt.
 
-        Of 64 bits torch uses 32: who could try them all would know the dropout of a private run,
-        which is a part of what its clipped gradients are computed with.
+        torch uses 32 of its 64 bits. An adversary who tries them all learns the dropout of a
+        private run, which its clipped gradients depend on.
         """
         now = self.instruction.purpose(purpose, self.key)
         return torch_seed(self.seed, now, self.instruction.round, self.client)
@@ -99,35 +99,35 @@ class Client(Protocol):
             class MeanClient:
                 action: ClassVar[str] = "mean"
 
-                def train(self, visit):
-                    here = visit.examples.column("x").mean()
-                    there = visit.parameters["float"]
-                    return Contribution({"float": here - there}, {"num-examples": 1})
+                def train(self, context):
+                    mean = context.examples.column("x").mean()
+                    start = context.parameters["float"]
+                    return ClientUpdate({"float": mean - start}, {"num-examples": 1})
     """
 
     @property
     def action(self) -> str:
-        """The action that this half answers; the strategy must send the same."""
+        """The action that this half answers, the same as the strategy's."""
         ...
 
-    def train(self, visit: ClientContext) -> ClientUpdate:
-        """Computes one contribution; may leave the model in any state."""
+    def train(self, context: ClientContext) -> ClientUpdate:
+        """Computes one update; may leave the model in any state."""
         ...
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker needs to become a site: built once, in whatever process it runs.
+    """Everything that a `ClientWorker` is built from, in any process.
 
     Attributes:
-        build_model: returns the model; weights it draws itself are drawn from the run's seed.
+        build_model: returns the model. Weights that it draws come from the run's seed.
         client: the client half.
         train: every training example of the federation.
         rows: for each client, its positions in `train`.
         seed: of the run.
-        threads: torch threads for one client; part of the recipe because it changes bits.
+        threads: torch threads for one client. Their number changes bits.
         device: where clients train.
-        key: of a private run, see `fedpriv.privacy.message_key`; the server is not told.
+        key: of a private run, see `fedpriv.privacy.message_key`. The server does not know it.
     """
 
     build_model: Callable[[], nn.Module]
@@ -159,30 +159,30 @@ class ClientWorker:
         self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
-        """Answers one training message on behalf of the client that the context names."""
+        """Answers a training message for the client that the context names."""
         instruction = instruction_of(message)
         if instruction is None:
             raise ValueError("the message carries no fedpriv instruction")
         client = int(context.node_config[PARTITION_ID])
         parameters = to_vectors(message.content.array_records[PARAMETERS])
-        # All of the visit: a thread pool woken for one copy spins for long after it.
+        # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         with reproducible_torch(self.spec.threads, self.spec.device):
             visit = self.visit(client, instruction, parameters)
             with isolated_randomness(visit.torch_seed("client globals")):
-                contribution = self.spec.client.train(visit)
-            _check(contribution, parameters, instruction)
+                computed = self.spec.client.train(visit)
+            _check(computed, parameters, instruction)
         if visit.notes:
             context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
-        update = contribution.update
+        update = computed.update
         if SECAGG in message.content:
             update = masked(update, message, client, self.spec.seed, self.spec.key)
         elif not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
-        content = answer(update, contribution.metrics, instruction)
+        content = answer(update, computed.metrics, instruction)
         return Message(content, reply_to=message)
 
     def visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
-        """Returns what a client half may use, with the model as the server has sent it.
+        """Returns the context of a client half, with the model that the server has sent.
 
         Args:
             client: its number.
@@ -190,7 +190,7 @@ class ClientWorker:
             parameters: the global vectors.
         """
         self.model.train()
-        if _structure(self.model) != self._built:  # the last client has altered its modules
+        if _structure(self.model) != self._built:  # the previous client has altered its modules
             self._build()
         layout = self._layouts[instruction.buffers]
 
@@ -214,7 +214,7 @@ class ClientWorker:
 
     @torch.no_grad()
     def _wipe(self) -> None:
-        """Restores all that the last client may have touched; the broadcast writes the rest."""
+        """Restores everything that the previous client may have changed, but the parameters."""
         self.model.train()
         for tensor, pristine in self._kept:
             tensor.requires_grad_(False)
@@ -226,7 +226,7 @@ class ClientWorker:
 
 
 def _structure(model: nn.Module) -> list[object]:
-    """Returns what makes up a model beside its numbers: modules, tensors, settings, hooks."""
+    """Identifies everything in a model but its numbers: modules, tensors, settings, hooks."""
     plain = (bool, int, float, str, type(None))
     structure: list[object] = []
     for module in model.modules():
@@ -238,7 +238,7 @@ def _structure(model: nn.Module) -> list[object]:
 
 
 def unusable_device(name: str) -> str | None:
-    """Returns why torch cannot compute on a device here, and what would work; None if it can."""
+    """Returns why torch cannot use a device here, and which ones it can; None if it can."""
     try:
         torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
     except Exception as error:
@@ -252,9 +252,9 @@ def unusable_device(name: str) -> str | None:
     return None
 
 
-def _check(contribution: ClientUpdate, parameters: Vectors, instruction: Instruction) -> None:
-    """Refuses what the sum could not take, before it can spoil the others'."""
-    update = contribution.update
+def _check(computed: ClientUpdate, parameters: Vectors, instruction: Instruction) -> None:
+    """Raises an error for an update that would spoil the sum."""
+    update = computed.update
     got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
     want = {name: (v.shape, str(v.dtype)) for name, v in parameters.items()}
     if got != want:
@@ -262,8 +262,8 @@ def _check(contribution: ClientUpdate, parameters: Vectors, instruction: Instruc
     for name, vector in update.items():
         if vector.dtype.kind == "f" and not np.isfinite(vector).all():
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
-    if instruction.weight in contribution.metrics:
-        weight, whole = contribution.metrics[instruction.weight], "integer" in update
+    if instruction.weight in computed.metrics:
+        weight, whole = computed.metrics[instruction.weight], "integer" in update
         if isinstance(weight, bool) or not isinstance(weight, int if whole else (int, float)):
             kind = "an integer" if whole else "a number"
             raise TypeError(f"a weight must be {kind}, got {weight!r}")

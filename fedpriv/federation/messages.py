@@ -1,8 +1,8 @@
-"""What travels between server and clients: tensors ↔ Flower records, the keys, the sums.
+"""The messages between server and clients: tensors as Flower records, names of records, sums.
 
-Down: the global vectors and an `Instruction`. Up: an update and the metrics that the instruction
-asked for, and nothing else. A strategy that needs only the sum of the updates says so
-(`Instruction.summed`); the grid then answers with sums of chunks instead of single updates.
+The server sends the global vectors and an `Instruction`. A client sends an update and the metrics
+that the instruction asks for, and nothing else. If a strategy needs only the sum of the updates
+(`Instruction.summed`), the grid answers with sums of chunks instead of single updates.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ CLIENT = "client"
 NUM_EXAMPLES = "num-examples"
 
 BLOCK = 1 << 16
-"""Elements that fit into a core's cache twice."""
+"""Elements per block: two blocks fit into a core's cache."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """What the server asks of a client in one message.
+    """The server's request to a client in one message.
 
     Attributes:
         round: from 1.
-        attempt: from 0; above 0 the round is made again after an interruption, with other noise.
-        summed: the strategy needs Σ updates only, not each of them.
+        attempt: from 0. Above 0 the round is repeated after an interruption, with other noise.
+        summed: the strategy needs the sum of the updates only.
         weight: the metric that weights an update in the sum; empty for equal weights.
         buffers: the model's buffers travel with the parameters, both ways.
-        metrics: the numbers that the client may send beside the update.
-        settings: what this strategy and its client half have agreed on.
-        model: digest of the parameters that are sent, where the strategy is private.
+        metrics: names of the numbers that the client may send with the update.
+        settings: of this strategy, for its client half.
+        model: digest of the parameters that are sent; empty where the strategy is not private.
     """
 
     round: int
@@ -65,11 +65,11 @@ class Instruction:
     model: str = ""
 
     def purpose(self, what: str, key: str) -> str:
-        """Returns the purpose of random numbers behind the answer to this instruction.
+        """Returns the purpose of random numbers for the answer to this instruction.
 
         Args:
-            what: they are for, such as "privacy noise".
-            key: of a private run, see `fedpriv.privacy.message_key`; empty in any other.
+            what: their use, such as "privacy noise".
+            key: of a private run, see `fedpriv.privacy.message_key`; empty in other runs.
         """
         now = f"{what}, attempt {self.attempt}"
         return f"{now}, message {key} {self.model}" if key else now
@@ -94,7 +94,7 @@ _OWN = "own-"
 
 
 def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
-    """Returns a record over the same memory; dtype, shape (0-d, empty) and bits are kept."""
+    """Returns a record over the same memory, with the same dtypes, shapes and bits."""
     record = ArrayRecord()
     for name, vector in vectors.items():
         record[name] = VectorArray(vector)  # ArrayRecord(dict) would serialise each into bytes
@@ -102,7 +102,7 @@ def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 
 def to_vectors(record: ArrayRecord) -> Vectors:
-    """Returns the arrays of a record; those that `to_array_record` made are not copied."""
+    """Returns the arrays of a record, without a copy where `to_array_record` made it."""
     return {name: array.numpy() for name, array in record.items()}
 
 
@@ -126,7 +126,7 @@ def round_of(message: Message) -> int:
 def answer(
     update: Vectors, metrics: Mapping[str, float | int], instruction: Instruction
 ) -> RecordDict:
-    """Returns the content of a client's reply: the update and the metrics asked for, no more.
+    """Returns the content of a client's reply: the update and the requested metrics only.
 
     Raises:
         ValueError: if the client has not computed a metric that the strategy asks for.
@@ -141,9 +141,9 @@ def answer(
 class RunningSum:
     """Σ weight · update, added in the order of the calls, in memory that does not grow.
 
-    Multiplication and addition are two roundings: a fused multiply-add would give other bits
-    where a vector is cut differently (another thread count, another instruction set). Integers,
-    and the ring elements of secure aggregation, add exactly and wrap around at their width.
+    Multiplication and addition round twice. A fused multiply-add would give other bits where a
+    vector is cut differently, by another thread count or instruction set. Integers, and the ring
+    elements of secure aggregation, add exactly and wrap around at their width.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class RunningSum:
                 np.add(self.vectors[name], vector, out=self.vectors[name])
 
     def note(self, clients: Iterable[int], metrics: Mapping[str, Iterable[float | int]]) -> None:
-        """Notes who is in the sum, and each one's metrics."""
+        """Adds the numbers and the metrics of the clients in the sum."""
         self.clients.extend(clients)
         for name, values in metrics.items():
             self.metrics.setdefault(name, []).extend(values)
@@ -181,7 +181,7 @@ class Chunk:
     """Collects the replies of one chunk of clients in the form that the strategy asked for.
 
     Args:
-        sent: any message of the chunk; its instruction says whether single updates are wanted or
+        sent: any message of the chunk. Its instruction says whether single updates are needed or
             only their sum.
     """
 
@@ -193,7 +193,7 @@ class Chunk:
         self._single: list[Message] = []
 
     def add(self, client: int, reply: Message | None) -> None:
-        """Adds a reply, if there is one; the calls must come in the order of the cohort."""
+        """Adds a reply, if there is one. The calls must follow the order of the cohort."""
         if reply is None:
             return
         if reply.has_error() or self._sum is None:
@@ -208,10 +208,10 @@ class Chunk:
         self._first = self._first or reply
 
     def replies(self) -> list[Message]:
-        """Returns the sum of those who answered (if anybody did), then all that travels singly."""
+        """Returns the sum of all answers, if there are any, then the single replies."""
         if self._sum is None or self._first is None:
             return self._single
-        # The sum stands in for the first reply that went into it.
+        # The sum has the metadata of the first reply in it.
         return [readdressed(sum_record(self._sum), self._first), *self._single]
 
 
@@ -222,7 +222,7 @@ def sum_record(total: RunningSum) -> RecordDict:
 
 
 def sum_of(replies: Iterable[Message]) -> RunningSum:
-    """Adds up the chunk sums of a round as they arrive; what failed is left out."""
+    """Adds up the chunk sums of a round as they arrive, without failed replies."""
     total = RunningSum()
     for reply in replies:
         add_sum(total, reply)
@@ -230,7 +230,7 @@ def sum_of(replies: Iterable[Message]) -> RunningSum:
 
 
 def add_sum(total: RunningSum, reply: Message) -> None:
-    """Adds a chunk's sum to a running sum; a reply that failed adds nothing."""
+    """Adds a chunk's sum to a running sum. A failed reply adds nothing."""
     if reply.has_error():
         return
     metrics = {name: _as_list(v) for name, v in reply.content.metric_records[METRICS].items()}
@@ -239,7 +239,7 @@ def add_sum(total: RunningSum, reply: Message) -> None:
 
 
 def answered_by(reply: Message) -> list[int | None]:
-    """Returns the numbers of the clients behind a reply; [None] where a single one names none."""
+    """Returns the clients behind a reply by number; [None] for a single reply without a number."""
     if reply.has_error():
         return []
     metrics = reply.content.metric_records.get(METRICS)

@@ -1,7 +1,7 @@
-"""What the differentially private strategies have in common: a round of noisy sums.
+"""The common part of the differentially private strategies: a round of noisy sums.
 
 In FL-PROVIDER-DP and FeAm-DP each of |K| clients adds a share of the noise, and only their sum
-carries all of it. So it matters who answers: a share that is missing is noise that is missing.
+carries all of it. So it matters which clients answer: each missing share is missing noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.vectors import Vectors
 
 SHARES, STEPS, BATCH, VARIANT = "shares", "steps", "batch", "variant"
-"""Settings of an instruction: into how many shares the noise is split, a client's steps, …"""
+"""Settings of an instruction: the number of shares of the noise, a client's steps, …"""
 
 
 Variant = Literal["sound", "paper"]
@@ -32,24 +32,24 @@ Variant = Literal["sound", "paper"]
 
 @dataclass
 class PrivateStrategy(Strategy):
-    """The round of an algorithm whose clients send noisy sums; a subclass says what to do with it.
+    """The round of an algorithm whose clients send noisy sums; subclasses define `moved`.
 
     In the variant "sound", the noise is split into t = ⌈threshold · |K|⌉ shares. Any t answers
-    carry all of it; with fewer, the round does not count, and no other cohort is drawn for it (the
-    ledger says why). In the variant "paper" it is split into |K| shares and what arrives is used,
-    whatever is missing; the ledger books the noise that was there.
+    carry all of it. With fewer, the round does not count, and no other cohort is drawn for it (the
+    ledger says why). In the variant "paper" the noise is split into |K| shares, and all answers are
+    used, however many are missing. The ledger books the noise that arrived.
 
     Attributes:
         units: the units of privacy that the algorithm can protect.
         metrics: what the clients of the paper's variant report.
         weight: the metric that weights their updates.
-        own_noise: every message carries all of its noise, and has no bound of its own.
+        own_noise: every message carries all of its noise, and is not bounded by the clip norm.
 
     Args:
-        mechanism: what is clipped, sampled and added.
+        mechanism: clip norm, sampling and noise.
         variant: see above.
         threshold: share of the cohort whose noise must suffice. Below 1 the full cohort adds more
-            noise than the mechanism says, √(|K|/t) times as much; the price of tolerating dropouts.
+            noise than the mechanism says, √(|K|/t) times as much. That is the price of dropouts.
     """
 
     units: ClassVar[tuple[str, ...]]
@@ -78,16 +78,16 @@ class PrivateStrategy(Strategy):
             )
 
     def problems(self, clients: int) -> list[str]:
-        """Returns what the mechanism cannot do on so many clients."""
+        """Returns the reasons why the mechanism cannot run on so many clients."""
         problem = self.mechanism.problem(clients)
         return [f"mechanism: {problem}"] if problem else []
 
     def shares(self, cohort: int) -> int:
-        """Returns into how many shares the noise of a round is split: t, at least 1."""
+        """Returns the number of shares of a round's noise: t, at least 1."""
         return shares(self.threshold, cohort)
 
     def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
-        """Returns K; a round that is made again, as whatever attempt, has the same."""
+        """Returns K, which is the same for every attempt at a round."""
         seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
         rng = generator(seed, f"client sampling, run {key}", server_round)
         return self.mechanism.sampling().draw(clients, rng)
@@ -114,7 +114,7 @@ class PrivateStrategy(Strategy):
         return self.broadcast(cohort, arrays, instruction, grid)
 
     def settings(self, cohort: int, clients: int) -> dict[str, Any]:
-        """Returns what the clients are told of this round."""
+        """Returns the settings of a round's instruction."""
         return {**self.mechanism.to_settings(), SHARES: self.shares(cohort), VARIANT: self.variant}
 
     def aggregate_train(
@@ -142,5 +142,5 @@ class PrivateStrategy(Strategy):
         raise NotImplementedError
 
     def booked(self, attempt: Attempt) -> Release:
-        """Returns what one attempt released, with the noise that was really in the sum."""
+        """Returns the release of one attempt, with the noise that was really in the sum."""
         return shared_release(self.mechanism, attempt, self.threshold)

@@ -1,4 +1,4 @@
-"""Counts of one round: who was asked, who answered, what travelled."""
+"""Counts of one round: clients that were asked, that answered, and the bytes that travelled."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class TooFewClients(RuntimeError):
 
 
 class OtherAnswers(TooFewClients):
-    """An attempt that was made again got other answers than before, under the same noise."""
+    """A repeated attempt got answers of other clients than before, under the same noise."""
 
 
 class RoundStatistics:
-    """Counts who was asked, who answered, who failed and who was never heard of, in one round.
+    """Counts the clients of one round that were asked, answered, failed and stayed silent.
 
     Args:
-        min_clients: fewer answers, and the round does not count.
+        min_clients: with fewer answers the round does not count.
         nodes: the node ids in the order of the clients' numbers.
-        before: who answered when this attempt was made before, None if it was not.
+        before: the clients that answered an earlier try at this attempt; None for the first try.
 
     Attributes:
         cohort: the clients that were asked, by number.
@@ -59,15 +59,15 @@ class RoundStatistics:
         tell: Callable[[int, int], None],
         book: Callable[[], None] | None,
     ) -> Iterator[Message]:
-        """Passes the replies on and tells how many have come; at their end, raises if too few.
+        """Passes the replies on and reports their number; raises an error at their end if too few.
 
-        So a strategy that adds up the replies first and then moves has not moved.
+        A strategy that adds up all replies before it moves has not moved then.
 
         Args:
             replies: of the round.
-            tell: is called with the numbers of answers and of clients that were asked.
-            book: is called when all have come and are to be used, before the strategy may do so;
-                None where nothing is booked.
+            tell: called with the number of answers and of clients that were asked.
+            book: called when all replies are there and will be used, before the strategy can use
+                them; None where nothing is booked.
         """
         for reply in replies:
             self.failed += reply.has_error()
@@ -106,7 +106,7 @@ class RoundStatistics:
     def traffic(self) -> dict[str, Any]:
         """Returns the bytes of tensors sent down to the clients and up to the server.
 
-        As a real network would carry them: one copy per client, sums in the worker or not.
+        They are counted as on a real network: one copy per client, even if a worker sums updates.
         `bytes_by_client` is number → [down, up].
         """
         each = {str(c): [self.down.get(c, 0), self.up.get(c, 0)] for c in sorted(self.cohort)}

@@ -1,7 +1,7 @@
-"""What fedpriv asks of a strategy beyond Flower's `Strategy`: an action, and a state to save.
+"""The server's half of an algorithm: Flower's `Strategy` with an action and a state to save.
 
-A stock Flower strategy runs on fedpriv's grids through its own `start`; the round loop, with its
-checkpoints, fault policy and streaming sums, wants this class.
+A stock Flower strategy runs on fedpriv's grids through its own `start`. The round loop, with its
+checkpoints, fault policy and streaming sums, needs this class.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 
 SEED, ATTEMPT, KEY, MODEL = "seed", "attempt", "key", "model"
-"""What `configure_train` is told: the run's seed, which attempt at the round this is and, where the
-strategy is private, the run's `message_key` and the digest of the model that is sent."""
+"""Keys of the config that `configure_train` gets: the run's seed, the number of the attempt at the
+round and, where the strategy is private, the run's `message_key` and the digest of the model."""
 
 
 class Strategy(FlowerStrategy):
     """The server's half of an algorithm.
 
-    A round is drawn once: `configure_train` draws the same cohort again where a round is made again
-    after an interruption. `aggregate_train` must use up `replies` before it changes any state: the
-    stream ends in `TooFewClients` when the round does not count.
+    A round is drawn once: if it is repeated after an interruption, `configure_train` draws the same
+    cohort. `aggregate_train` must consume all `replies` before it changes any state, because the
+    stream ends in `TooFewClients` if the round does not count.
 
     Attributes:
-        action: what the client half must answer, `train.<action>`.
-        sends: what the clients' updates are, for who looks at them.
+        action: the client half's; messages are of the type `train.<action>`.
+        sends: whether the clients' updates are gradients or changes of the model, for attacks.
         buffers: whether the model's buffers are part of the global vectors.
-        mechanism: what makes it private; None where nothing does.
-        version: of the algorithm, to be raised when its messages change.
+        mechanism: of differential privacy; None where there is none.
+        version: of the algorithm. Raise it when its messages change.
     """
 
     action: ClassVar[str]
@@ -45,7 +45,7 @@ class Strategy(FlowerStrategy):
     version: ClassVar[int] = 1
 
     def problems(self, clients: int) -> list[str]:
-        """Returns what keeps this strategy from running on so many clients."""
+        """Returns the reasons why this strategy cannot run on so many clients."""
         return []
 
     def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
@@ -59,19 +59,19 @@ class Strategy(FlowerStrategy):
         return []
 
     def booked(self, attempt: Attempt) -> Release | None:
-        """Returns what one attempt released, for the ledger; None where nothing is private."""
+        """Returns the release of one attempt for the ledger; None without a mechanism."""
         return None
 
     def uncovered(self) -> list[str]:
-        """Returns what else leaves the clients, of which no ε in the ledger speaks."""
+        """Returns what else leaves the clients that no ε in the ledger covers, in words."""
         return []
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Returns what must survive a restart (a server optimiser's moments), by name."""
+        """Returns the state that must survive a restart, such as Adam's moments, by name."""
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Takes back what `state` returned."""
+        """Restores a state that `state` returned."""
 
     def broadcast(
         self, cohort: Iterable[int], arrays: ArrayRecord, instruction: Instruction, grid: Grid
@@ -88,7 +88,7 @@ class Strategy(FlowerStrategy):
             for client in cohort
         ]
 
-    # fedpriv evaluates the global model on held-out documents; clients evaluate nothing.
+    # fedpriv evaluates the global model on held-out documents. Clients evaluate nothing.
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

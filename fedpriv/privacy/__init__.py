@@ -1,1 +1,1 @@
-"""What a run spends of its privacy budget, by whom it is seen."""
+"""Mechanisms, the ledger of their releases, and ε in four views."""

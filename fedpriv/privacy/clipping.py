@@ -31,7 +31,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class Clipped(Generic[Content]):
-    """What clipping gives.
+    """A clipped contribution.
 
     Attributes:
         clipped: of L2 norm at most the clip norm, of the dtypes and shapes that came in; the very
@@ -100,7 +100,7 @@ def clip_jointly(vectors: Mapping[str, Vector], clip_norm: float) -> Clipped[Vec
 
 
 def clip_factor(norm: float, clip_norm: float, dtype: torch.dtype) -> float:
-    """Returns what to multiply a gradient of this norm with, in this dtype; 0 if it must not count.
+    """Returns the factor for a gradient of this norm in this dtype; 0 if it must not count.
 
     1 inside the norm, and 0 for a norm that is NaN or infinite. In between C / ‖g‖, less the few
     units in the last place by which the factor and the products may be rounded up.
@@ -137,7 +137,7 @@ def sum_of_squares(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def _margin(eps: float) -> float:
-    """Two roundings to nearest, twice over; never less than what a norm in float64 may be off."""
+    """Returns twice two roundings to nearest, and at least the error of a norm in float64."""
     return max(4 * eps, 2.0**-40)
 
 
@@ -149,7 +149,7 @@ def _norm(vectors: Mapping[str, Vector]) -> float:
 
 
 def _norm_of_extremes(vectors: Mapping[str, Vector]) -> float:
-    """The norm where squares overflow or vanish, or where something is not finite."""
+    """Returns the norm where squares overflow or vanish, or where a number is not finite."""
     ends = [end.item() for v in vectors.values() if v.size for end in torch.aminmax(_flat(v))]
     peak = math.nan if any(map(math.isnan, ends)) else max(map(abs, ends), default=0.0)
     if peak == 0 or not math.isfinite(peak):
@@ -175,7 +175,7 @@ def _zeros(vectors: Mapping[str, Vector]) -> Vectors:
 
 
 def _shrunk(vectors: Mapping[str, Vector], norm: float, clip_norm: float) -> Vectors:
-    """Scales to the clip norm and measures; where subnormal results were rounded up, again."""
+    """Scales to the clip norm; repeats it where subnormal results were rounded up beyond."""
     eps = max(float(np.finfo(v.dtype).eps) for v in vectors.values())
     margin = _margin(eps)
     while margin < 1:

@@ -10,7 +10,8 @@ from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.views import Cohort, with_shares_known
 
 ROWS = 16
-"""Up to so many shares each number of colluders has a row; above, powers of two and the last."""
+"""Up to this many shares, every number of colluders has a row. Above, only powers of two and the
+largest number do."""
 
 
 def by_colluders(
@@ -23,17 +24,18 @@ def by_colluders(
 ) -> list[dict[str, Any]]:
     """Returns ε with 0, 1, … colluders, up to all but the client whose unit is protected.
 
-    The first row is `server_masked`, the last `server_plain`. One colluder is also what a curious
-    client sees by itself in the global models, having its own share to subtract. From
-    `masking.threshold` of the cohort on they could also rebuild the others' masks: the last row.
+    The first row is `server_masked`, the last `server_plain`. One colluder also stands for a
+    curious client that reads the global models: it can subtract its own share. From
+    `masking.threshold` of the cohort on, colluders could also rebuild the masks of the others,
+    which is the last row.
 
     Args:
         event: one round under the whole noise.
-        cohorts: what `fedpriv.privacy.views.cohorts_of` returned.
+        cohorts: from `fedpriv.privacy.views.cohorts_of`.
         rounds: that were drawn.
         delta: δ.
         accountant: one of `accountants.ACCOUNTANTS`.
-        also: a number of colluders that gets a row whatever the number of shares.
+        also: a number of colluders that gets a row in any case.
 
     Returns:
         Rows {"colluders": c, "epsilon": ε}; ε is None where the accountant has no value.

@@ -1,7 +1,7 @@
 """ε of several runs on the same data: their ledgers, composed.
 
-What each run promises holds for that run alone. Who sees the outcome of several, as whoever chose
-the best of a sweep does, has seen all of their releases.
+The guarantee of a run holds for that run alone. An observer of several runs, such as the person who
+chose the best of a sweep, has seen the releases of all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Run:
 
     @property
     def kind(self) -> tuple[str, float]:
-        """Runs that agree in this, and share data, are composed."""
+        """Unit and δ. Runs that agree in both, and share data, are composed."""
         mechanism = self.ledger.mechanism
         return (mechanism.unit, mechanism.delta) if mechanism else ("", 0.0)
 

@@ -1,27 +1,26 @@
-"""The ledger: what a run really released, and what that means for each adversary.
+"""The ledger: the releases that a run really made, as each adversary sees them.
 
 An append-only list of attempts at rounds, with the cohort that was drawn and the clients that
-answered. ε is computed from it for four views of who is looking:
+answered. ε is computed from it in four views, one for each adversary:
 
 - `paper`: what the algorithm's paper would state, at the rate client_rate · record_rate.
-- `global`: whoever sees every global model, and may know which clients took part.
+- `global`: an adversary who sees every global model, and may know which clients took part.
 - `server_masked`: the honest-but-curious server under secure aggregation: sees sums only.
 - `server_plain`: the same server without it: sees each client's message under its own noise alone.
 
 **A round is drawn once, and every draw is booked as it was planned**, whether its sum was released
-or not. Drawing again until a cohort suits includes those who suit more often than their rate says,
-and a round that does not count is such a choice too: if only the others' releases were booked, at
-their planned rate, a client that stays away would raise the truth above the ledger. As it is, all
-that anybody sees is a function of the planned releases: a refused sum is left out, the part of a
-client that is away is left out, surplus noise is added. None of this needs to be known beforehand,
-and none of it makes ε larger, or another than was planned.
+or not. Drawing again until a cohort suits would include suitable clients more often than their rate
+says, and dropping a round that does not count is such a choice too. If only the other releases were
+booked, at their planned rate, a client that stays away would raise the true ε above the ledger's.
+With every draw booked, all that anybody sees is a function of the planned releases: a refused sum
+is left out, the part of an absent client is left out, surplus noise is added. None of this needs to
+be known beforehand, and none of it changes ε.
 
-What can be more than planned is a round that is made again after an interruption. From the same
-model, data and settings it sends the same bits and is booked once. Otherwise it is a new attempt,
-with noise of its own (`fedpriv.privacy.message_key`), and booked beside the plan, without any
-amplification by the drawing of clients: whoever interrupted a round may have done so because of who
-was drawn, and had nothing to see for it. Only an attempt of the same cohort takes the place of one
-that was cut off.
+Only a round that is repeated after an interruption can release more than planned. With the same
+model, data and settings it sends the same bits and is booked once. Otherwise it is a new attempt
+with new noise (`fedpriv.privacy.message_key`), and it is booked beside the plan without any
+amplification by client sampling, because the round may have been interrupted on account of the
+clients that were drawn. An attempt replaces an interrupted one only if it has the same cohort.
 """
 
 from __future__ import annotations
@@ -54,13 +53,15 @@ class Attempt:
         attempt: from 0.
         clients: how many the federation has.
         cohort: numbers of the clients that were drawn.
-        survivors: numbers of those whose messages arrived; the whole cohort until that is known.
+        survivors: numbers of the clients whose messages arrived. Until the attempt has finished, it
+            is the whole cohort.
         released: the sum went into the global model.
-        sent: digest of what determines the clients' messages, the global model among it.
+        sent: digest of everything that determines the clients' messages, including the global
+            model.
         finished: every client that was asked has answered, failed or been given up. If not, the run
-            ended in the midst of it, and the attempt may be made again.
-        perhaps: numbers of further clients whose messages may have arrived when the attempt was
-            made another time, in a run that ended before they were used.
+            ended during the attempt, which may be repeated.
+        perhaps: numbers of further clients whose messages may have arrived in an earlier try at the
+            same attempt, which ended before they were used.
     """
 
     round: int
@@ -80,13 +81,13 @@ class Attempt:
 
     @property
     def key(self) -> tuple[int, int, str]:
-        """Two attempts of one key send the same messages under the same noise."""
+        """Identifies the messages: attempts with one key send the same ones, noise included."""
         return self.round, self.attempt, self.sent
 
 
 @dataclass(frozen=True)
 class Release:
-    """What one attempt gave away.
+    """The release that one attempt made.
 
     Attributes:
         attempt: who took part.
@@ -121,12 +122,12 @@ class Release:
 
     @property
     def shown(self) -> bool:
-        """Whether a sum was released; where nobody answered, there was none."""
+        """Whether a sum was released. There is none if clients were asked and none answered."""
         return self.attempt.released and bool(self.attempt.survivors or not self.attempt.cohort)
 
     @property
     def shares(self) -> int:
-        """Into how many shares the noise was split, t."""
+        """Number of shares that the noise was split into, t."""
         return 1 if self.own_noise else shares(self.threshold, len(self.attempt.cohort))
 
     def to_json(self) -> dict[str, Any]:
@@ -158,17 +159,17 @@ class Group:
 
 @dataclass
 class Ledger:
-    """Every attempt of a run, in order, and what is needed to read them.
+    """Every attempt of a run, in order, with the mechanism and the data that they concern.
 
     Args:
-        mechanism: None where nothing is private: then every ε is infinite.
+        mechanism: None where nothing is private, so that every ε is infinite.
         masked: the server saw sums only.
         uncovered: what else left the clients, of which no ε here speaks.
         groups: larger things than the unit, by name: {"document": Group(3)} where one gives up to 3
             examples.
         releases: so far.
         example: what one training example is, in words.
-        data: digest of what was trained on; runs on the same data add up.
+        data: digest of the training data. Runs on the same data add up.
     """
 
     mechanism: Mechanism | None = None
@@ -195,7 +196,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, values: Any, place: str = "the ledger") -> Ledger:
-        """Reads what `to_json` wrote; ignores what else is there.
+        """Reads the output of `to_json`; ignores any other keys.
 
         Args:
             values: the JSON object.
@@ -223,7 +224,7 @@ class Ledger:
             ) from error
 
     def continued(self, now: Ledger, place: str) -> Ledger:
-        """Returns this ledger for a run that goes on: nothing that was given away is forgotten.
+        """Returns this ledger for the continuation of its run, with all releases so far.
 
         Args:
             now: an empty ledger of the run as it goes on.
@@ -259,7 +260,7 @@ class Ledger:
         )
 
     def book(self, release: Release) -> None:
-        """Adds an attempt, or what has become of one that was added when it began."""
+        """Adds an attempt, or replaces the entry that was made when it began."""
         for place, earlier in enumerate(self.releases):
             if earlier.attempt.key == release.attempt.key:
                 self.releases[place] = release
@@ -267,15 +268,15 @@ class Ledger:
         self.releases.append(release)
 
     def before(self, attempt: Attempt) -> Attempt | None:
-        """Returns what is known of an attempt from when it was made before, if it was."""
+        """Returns the entry of an earlier try at the same attempt, or None."""
         same = (r.attempt for r in self.releases if r.attempt.key == attempt.key)
         return next(same, None)
 
     def also_heard(self, attempt: Attempt, clients: Iterable[int]) -> None:
-        """Notes of whom anything may have arrived in all the times that an attempt was made.
+        """Notes all clients from whom a message may have arrived in any try at an attempt.
 
-        Whose messages are in the sum, and hence who must answer when it is made again, stays as it
-        was: a second sum under the same noise would give away what one of them has more.
+        The clients in the sum, who must answer in every repetition, stay the same: two sums of
+        different clients under the same noise would give away the difference.
         """
         for release in self.releases:
             if release.attempt.key == attempt.key:
@@ -285,17 +286,17 @@ class Ledger:
                 return
 
     def attempt_from(self, round: int, sent: str, attempt: int = 0, *, exact: bool = True) -> int:
-        """Returns the first attempt, from `attempt` on, that no other messages have been sent in.
+        """Returns the number of the first attempt, from `attempt` on, without other messages.
 
-        A resumed run makes the attempts again that it has no checkpoint of: as the same attempts
-        from the same model, data and settings, and else as new ones.
+        A resumed run repeats the attempts that no checkpoint covers. With the same model, data and
+        settings they are the same attempts, otherwise new ones.
 
         Args:
             round: from 1.
-            sent: digest of what determines the messages.
+            sent: digest of everything that determines the messages.
             attempt: from 0.
-            exact: the same messages come out to the bit. If not, as on a GPU whose kernels may add
-                in another order, every attempt that was made before is another one.
+            exact: a repetition sends the same bits. If not, as on a GPU whose kernels may add in
+                another order, no earlier attempt can be repeated.
         """
         made = (release.attempt for release in self.releases)
         used = {a.attempt for a in made if a.round == round and not (exact and a.sent == sent)}
@@ -304,9 +305,9 @@ class Ledger:
         return attempt
 
     def digest(self, count: int | None = None) -> str:
-        """Returns a digest of what stays the same of the first `count` attempts, of all by default.
+        """Returns a digest of the fixed part of the first `count` attempts, by default of all.
 
-        A checkpoint notes it, so that no run goes on with another ledger than it had.
+        A checkpoint holds it, so that a run cannot go on with a different ledger.
         """
         fixed = [
             [*r.attempt.key, r.client_rate, r.record_rate, r.planned, r.share, r.steps]
@@ -320,8 +321,8 @@ class Ledger:
         Args:
             view: `paper`, `global`, `server_masked` or `server_plain`.
             until: the last round; None for all.
-            colluders: clients that are assumed to be in every cohort, and to tell whoever sees the
-                sum their noise; for `global` and `server_masked`, where sums are seen.
+            colluders: clients that are assumed to be in every cohort and to reveal their noise to
+                the reader of the sum. Only `global` and `server_masked` see sums.
 
         Raises:
             ValueError: if there is no such view, or it sees no sums that clients could help with.
@@ -364,12 +365,12 @@ class Ledger:
 
 
 def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
-    """Yields what one round of a shared noise shows to a view.
+    """Yields the events that one round of shared noise shows to a view.
 
     Args:
-        made: the attempts at the round, which were made for one draw, or for one each.
+        made: the attempts at the round, for one common draw or for a draw each.
         view: `paper`, `global`, `server_masked` or `server_plain`.
-        colluders: of whose noise the reader of a sum knows; see `Ledger.history`.
+        colluders: clients whose noise the reader of a sum knows; see `Ledger.history`.
     """
     first = made[0]
     sampling: Sampling = "poisson" if first.poisson else "fixed"
@@ -386,21 +387,21 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
             if again.attempt.cohort:
                 yield ClientThenRecord(1.0, again.record_rate, again.share)
         return
-    # Which of several sums are refused depends on who was drawn, so each that was to be made is
-    # booked. Only what was cut off has shown nothing to who sees sums; but a cohort of one is not
-    # masked, and the server has seen its message.
+    # Which of several sums are refused depends on the clients that were drawn, so every planned sum
+    # is booked. An interrupted attempt has shown nothing to a reader of sums. But a cohort of one
+    # is not masked, so the server has seen its message.
     alone = view == "server_masked"
     ended = [r for r in made if r.attempt.finished or (alone and len(r.attempt.cohort) == 1)]
-    # The first of the cohort that was planned. The draw is booked also where nothing came of it:
-    # another cohort may have been drawn because of who was in this one.
+    # The first attempt with the planned cohort. The draw is booked even if nothing came of it,
+    # because another cohort may have been drawn on account of this one.
     drawn = next((r for r in ended if r.attempt.cohort == first.attempt.cohort), first)
     for release in [drawn, *(r for r in ended if r is not drawn)]:
         if view == "paper":
             rate = release.client_rate * release.record_rate
             yield ClientThenRecord(1.0, rate, release.planned)
         elif release.shown and release.short:
-            # Only the variant "paper" lets noise be missing. Who was away is known, and with it
-            # perhaps that all others were drawn.
+            # Only the variant "paper" lets noise be missing. The absent clients are known, and this
+            # may tell that all others were drawn.
             left = max(1, len(release.attempt.survivors) - colluders)
             noise = release.share * math.sqrt(left) if colluders else release.noise_multiplier
             yield ClientThenRecord(1.0, release.record_rate, noise)
@@ -419,14 +420,14 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
                 colluders=colluders,
             )
         else:
-            # More noise than planned is not counted: how much there is tells who was drawn.
+            # Surplus noise is not counted, because its amount depends on the clients drawn.
             yield ClientThenRecord(release.client_rate, release.record_rate, release.planned)
 
 
 def _worst_client(releases: list[Release]) -> History:
     """Returns the history of the client that sent most often, alone with its own noise.
 
-    Who was drawn is known to the server and told by the global models, so nothing is amplified.
+    The server knows the cohort, and the global models tell it, so nothing is amplified.
     """
     by_client: dict[int, Counter[ClientThenRecord]] = {}
     for release in releases:
@@ -441,8 +442,8 @@ def shared_release(mechanism: Mechanism, attempt: Attempt, threshold: float = 1.
     """Returns the release of one attempt whose clients each added a share of the noise.
 
     Args:
-        mechanism: whose noise it is.
-        attempt: who was drawn, and who answered.
+        mechanism: of the run.
+        attempt: with the clients that were drawn and those that answered.
         threshold: share of the cohort whose answers carry all of the noise.
     """
     planned = mechanism.noise_multiplier

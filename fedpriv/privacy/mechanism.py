@@ -1,7 +1,7 @@
 """The Gaussian mechanism of a federation: one value that strategy, clients and ledger all read.
 
-A strategy hands it to its clients inside the instruction, and the ledger accounts for it; there is
-no second place where a clip norm or a rate could be set, so the two halves cannot disagree.
+A strategy hands it to its clients inside the instruction, and the ledger accounts for it. A clip
+norm or a rate can be set nowhere else, so the two halves cannot disagree.
 
 Everything in it is public and fixed before training. A rate, a batch size or a number of providers
 that is computed from private data at run time leaks, and no accountant would notice.
@@ -35,7 +35,7 @@ class Mechanism:
     `client_gaussian`.
 
     Attributes:
-        unit: what is protected, and what is clipped.
+        unit: the unit of privacy, whose contribution is clipped.
         clip_norm: L2 norm to which one unit's contribution is clipped; C of PFL-DocVQA, S of
             PrIeD-KIE.
         noise_multiplier: σ, the noise's standard deviation on the SUM over the cohort / clip_norm.
@@ -44,13 +44,13 @@ class Mechanism:
         normaliser: the public constant that the noisy sum is divided by: M, or the expected batch.
         client_sampling: "poisson", each client for itself; or "fixed", a whole number of clients.
         delta: δ at which the ledger states ε.
-        asked_epsilon: ε that the noise was found for, 0 where it was named.
-        asked_view: whom that ε was to hold against.
-        asked_clients: of the federation that it was found for; 0 where their number is no matter.
-        asked_colluders: clients that it was to hold against together with the masked server.
+        asked_epsilon: ε that the noise was found for; 0 where the noise itself was given.
+        asked_view: the view in which that ε was to hold.
+        asked_clients: size of the federation that it was found for; 0 where it does not matter.
+        asked_colluders: clients assumed to collude with the masked server.
         entropy: "seed", where all randomness is drawn from the run's seed, and the same run has the
-            same bits; or "os", where noise and the drawing of records also depend on a secret of
-            the operating system's that is kept nowhere.
+            same bits; or "os", where noise and record sampling also depend on a secret from the
+            operating system that is stored nowhere.
     """
 
     unit: Unit
@@ -95,13 +95,13 @@ class Mechanism:
         return self.noise_multiplier * self.clip_norm
 
     def sampling(self) -> ClientSampling:
-        """Returns what draws the cohorts."""
+        """Returns the sampling of the clients."""
         if self.client_sampling == "poisson":
             return Poisson(self.client_rate)
         return FixedSize(fraction=self.client_rate)
 
     def problem(self, clients: int) -> str | None:
-        """Returns why this mechanism cannot run on so many clients, None if it can."""
+        """Returns why this mechanism cannot run on so many clients, or None if it can."""
         if self.asked_clients not in (0, clients):
             return (
                 f"the noise was found for {self.asked_clients} clients, and the federation has "
@@ -123,7 +123,7 @@ class Mechanism:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Mechanism:
-        """Reads what `to_settings` wrote."""
+        """Reads the output of `to_settings`."""
         own = {k.removeprefix(_PREFIX): v for k, v in settings.items() if k.startswith(_PREFIX)}
         return cls(**own)
 
@@ -133,24 +133,23 @@ _PREFIX = "mechanism-"
 
 @dataclass(frozen=True)
 class Budget:
-    """An ε to hold, for which the noise multiplier is then found.
+    """The largest ε that a run may spend; the noise multiplier is found for it.
 
-    A run of the plan never exceeds it, whichever clients are drawn or stay away.
+    A run that follows the plan never exceeds it, whichever clients are drawn or stay away.
 
     Args:
         epsilon: ε, at the mechanism's δ.
-        rounds: T, after which it shall hold.
-        view: whom it shall hold against: paper, global, server_masked or server_plain. `paper` is
-            what the papers compute; it holds against nobody where clients are sampled.
+        rounds: T, after which it must still hold.
+        view: the view in which it must hold: paper, global, server_masked or server_plain. `paper`
+            is the computation of the papers. It is no guarantee where clients are sampled.
         cohort: clients in a round, where all rounds have the same number; or give `clients`.
         steps: where every client protects itself (FedAvg-DP), the noisy steps that it takes in a
-            round. Client sampling then amplifies nothing, and all views are one.
-        accountant: by which ε is found; the papers take rdp (PrIeD-KIE) and prv_opacus
-            (PFL-DocVQA).
-        clients: of the federation. Given these or `cohort`, server_plain knows how many clients
-            share the noise, and server_masked what is left of it with colluders.
+            round. Client sampling then amplifies nothing, and all views agree.
+        accountant: computes ε. The papers use rdp (PrIeD-KIE) and prv_opacus (PFL-DocVQA).
+        clients: of the federation. These or `cohort` say how many clients share the noise, which
+            server_plain needs, and server_masked with colluders.
         threshold: of the strategy: share of the cohort whose noise must suffice.
-        colluders: clients that tell the masked server their noise; for the view server_masked.
+        colluders: clients that reveal their noise to the masked server; for server_masked only.
     """
 
     epsilon: float
@@ -231,10 +230,10 @@ class Budget:
         return accountants.noise_multiplier(history, self.epsilon, delta, self.accountant)
 
     def federation(self, client_rate: float, client_sampling: Sampling) -> int | None:
-        """Returns how many clients the federation has, if that was said.
+        """Returns the number of clients of the federation, or None where it is not known.
 
         Raises:
-            ValueError: a cohort is given whose size varies, or is no such share of any number.
+            ValueError: the cohort's size would vary, or no number of clients fits it.
         """
         if self.cohort is None:
             return self.clients
@@ -369,7 +368,7 @@ def _noise(
     delta: float,
     client_sampling: Sampling,
 ) -> dict[str, Any]:
-    """Returns the noise multiplier, and what it was found for."""
+    """Returns the noise multiplier and the budget that it was found for, as named settings."""
     if noise_multiplier is not None:
         return {"noise_multiplier": noise_multiplier}
     if budget is None:

@@ -1,16 +1,16 @@
-"""A digest of all that determines what the clients of a private run send.
+"""A digest of everything that determines the messages of a private run's clients.
 
-Noise hides a message once. If the same noise met two different messages, their difference would
-give away what was to be hidden, without any noise at all. So the key of every random number of a
-private run contains this digest: two runs that differ in a message have independent noise, whatever
-their seeds, and the same run has the same bits again.
+Noise hides a message once. If two different messages had the same noise, their difference would
+contain no noise at all. So the key of every random number of a private run contains this digest:
+two runs that differ in a message have independent noise, whatever their seeds, and a repeated run
+has the same bits.
 
 It is made of all settings that change a message: the algorithm, named by an action and a version of
 ours (so that moving code moves no bits), the settings of both halves, the mechanism in them,
 masking, the model with every weight that it starts from, the clients' examples, threads, device,
-and the versions of the libraries that compute. It does not read code: whoever edits what an
-algorithm or a model computes raises its `version`, or draws noise from the operating system. What
-changes no message (rounds, workers, what is kept, where) is not in it; a client half of your own
+and the versions of the libraries that compute. It does not read code: after editing the computation
+of an algorithm or a model, raise its `version`, or draw noise from the operating system. Settings
+that change no message (rounds, workers, keepers, folders) are not in it. A client half of your own
 marks such a setting with `field(metadata={"message": False})`. The global model of a round travels
 with the instruction, and is added there.
 """
@@ -85,7 +85,7 @@ def message_key(
 
 
 def _settings(value: Any) -> Any:
-    """Returns settings as JSON can hold them; of objects only what they were given."""
+    """Returns settings as JSON values; of an object, the settings that it was built with."""
     if is_dataclass(value) and not isinstance(value, type):
         told = {f.name for f in fields(value) if f.metadata.get("message", True)} - SAYS_NOTHING
         return {name: _settings(getattr(value, name)) for name in sorted(told)}
@@ -99,7 +99,7 @@ def _settings(value: Any) -> Any:
 
 
 def _structure(model: nn.Module) -> list[Any]:
-    """Returns what makes up a model beside its weights: its modules and their plain settings."""
+    """Returns the modules of a model with their plain settings, without the weights."""
     plain = (bool, int, float, str, type(None))
     found: list[Any] = []
     for name, module in model.named_modules():

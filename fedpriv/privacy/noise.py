@@ -1,8 +1,8 @@
 """Gaussian noise, and one client's share of it.
 
 Drawn from `fedpriv.runtime.seeds.generator`: 128 bits of key, where torch's CPU generator keeps 32.
-It is a simulation's noise: reproducible from the run's seed, hence no secret to who knows the seed,
-and double precision, not a discrete Gaussian.
+This is the noise of a simulation: it is reproducible from the run's seed, so it is no secret to
+anybody who knows the seed, and it is a Gaussian in double precision, not a discrete one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def share_std(noise_std: float, shares: int) -> float:
     """Returns the standard deviation of one of `shares` noises that add up to `noise_std`.
 
     PFL-DocVQA, Alg. 1 line 18 with shares = |K|, PrIeD-KIE, Alg. 1 (σ_k = σ/√m) with shares = m.
-    Where fewer than |K| answers must do, shares is that number: then any so many survivors carry
-    all the noise.
+    If fewer than |K| answers must suffice, `shares` is that number, so that any so many survivors
+    carry all the noise.
 
     Raises:
         ValueError: if `shares` is below 1.
@@ -33,7 +33,7 @@ def share_std(noise_std: float, shares: int) -> float:
 
 
 def shares(threshold: float, cohort: int) -> int:
-    """Returns into how many shares a cohort's noise is split: t = ⌈threshold · |K|⌉, at least 1.
+    """Returns the number of shares of a cohort's noise: t = ⌈threshold · |K|⌉, at least 1.
 
     Any t answers carry all of the noise.
     """
@@ -43,7 +43,7 @@ def shares(threshold: float, cohort: int) -> int:
 def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> NDArray[Any]:
     """Adds N(0, std² I) to a vector in place, and returns it.
 
-    Noise is drawn and added in double precision; the result is rounded once, to the vector's type.
+    Noise is drawn and added in double precision. The result is rounded once, to the vector's type.
 
     Args:
         vector: of floats, shape (d,).

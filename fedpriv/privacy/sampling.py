@@ -12,7 +12,7 @@ class ClientSampling(Protocol):
     """Draws the cohort of a round."""
 
     def draw(self, clients: int, rng: np.random.Generator) -> list[int]:
-        """Returns the numbers of the chosen clients, ascending; it may be empty."""
+        """Returns the numbers of the chosen clients, ascending. There may be none."""
         ...
 
     def problem(self, clients: int) -> str | None:
@@ -54,7 +54,7 @@ class FixedSize:
 class Poisson:
     """Each client independently with probability `rate`: what privacy amplification assumes.
 
-    A cohort may be empty; that is an outcome like any other and not drawn again.
+    A cohort may be empty. That is an outcome like any other and is not drawn again.
     """
 
     rate: float

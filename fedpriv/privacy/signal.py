@@ -1,11 +1,11 @@
-"""Signal against noise: how much of a round's sum can be what was learned at all.
+"""Signal against noise: how much of a round's sum can be learned content at all.
 
-The largest signal is that of clipped contributions that all point the same way: their number
-times the clip norm C. The noise has standard deviation σC in each of d coordinates, hence a norm
-of about σC√d. Over T rounds a steady signal grows with T, noise with √T only.
+The signal is largest if all clipped contributions point the same way. It is then their number times
+the clip norm C. The noise has standard deviation σC in each of d coordinates, so its norm is about
+σC√d. Over T rounds a steady signal grows with T, and noise only with √T.
 
-A small ratio need not be fatal: most of the noise is in directions that the task does not mind,
-and a large model that was trained before has few that it does mind. PrIeD-KIE on FUNSD (389
+A small ratio need not be fatal: most of the noise lies in directions that do not matter to the
+task, and in a large pretrained model few directions do. PrIeD-KIE on FUNSD (389
 examples, q = 1/7, σ = 1.5, d = 125 million, T = 350) has .0033 a round and .062 over the run, and
 learns; PFL-DocVQA (2 of 10 clients, M = 400, σ = .77, d = 226 million, T = 10) .069 and .22.
 FL-PROVIDER-DP on a tiny VT5 (2 of 6 clients, M = 3, σ = 1.38, d = 402 688, T = 10) has .0068 and
@@ -30,7 +30,7 @@ class Signal:
     Args:
         units: clipped contributions in the sum, expected.
         clip_norm: C, of each of them.
-        noise_multiplier: σ of the noise in that sum, all who were asked having answered.
+        noise_multiplier: σ of the noise in that sum if all clients answer.
         parameters: d, coordinates of the sum.
         releases: T, such sums in a run.
     """
@@ -87,14 +87,14 @@ def signal_lines(
     threshold: float = 1.0,
     steps: int | None = None,
 ) -> list[str]:
-    """Returns signal against noise of a run in words; nothing where there is no noise.
+    """Returns signal against noise of a run in words; an empty list without noise.
 
     Args:
         mechanism: of the run.
         parameters: that are trained and sent.
         clients: of the federation.
         rounds: of the run.
-        threshold: of the strategy; who answers beyond it adds noise that was not needed.
+        threshold: of the strategy. Answers beyond it add surplus noise.
         steps: where every client adds noise to steps of its own (FedAvg-DP), how many in a round.
     """
     cohort = mechanism.client_rate * clients

@@ -1,6 +1,6 @@
-"""What a ledger amounts to: ε in each view, by each accountant, for each thing one may care about.
+"""The ε of a ledger: in each view, by each accountant, for the unit and for larger ones.
 
-It is the content of ledger.json, beside the events themselves.
+Together with the events it is the content of ledger.json.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOT_COVERED = (
     "with dropout, who could try out the 32 bits that torch draws it from",
     "who does not follow the protocol",
 )
-"""What no ε speaks of, in any run; unlike `Ledger.uncovered`, it is no reason to doubt one."""
+"""What no ε covers in any run. Unlike `Ledger.uncovered`, it is no reason to doubt a run's ε."""
 SEEDED = "the seed of this run: who knows it knows the noise (privacy.entropy=os has none)"
 IN_SHORT = (
     "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
@@ -54,9 +54,9 @@ IN_SHORT = (
 NOT_PRIVATE = "nothing is clipped and no noise is added: there is no bound"
 ONLY_UNNOTICED = "holds only where nobody knows which clients took part"
 POINTS = 12
-"""Rounds at which ε by round is told."""
+"""Rounds at which ε by round is given."""
 LARGEST_GROUP = 16
-"""Up to so many records a group's own mixture is accounted; above, an upper bound."""
+"""Up to this many records, the mixture of a group is accounted exactly; above, by a bound."""
 
 Json = dict[str, Any]
 
@@ -88,7 +88,7 @@ def statement(ledger: Ledger) -> Json:
 
 
 def account(folder: RunFolder) -> None:
-    """Computes ε in a run folder's ledger.json, from its events; a killed run has none yet.
+    """Computes ε from the events in a run folder's ledger.json; a killed run has none yet.
 
     Raises:
         Damaged: if the file holds no ledger.
@@ -131,7 +131,7 @@ def doubts(ledger: Ledger, view: str) -> list[str]:
 
 
 def _group(ledger: Ledger, unit: str, delta: float) -> Json:
-    """Returns ε for something that consists of several units, in each view."""
+    """Returns ε of a group of units in each view."""
     group = ledger.groups[unit]
     if group.records > LARGEST_GROUP:
         how = "by RDP, as if all were always drawn"
@@ -149,13 +149,13 @@ def _group(ledger: Ledger, unit: str, delta: float) -> Json:
 
 
 def _group_epsilon(history: History, group: Group, delta: float) -> float | str | None:
-    """Returns ε of a group; of a large one, an upper bound: one Gaussian of `size` times the norm.
+    """Returns ε of a group, or None where PLD reaches its limits.
 
-    A group at several clients is counted as if it were at one that is drawn whenever any of them
-    is, which is at most so many times as probable. With all of its records together its part of
-    the sum, and of any message, is at least as large.
+    For a large group it is an upper bound: one Gaussian of `size` times the norm.
 
-    None where PLD reaches its limits.
+    A group at several clients is counted as if it were at one client that is drawn whenever any of
+    them is, which is at most that many times as probable. With all of its records in one place, its
+    part of the sum, and of any message, is at least as large.
     """
     size = group.records
 
@@ -174,11 +174,11 @@ def _group_epsilon(history: History, group: Group, delta: float) -> float | str 
 
 
 def _colluders(ledger: Ledger, delta: float) -> list[Json]:
-    """Returns ε against whoever sees the sums, for so many clients that tell it their noise.
+    """Returns ε against a reader of the sums with which clients collude, by their number.
 
-    From none of them to all but the one of the protected unit, t - 1 in the largest cohort; where
-    that is many, for some of the numbers. One is what any client is by itself that sees the global
-    models. Empty where every client has noise of its own.
+    The numbers range from 0 to t - 1 in the largest cohort, all but the client of the protected
+    unit. If there are many, some are left out. One colluder also stands for any single client that
+    sees the global models. The list is empty where every message carries all of its noise.
     """
     others = max((release.shares for release in ledger.releases), default=1) - 1
     if not others:
@@ -195,10 +195,10 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
 
 
 def _given_participation(ledger: Ledger, delta: float) -> Json | None:
-    """Returns ε for the units of the client that each onlooker has seen most often, by PLD.
+    """Returns ε by PLD for the units of the client that each onlooker has seen most often.
 
-    The views average over the drawing of clients, as a guarantee given beforehand does. This is
-    what is left once it is known who was drawn.
+    The views average over the drawing of clients, like any guarantee that is given in advance. This
+    is the ε that remains once the drawn clients are known.
     """
     found: dict[str, tuple[int, int, float | str | None]] = {}
     for view in ("server_plain", "server_masked", "global"):
@@ -214,7 +214,7 @@ def _given_participation(ledger: Ledger, delta: float) -> Json | None:
 
 
 def summary(content: Mapping[str, Any]) -> list[str]:
-    """Returns what ledger.json says, in a few lines for the end of a run."""
+    """Summarises ledger.json in a few lines for the end of a run."""
     views, mechanism = content["views"], content["mechanism"]
     if mechanism is None:
         return ["privacy: no ε; the strategy has no mechanism of differential privacy"]
@@ -252,7 +252,7 @@ def _server(content: Mapping[str, Any]) -> str:
 
 
 def _kept(content: Mapping[str, Any], server: str) -> str:
-    """Returns whether the run held the ε that it was asked to hold."""
+    """Returns a line on whether the run held the ε that it was asked for."""
     mechanism = content["mechanism"]
     asked, view = mechanism["asked_epsilon"], mechanism["asked_view"]
     spent, helped = content["views"][view]["pld"], mechanism["asked_colluders"]
@@ -280,7 +280,7 @@ def _rounded_up(epsilon: float | str | None) -> str:
 
 
 def _by_round(ledger: Ledger, delta: float) -> list[Json]:
-    """Returns ε by RDP after some of the rounds: quick, and never below the table's PLD."""
+    """Returns ε by RDP after some of the rounds: it is quick, and never below PLD's."""
     last = max((r.attempt.round for r in ledger.releases), default=0)
     rounds = sorted({math.ceil(last * k / POINTS) for k in range(1, POINTS + 1)} - {0})
     rows = []
@@ -294,5 +294,5 @@ def _by_round(ledger: Ledger, delta: float) -> list[Json]:
 
 
 def number(epsilon: float | None) -> float | str | None:
-    """Returns ε as JSON takes it: infinity is the string "inf"."""
+    """Returns ε as a JSON value: infinity is the string "inf"."""
     return "inf" if epsilon == math.inf else epsilon

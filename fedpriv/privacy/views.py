@@ -1,25 +1,22 @@
-"""Four answers to "private against whom?", for one and the same run.
+"""Four views of one run: its privacy against four adversaries.
 
-| view | who looks, and at what |
-|---|---|
-| `paper` | nobody: the rate that PrIeD-KIE and PFL-DocVQA account, as if each record were drawn on
-its own | | `global` | who gets the global models, may know which clients took part, and is none of
-them | | `server_masked` | the server: knows who took part, sees the masked updates, hence only
-their sum | | `server_plain` | the server without masking: sees each update with that client's share
-of noise |
+- `paper`: no adversary, but the rate of PrIeD-KIE and PFL-DocVQA, as if each record were drawn on
+  its own.
+- `global`: receives the global models, may know which clients took part, and is none of them.
+- `server_masked`: the server. It knows the cohort, and sees the masked updates, so only their sum.
+- `server_plain`: the server without masking. It sees each update with that client's share of noise.
 
 The records of a client are drawn together, so a large sum tells that the client was there: the
 product of the two rates amplifies less than the paper says (Bun, Drechsler, Gaboardi, McMillan
 and Sarathy 2020).
 
 The noise of a round is split into t = ⌈threshold · |K|⌉ shares, one for each client that must
-answer. Without masking the server sees one message, and one share in it. A masked server with c
-colluding clients subtracts their shares from the sum: t - c are left, and never less than the
-one that the protected unit's own client added. A client that sees the global models knows its own
-share: it is one colluder. (Who collude in such numbers that they could unmask the others,
-`masking.threshold` of the cohort, see every message: that is `server_plain`.) Under Poisson
-sampling |K| varies, and with it t: such a release is a `OneOf` over the sizes of the cohort, which
-tell nothing of the data.
+answer. Without masking the server sees single messages, with one share in each. A masked server
+with c colluding clients subtracts their shares from the sum. This leaves t - c shares, and always
+the share of the protected unit's own client. A client that sees the global models knows its own
+share, so it counts as one colluder. (From `masking.threshold` of the cohort on, colluders can
+unmask the others and see every message, which is `server_plain`.) Under Poisson sampling |K| and t
+vary. Such a release is a `OneOf` over the sizes of the cohort, which do not depend on the data.
 """
 
 from __future__ import annotations
@@ -60,10 +57,10 @@ NO_COHORT = (
     "clients of the federation, or the cohort where every round has the same number of clients"
 )
 RARE = 1e-40
-"""Sizes of a cohort that are less probable are left out: less than any float could tell of δ."""
+"""Less probable sizes of a cohort are left out: they are below the precision of δ."""
 EXACT, GRID = 64, 24
-"""Above so many sizes of a cohort, the variance that is left of the noise is rounded down, to so
-many values an octave: by less than 3 %."""
+"""Above `EXACT` sizes of a cohort, the remaining variance of the noise is rounded down to `GRID`
+values per octave, by less than 3 %."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +68,9 @@ class View:
     """One release, as one onlooker sees it.
 
     Args:
-        event: what is released to that onlooker; None where that is not known.
+        event: the release that the onlooker sees; None where it is not known.
         guarantee: whether ε of the event holds against the onlooker.
-        note: who looks, in a sentence.
+        note: the onlooker, in a sentence.
         reason: why there is no event.
     """
 
@@ -103,8 +100,8 @@ def view_events(
         noise_multiplier: standard deviation of the noise on the sum ÷ clip norm, >= 0.
         cohort: clients in the round, where all rounds have the same number.
         group_size: records of the protected unit.
-        clients: of the federation, instead of `cohort`; with `sampling` they give its sizes. With
-            neither of the two there is no `server_plain`, and nothing to say of colluders.
+        clients: of the federation, instead of `cohort`. With `sampling` they give its sizes.
+            Without both, `server_plain` and colluders have no event.
         sampling: of the clients; "poisson", or "fixed" for client_rate · clients of them.
         threshold: share of the cohort whose noise must suffice.
         colluders: clients that tell the masked server their noise.
@@ -155,7 +152,7 @@ def server_plain_event(
 ) -> Event:
     """Returns one round as the server sees it that receives each client's message by itself.
 
-    It is a constant of the plan: whatever cohorts are drawn, and whoever answers.
+    It is a constant of the plan, whatever cohorts are drawn and whoever answers.
 
     Args:
         sampling: "poisson", or "fixed" for client_rate · clients of them.
@@ -184,9 +181,9 @@ def server_masked_event(
     group_size: int = 1,
     colluders: int = 0,
 ) -> Event:
-    """Returns one round as the masked server sees it with `colluders` of the clients on its side.
+    """Returns one round as the masked server sees it with so many colluding clients.
 
-    Arguments and errors as for `server_plain_event`, which it equals once all others collude.
+    Arguments and errors as for `server_plain_event`, which it equals if all other clients collude.
     """
     event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
     cohorts = cohorts_of(sampling, client_rate, clients, threshold)
@@ -200,7 +197,7 @@ Cohort: TypeAlias = tuple[float, float, int]
 def cohorts_of(
     sampling: Sampling, client_rate: float, clients: int, threshold: float = 1.0
 ) -> list[Cohort]:
-    """Returns the sizes that a cohort may have, but for the empty one.
+    """Returns the sizes that a cohort may have, without the empty one.
 
     Raises:
         ValueError: an input is out of its range, or `client_rate` · `clients` is not whole under
@@ -241,17 +238,17 @@ def cohorts_of(
 def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], colluders: int) -> Event:
     """Returns the release of a sum whose reader knows the noise of `colluders` of its clients.
 
-    σ·√((t - c) / t) is left of σ, with c at most t - 1: the protected unit's own client tells
-    nobody. With c = t - 1 for every size, it is what one message shows by itself.
+    σ·√((t - c) / t) remains of σ, with c at most t - 1, because the protected unit's own client
+    does not collude. With c = t - 1 for every size, it is the release of a single message.
 
-    Of a large federation, what is left is rounded down to a grid and counted together. Rounding
-    the number of shares instead would not do: more of them are less noise in one, and more noise
-    in all but c.
+    In a large federation the remaining noise is rounded down to a grid. Rounding the number of
+    shares would not be safe: with more shares there is less noise in one of them, and more noise in
+    all but c.
 
     Args:
         event: of the whole noise.
-        cohorts: what `cohorts_of` returned.
-        colluders: c, who are assumed to be in every cohort.
+        cohorts: from `cohorts_of`.
+        colluders: c, assumed to be in every cohort.
     """
     problem = count_problem("colluders", colluders, least=0)
     if problem:

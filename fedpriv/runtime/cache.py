@@ -1,4 +1,4 @@
-"""The folder of what can be computed again, and what names the entries in it.
+"""The folder of results that can be computed again, and the names of its entries.
 
 The entries may hold private documents, readable by their owner only. `fedpriv clean` removes them.
 """
@@ -17,20 +17,20 @@ VARIABLE = "FEDPRIV_CACHE"
 """The environment variable that names the folder; ~/.cache/fedpriv without it."""
 
 USERS = "users"
-"""The file that every process holds a shared lock on that has asked for the folder."""
+"""The file on which every process that uses the folder holds a shared lock."""
 
 
 def cache_folder() -> Path:
-    """Returns where fedpriv keeps what can be computed again.
+    """Returns the folder of the cache, and marks it as used.
 
-    `fedpriv clean` leaves it alone for as long as this process lives.
+    `fedpriv clean` leaves it alone while this process lives.
     """
     _use(cache_path())
     return cache_path()
 
 
 def cache_path() -> Path:
-    """Returns the same folder for who does not use it."""
+    """Returns the same folder without marking it as used."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else Path.home() / ".cache" / "fedpriv"
 
@@ -55,7 +55,7 @@ def private_folder(name: str) -> Path:
 
 
 def file_stamp(path: Path) -> list[Any]:
-    """Returns a file's path, size and time: what tells whether it is still the same."""
+    """Returns a file's path, size and time, which tell whether it is still the same."""
     found = path.stat()
     return [str(path.resolve()), found.st_size, found.st_mtime_ns]
 

@@ -1,4 +1,4 @@
-"""Which names, out of data or of a run folder, are those of files in a folder."""
+"""Checks of file names that come from data or from a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many jobs on Ray tasks: a killed worker costs the time since the job's own last checkpoint."""
+"""Many jobs on Ray tasks. A killed worker costs the time since the job's last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 RETRIES = 3
-"""Times that a job is begun again when its worker has died."""
+"""How often a job is restarted when its worker has died."""
 
 
 class JobsFailed(RuntimeError):
-    """Jobs that ended with an error, after all others have come to their end."""
+    """Jobs that ended with an error, raised after all others have ended."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
@@ -29,10 +29,10 @@ class JobsFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Pool:
-    """Does jobs side by side.
+    """Runs jobs in parallel.
 
     Args:
-        workers: jobs at a time, each in a process of its own; 0 does one after the other, here.
+        workers: jobs at a time, each in its own process; 0 runs them in sequence in this one.
         ray: where Ray runs, for one worker or more.
         tell: shows one line of progress.
     """
@@ -42,10 +42,10 @@ class Pool:
     tell: Callable[[str], None]
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
-        """Returns what the function makes of each job, by its name.
+        """Returns the result of the function for each job, by its name.
 
-        A job whose worker is killed is begun again, so the function should take up what it has
-        saved. A job that raises is not: the others are done, and then all errors are raised.
+        A job whose worker is killed is restarted, so the function should resume what it has saved.
+        A job that raises an error is not: the others are finished, and then all errors are raised.
 
         Args:
             function: of a module that the workers can import, as the jobs' classes are.
@@ -73,7 +73,7 @@ class Pool:
     def _done(
         self, function: Callable[[J], R], jobs: Mapping[str, J]
     ) -> Iterator[tuple[str, Any, str | None]]:
-        """Yields name, result and reason of failure of each job, as they end."""
+        """Yields name, result and reason of failure of each job as it ends."""
         if self.workers == 0:
             yield from _here(function, jobs)
         elif jobs:

@@ -14,9 +14,9 @@ def keep_large_blocks() -> bool:
     """Tells this process's malloc to reuse large blocks; returns whether it could.
 
     Every client needs vectors of the model's size, and so does every step of its training. glibc
-    maps each of them from the kernel, page fault by page fault, and unmaps it again: a fifth of the
-    CPU time of a small model's round. The setting holds for the whole process; it costs memory that
-    stays with it until it ends. Other C libraries are left alone.
+    maps each of them from the kernel, page fault by page fault, and unmaps it again, which takes a
+    fifth of the CPU time of a small model's round. The setting holds for the whole process, which
+    then keeps the memory until it ends. Other C libraries are left alone.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""What the person in front of a run sees: a progress display, or plain lines where none fits."""
+"""The progress of a run for its user: a live display, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rich.progress import Progress as Bars
 from fedpriv.runtime.terminal import escaping_stderr, visible, visible_output
 
 SHOWN = ("loss", "f1", "anls", "accuracy", "train_loss")
-"""Metrics worth a place on the line, in this order."""
+"""Metrics shown on the line, in this order."""
 
 
 class Progress:
@@ -41,7 +41,7 @@ class Progress:
         """Notes a finished round, as in metrics.jsonl."""
 
     def note(self, line: str) -> None:
-        """Says something that the person in front of the run should know."""
+        """Shows a remark to the user."""
 
 
 class Lines(Progress):
@@ -49,7 +49,7 @@ class Lines(Progress):
 
     @contextmanager
     def following(self, run_dir: Path, done: int, rounds: int, clients: int) -> Iterator[Progress]:
-        """Says where the run is and how far it is."""
+        """Prints the folder of the run and how far it is."""
         self._rounds, self._done, self._began = rounds, done, time.monotonic()
         begin = f"round {done + 1} of {rounds}" if done < rounds else "nothing left to run"
         begin = begin if rounds else "evaluation of the starting model"
@@ -58,7 +58,7 @@ class Lines(Progress):
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Prints the round's metrics and the time left."""
-        # A run of no rounds evaluates where it starts, and that is its only record.
+        # The only record of a run without rounds is the evaluation of its start.
         per_round = (time.monotonic() - self._began) / max(record["round"] - self._done, 1)
         left = per_round * (self._rounds - record["round"])
         self._say(f"round {record['round']}/{self._rounds}  {describe(record)}  {left:.0f} s left")
@@ -90,7 +90,7 @@ class Display(Progress):
         )
         line = visible(f"{run_dir}: {clients} clients, {rounds} rounds")
         self._console.print(line, markup=False, highlight=False)
-        # Bars print above themselves what is printed meanwhile.
+        # Output that is printed meanwhile appears above the bars.
         with Bars(*columns, console=self._console) as bars, visible_output():
             self._bars = bars
             self._rounds: TaskID = bars.add_task("rounds", total=rounds, completed=done, note="")
@@ -117,7 +117,7 @@ def for_this_terminal() -> Progress:
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """Returns a round in a few words: metrics, and who did not answer."""
+    """Returns a round in a few words: its metrics, and the number of clients without an answer."""
     words = [f"{name} {record[name]:.4f}" for name in SHOWN if isinstance(record.get(name), float)]
     clients = record["clients"]
     words.append(f"{clients['answered']}/{clients['sampled']} clients")

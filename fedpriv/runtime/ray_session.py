@@ -1,14 +1,14 @@
-"""The Ray that we start: for one user, on one machine, and gone when the driver is gone.
+"""A Ray session for one user on one machine, which ends with its driver.
 
-Left to itself, Ray listens on every interface, keeps logs and sockets in a folder that it never
-removes, and before version 2.59 serves whoever asks: a process that reaches one of its ports runs
-code in a worker. Here it listens on the loopback interface only, asks for a token that is drawn for
-each session and that only this user can read, and keeps its files in a folder of its own, which is
-removed when the session ends, or by `fedpriv.runtime.watchdog` when the driver is killed.
+By default, Ray listens on every interface, keeps logs and sockets in a folder that it never
+removes, and before version 2.59 authenticates nobody: any process that reaches one of its ports can
+run code in a worker. Here it listens on the loopback interface only, demands a token that is drawn
+for each session and that only this user can read, and keeps its files in a separate folder. That
+folder is removed when the session ends, or by `fedpriv.runtime.watchdog` when the driver is killed.
 
 A cluster that somebody else has started (`ray.address`) keeps its own address, token and folders.
-This file touches internals of Ray, in `_start` and `_set_environment`, and `_start` checks what
-comes of it before anybody is served.
+This file uses internals of Ray, in `_start` and `_set_environment`, and `_start` checks their
+effect before any client is served.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from pathlib import Path
 from fedpriv.runtime.watchdog import clear, remove, watch
 
 PREFIX = "fedpriv-ray-"
-"""The folders of sessions begin so."""
+"""Prefix of the folders of sessions."""
 
 DRIVER = "driver"
-"""The file in a session's folder that its driver holds locked for as long as it lives."""
+"""The file in a session's folder that its driver keeps locked while it lives."""
 
 LONGEST = 40
 """Characters of a session's folder: Ray appends up to 66, and a socket's path has 107 at most."""
 
 START_SECONDS = 120
-"""For which Ray's own processes are waited for; Ray's default of 30 is short for a busy machine."""
+"""Time for Ray's own processes to start. Ray's default of 30 is short for a busy machine."""
 
 START_TIMEOUTS = (
     "RAY_raylet_start_wait_time_s",
     "RAY_gcs_server_port_wait_time_s",
     "RAY_worker_register_timeout_seconds",
 )
-"""Variables that set them; what the user has set stands."""
+"""Variables that set it, unless the user has set them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RaySettings:
 
 
 class RayDidNotStart(RuntimeError):
-    """Ray has not come up on this machine."""
+    """Ray has not started on this machine."""
 
 
 @dataclass(frozen=True)

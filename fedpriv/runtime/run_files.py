@@ -1,8 +1,8 @@
-"""Files in a run folder: none is read or written through a link, and only the owner can read them.
+"""Files in a run folder, which are never accessed through links, and which only the owner can read.
 
-A run folder may come from somebody else, and it holds private pages. So a name in it never leads
-out of it, a link, pipe or device is an error and not followed, and what is made here has the modes
-0700 and 0600 whatever the umask. The folder itself may be reached by a link: that is the user's.
+A run folder may come from somebody else, and it holds private pages. So no name leads out of it, a
+link, pipe or device is an error, and new folders and files have the modes 0700 and 0600 whatever
+the umask. The run folder itself may be a link, which is the user's own choice.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Damaged(ValueError):
 
 @contextmanager
 def making_sense_of(path: Path) -> Iterator[None]:
-    """Names the file when what was read from it turns out not to be what fedpriv writes there.
+    """Turns any error of the block into one that names the file with the unexpected content.
 
     Raises:
-        Damaged: in place of whatever the block runs into.
+        Damaged: in place of the error.
     """
     try:
         yield

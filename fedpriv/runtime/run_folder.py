@@ -1,12 +1,11 @@
-"""The run folder: what a run leaves, written so that it survives `kill -9` at any moment.
+"""The run folder: the results of a run, written so that they survive `kill -9` at any moment.
 
-A checkpoint is written beside its place, flushed to disk and renamed, so a file of that name is
-whole. `metrics.jsonl` and `failures.jsonl` are appended before the checkpoint of their round; on
+A checkpoint is written to a temporary file, flushed to disk and renamed, so a file of its name is
+whole. `metrics.jsonl` and `failures.jsonl` are appended before the checkpoint of their round. On
 resume, lines of rounds that no checkpoint covers are dropped and those rounds are run again.
 
-Whatever is written is noted in log.jsonl (`fedpriv.runtime.run_log`) from the first command on, and
-no link is followed on the way (`fedpriv.runtime.run_files`): a run folder may come from somebody
-else.
+All writes are noted in log.jsonl (`fedpriv.runtime.run_log`) from the first command on. No link is
+followed (`fedpriv.runtime.run_files`), because a run folder may come from somebody else.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Checkpoint:
         round: the last completed one; 0 before the first.
         model: the exchanged tensors by name.
         strategy: the strategy's own state by name.
-        meta: what must agree for a resume to make sense (the seed).
+        meta: values that must agree for a resume to make sense, such as the seed.
     """
 
     round: int
@@ -126,20 +125,20 @@ class RunFolder:
 
     @contextmanager
     def writing(self, command: str, settings: Mapping[str, Any], what: str = "") -> Iterator[None]:
-        """Keeps other writers out while the block lasts, and notes in the log who began what.
+        """Keeps other writers out while the block lasts, and notes the command in the log.
 
         Args:
             command: such as "resume".
             settings: of the command, for the log.
-            what: names a part of the folder that is written by itself, such as the findings of one
-                attack, which may be written beside others; empty for the run.
+            what: names a part of the folder that may be written at the same time as others, such as
+                the findings of one attack; empty for the run.
 
         Raises:
             InUse: if another process writes the same.
         """
         with run_lock.writing(self.path, command, what):
             if command == "resume" and run_log.has_log(self.path):
-                # What is taken over here is written anew, and would look as if it had been ours.
+                # Changes that are accepted here are written anew, and would look like fedpriv's.
                 from fedpriv.runtime.verify import check
 
                 if found := check(self.path).problems():
@@ -204,7 +203,7 @@ class RunFolder:
         return run_files.making_sense_of(self.path / name)
 
     def has(self, name: str) -> bool:
-        """Says whether there is such a file.
+        """Returns whether there is such a file.
 
         Raises:
             Damaged: if there is a link or the like in its place.
@@ -223,7 +222,7 @@ class RunFolder:
         return run_files.read(self.path, name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file so that it is there whole or not at all."""
+        """Writes a file, so that it exists as a whole or not at all."""
         run_log.write(self.path, name, data)
 
     def remove(self, place: str) -> None:

@@ -1,4 +1,4 @@
-"""One writer for a run folder: a lock that the operating system takes back, after `kill -9` too."""
+"""One writer per run folder, by a lock that the operating system releases even after `kill -9`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LOCK = ".lock"
 
 
 class InUse(ValueError):
-    """Another process is writing what was to be written."""
+    """Another process is writing the same part of a run folder."""
 
 
 def holder(root: Path) -> str:
-    """Returns who writes the run now, in words; empty where nobody does."""
+    """Returns the process that writes the run now, in words; empty if there is none."""
     try:
         with run_files.open_file(root, LOCK) as file:
             try:
@@ -37,13 +37,13 @@ def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> 
 
     Args:
         root: the run folder.
-        command: what is being done, for whoever is refused.
-        what: names a part of the folder that is written by itself, such as the findings of one
-            attack; empty for the run.
-        wait: for the end of another writer.
+        command: its name, for the message to another process.
+        what: names a part of the folder with a lock of its own, such as the findings of one attack;
+            empty for the run.
+        wait: whether to wait for another writer to end.
 
     Raises:
-        InUse: unless `wait`, if another process, or another part of this one, writes the same.
+        InUse: without `wait`, if another process or another part of this one writes the same.
     """
     name = f"{LOCK}-{what}" if what else LOCK
     run_files.append(root, name, b"")  # so that it is there, and a regular file
@@ -60,5 +60,5 @@ def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> 
         file.truncate()
         file.write(f"process {os.getpid()} on {platform.node()} (fedpriv {command})".encode())
         file.flush()
-        # The file stays: whoever removed it might remove the one that another process has locked.
+        # The file stays. Removing it might remove one that another process has just locked.
         yield

@@ -1,17 +1,16 @@
-"""log.jsonl of a run folder: who did what when, and the hash of every file that fedpriv wrote.
+"""log.jsonl of a run folder: all commands on it, and the hash of every file that fedpriv wrote.
 
 Lines are only ever appended. Each holds the hash of the line before and of itself (`chain`), so
-that none can be changed, taken out or put in without breaking the chain behind it. There are three
-kinds:
+that changing, removing or inserting a line breaks the chain after it. There are three kinds:
 
-- `command`: a command began: who, where, with which settings and versions.
+- `command`: a command began, with its user, machine, settings and versions.
 - `files`: these files are about to get this content (None: to be removed). The line is on disk
-  before the file is, so that a file never lacks its line; `kill -9` between the two leaves the
-  content from before, which `states` knows of.
-- `ended`, `failed`: the command came to its end, or to an error.
+  before the file is, so that a file never lacks its line. `kill -9` between the two leaves the
+  earlier content, which `states` lists, too.
+- `ended`, `failed`: the command ended, or failed with an error.
 
-The log tells accidents and clumsy changes. Who can write the folder can also write a whole new log;
-only the last `chain`, noted down elsewhere, tells that.
+The log shows accidents and clumsy changes. Anybody who can write into the folder can also write a
+whole new log, which only a copy of the last `chain`, kept elsewhere, reveals.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _START = "0" * 64
 
 
 TAKEN_OVER = "taken over"
-"""Among a command's settings in the log: what was not as fedpriv wrote it, and was gone on with."""
+"""Among a command's settings in the log: changes by others that the command has accepted."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,12 @@ class State:
 
 @dataclass
 class Log:
-    """What log.jsonl says.
+    """The content of log.jsonl.
 
     Attributes:
         commands: the lines of commands, in order.
         states: by file, the content that it may have; the first is what it should be, the others
-            are possible because a write was cut off. None: it is not there.
+            are possible because a write was cut off. None means that it does not exist.
         problems: where the chain is broken, in words.
         head: `chain` of the last line.
     """
@@ -79,13 +78,13 @@ class Log:
 
 
 def has_log(root: Path) -> bool:
-    """Says whether writes into this folder are noted: whether a command has begun there."""
+    """Returns whether the folder has a log, in which all writes are noted."""
     path = root / LOG
     return path.is_file() and not path.is_symlink()
 
 
 def begin(root: Path, command: str, settings: Mapping[str, Any]) -> None:
-    """Notes that a command begins; makes the log where there is none."""
+    """Notes the beginning of a command; creates the log if there is none."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in a container
@@ -95,20 +94,20 @@ def begin(root: Path, command: str, settings: Mapping[str, Any]) -> None:
 
 
 def end(root: Path, command: str, error: BaseException | None = None) -> None:
-    """Notes that a command has come to its end."""
+    """Notes the end of a command, or the error that ended it."""
     _append(
         root, {"failed": command, "error": type(error).__name__} if error else {"ended": command}
     )
 
 
 def write(root: Path, name: str, data: bytes) -> None:
-    """Writes a file in one piece, noted before it is there."""
+    """Writes a file in one piece, after noting it."""
     _note(root, {name: State.of(data)})
     run_files.write(root, name, data)
 
 
 def append(root: Path, name: str, data: bytes) -> None:
-    """Appends to a file, noted before it is done; makes it where there is none."""
+    """Appends to a file, after noting it; creates it if there is none."""
     if not data and (root / name).is_file():
         return
     if has_log(root):
@@ -119,7 +118,7 @@ def append(root: Path, name: str, data: bytes) -> None:
 
 
 def remove(root: Path, names: list[str]) -> None:
-    """Removes files, noted before they are gone."""
+    """Removes files, after noting it."""
     _note(root, dict.fromkeys(names))
     for name in names:
         run_files.inside(root, name).unlink(missing_ok=True)
@@ -144,7 +143,7 @@ def _from_json(values: Mapping[str, Any] | None) -> State | None:
 
 
 def _append(root: Path, entry: Mapping[str, Any]) -> None:
-    """Appends one line; of several processes one waits for the other."""
+    """Appends one line; several processes wait for each other."""
     run_files.append(root, LOG, b"")  # so that it is there, and a regular file
     path = run_files.inside(root, LOG)
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
@@ -187,7 +186,7 @@ def _chain(before: str, line: Mapping[str, Any]) -> str:
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
-    """Returns a line; None where it was cut off, or is none of ours."""
+    """Returns a line, or None if it was cut off or is not fedpriv's."""
     try:
         line = json.loads(raw)
     except (ValueError, RecursionError):

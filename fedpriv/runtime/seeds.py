@@ -1,7 +1,7 @@
 """Random numbers that depend on (seed, purpose, round, client) and on nothing else.
 
-Who draws first, in which process and on how many workers, does not matter: every use of
-randomness derives its own generator, so no two uses share a stream.
+The order of draws, the process and the number of workers do not matter: every use of randomness
+derives its own generator, so no two uses share a stream.
 """
 
 import hashlib
@@ -14,9 +14,8 @@ def entropy(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
 
     Args:
         seed: the run's seed.
-        purpose: what the numbers are for, such as ``"client sampling"``; two purposes never
-            share a stream.
-        round: the round, from 1; 0 for what belongs to no round.
+        purpose: of the numbers, such as ``"client sampling"``. Two purposes never share a stream.
+        round: from 1; 0 outside of rounds.
         client: the client's number, from 0.
     """
     key = f"{seed}\x1f{purpose}\x1f{round}\x1f{client}".encode()
@@ -31,7 +30,7 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     """Returns a seed for torch's own generators (dropout, weight initialisation).
 
-    torch's CPU generator keeps only 32 bits of it, so two streams of a long run may coincide:
-    good enough for dropout, never for privacy noise, which is drawn from `generator`.
+    torch's CPU generator keeps only 32 bits of it, so two streams of a long run may coincide. That
+    is good enough for dropout, but not for privacy noise, which is drawn from `generator`.
     """
     return entropy(seed, purpose, round, client) & 0x7FFF_FFFF_FFFF_FFFF

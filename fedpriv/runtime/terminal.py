@@ -1,7 +1,7 @@
-"""Text on its way to a terminal, where some characters are commands.
+"""Safe text for a terminal, where some characters are commands.
 
-A provider's name or a file's, and so whoever wrote the data, could otherwise clear the screen, set
-the window's title, or write over what was printed before.
+The name of a provider or of a file comes from the author of the data. It could otherwise clear the
+screen, set the window's title, or overwrite earlier output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def visible(text: str) -> str:
 
 @contextmanager
 def visible_output() -> Iterator[None]:
-    """While entered, all that is printed to standard output and error is `visible`."""
+    """Makes everything `visible` that the block prints to standard output and error."""
     out, error = cast(TextIO, _Visible(sys.stdout)), cast(TextIO, _Visible(sys.stderr))
     with redirect_stdout(out), redirect_stderr(error):
         yield

@@ -1,4 +1,4 @@
-"""Global state of torch: the same seed gives the same bits, and callers find it as it was."""
+"""Global state of torch, set so that the same seed gives the same bits, and then restored."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fedpriv.runtime.seeds import torch_seed
 
 
 def seeded_model(build_model: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Builds the model with the weights that this seed gives, in every process the same."""
+    """Builds the model with the weights of this seed, the same in every process."""
     with isolated_randomness(torch_seed(seed, "model initialisation")):
         return build_model()
 
 
 @contextmanager
 def isolated_randomness(seed: int) -> Iterator[None]:
-    """Seeds torch's, NumPy's and Python's global generators, and gives them back as they were.
+    """Seeds the global generators of torch, NumPy and Python, and restores them afterwards.
 
-    For code that draws from them whether we like it or not: dropout, weight initialisation.
+    For code that draws from them by itself: dropout, weight initialisation.
     """
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
@@ -47,10 +47,10 @@ def isolated_randomness(seed: int) -> Iterator[None]:
 
 @contextmanager
 def reproducible_torch(threads: int, device: str) -> Iterator[None]:
-    """Runs torch so that the same seed gives the same bits, then as it ran before.
+    """Makes torch give the same bits for the same seed while the block lasts.
 
-    On a CPU the bits depend on the number of threads only. On a GPU torch must be told to avoid
-    kernels that add in any order; where it knows no other, it warns.
+    On a CPU the bits depend on the number of threads only. On a GPU torch must avoid kernels that
+    add in any order. It warns where there is no other kernel.
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     dtype = torch.get_default_dtype()

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 Vector = NDArray[Any]
 Vectors = dict[str, Vector]
-"""``{"float": float32 or float64 of shape (d,), "integer": int64 of shape (e,)}``; ``integer`` is
-left out where no integer tensor travels."""
+"""``{"float": float32 or float64 of shape (d,), "integer": int64 of shape (e,)}``, without
+``integer`` where no integer tensor travels."""
 
 
 class ParameterLayout:
@@ -58,7 +58,7 @@ class ParameterLayout:
 
     @property
     def bytes(self) -> int:
-        """What the vectors take, in bytes; known without reading them, for a meta device too."""
+        """Size of the vectors in bytes, known without reading them, also on the meta device."""
         return sum(
             sum(t.numel() for t in tensors.values()) * self._wire[kind].itemsize
             for kind, tensors in self._tensors.items()
@@ -97,7 +97,7 @@ class ParameterLayout:
         }
 
     def vectors(self, named: Mapping[str, Tensor]) -> Vectors:
-        """Returns tensors by name as vectors: the inverse of `named`.
+        """Returns named tensors as vectors, the inverse of `named`.
 
         Raises:
             ValueError: if the names are not those of the model's tensors that travel.
@@ -124,9 +124,9 @@ class ParameterLayout:
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """Returns a tensor over the array's memory; the caller must not write to it.
+    """Returns a tensor over the array's memory. The caller must not write to it.
 
-    Arrays out of Ray's shared memory are read-only, of which torch would warn.
+    Arrays in Ray's shared memory are read-only, and torch would warn of that.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -1,4 +1,4 @@
-"""Is everything in a run folder as fedpriv wrote it?"""
+"""Compares a run folder with its log: is every file as fedpriv wrote it?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
 CONFIG = "config.yaml"
 TRAININGS = "trainings"
 NOT_ENTERED = "tensorboard"
-"""Folder of what another library writes; it only repeats metrics.jsonl."""
+"""Folder that another library writes. It only repeats metrics.jsonl."""
 BLOCK = 1 << 20
 
 
@@ -30,10 +30,10 @@ class Check:
         missing: files that fedpriv wrote and that are gone.
         added: files that fedpriv did not write.
         log: what is wrong with the log itself.
-        notes: what a killed process left, which is no change.
-        files: how many are as they should be.
-        history: who did what, one line for each command.
-        head: of the log's chain; with the files as the log says, it stands for the whole folder.
+        notes: leftovers of a killed process, which are no changes.
+        files: number of files that are as they should be.
+        history: one line for each command.
+        head: of the log's chain. If all files match the log, it identifies the whole folder.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
 
     Args:
         root: the run folder.
-        wanted: says of a name whether it is to be looked at.
+        wanted: selects the names to compare.
     """
     result = Check()
     try:
@@ -83,7 +83,7 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
 
 
 def _ours(name: str) -> bool:
-    """Says whether a file without a line in the log was added by somebody else."""
+    """Returns whether a file without a line in the log was added by somebody else."""
     first, *rest = Path(name).parts
     written_by_others = first == NOT_ENTERED or (first == TRAININGS and len(rest) > 1)
     own = name == LOG or (not rest and first.startswith(LOCK))
@@ -127,7 +127,7 @@ def _compare(root: Path, name: str, states: list[State | None], result: Check) -
 
 
 def _is_part(file: Any, found: State | None, expected: State | None) -> bool:
-    """Says whether a file holds what was appended to and a part of what was to be appended."""
+    """Returns whether a file holds the earlier content and a part of the appended one."""
     if found is None or expected is None or expected.appended_to is None:
         return False
     start = expected.appended_to

@@ -1,9 +1,9 @@
-"""Ends what a killed driver leaves of the Ray that it started: daemons, workers, and their folder.
+"""Clears up the Ray session of a killed driver: daemons, workers, and their folder.
 
 Ray's raylet and its server die with the driver. The agents of the raylet do not: they wait minutes
-for a server that will never answer. So a small process watches the driver, and does what the driver
-could not do when it is gone. It is started as a script and imports nothing beside the standard
-library, so it is there within milliseconds and takes 10 MB.
+for a server that will never answer. So a small process watches the driver and clears up after it.
+It is started as a script and imports only the standard library, so it starts within milliseconds
+and takes 10 MB.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SECONDS = 0.5
 """Between two looks at the driver."""
 
 PATIENCE = 30.0
-"""Seconds for which processes are ended that go on writing."""
+"""Seconds to spend on ending processes that still write."""
 
 
 def watch(folder: Path) -> subprocess.Popen[bytes]:
-    """Starts a process that clears the folder of a Ray session up when this process is gone."""
-    # In a session of its own: Ctrl-C and a kill of the driver's process group are not meant for it.
-    # Without the user's site-packages and variables: it needs none of them.
+    """Starts a process that clears up the folder of a Ray session when this process has ended."""
+    # In its own session, so that Ctrl-C and a kill of the driver's process group do not reach it.
+    # It needs neither the user's site-packages nor the variables.
     return subprocess.Popen(  # noqa: S603 - this file, by this Python
         [sys.executable, "-I", "-S", __file__, str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
@@ -41,7 +41,7 @@ def watch(folder: Path) -> subprocess.Popen[bytes]:
 def clear(folder: Path) -> None:
     """Ends the processes of a Ray session and removes its folder.
 
-    Only Linux tells who writes into a folder. Elsewhere the folder alone is removed.
+    Only Linux tells which processes write into a folder. Elsewhere only the folder is removed.
     """
     end = time.monotonic() + PATIENCE
     quiet = 0
@@ -58,7 +58,7 @@ def clear(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder into which a process that is ending may still write."""
+    """Removes a folder into which an ending process may still write."""
     for _ in range(10):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -1,7 +1,7 @@
-"""Every touch of a Flower internal, each with a contract test in test_flwr_contract.py.
+"""All uses of Flower's internals, each with a contract test in test_flwr_contract.py.
 
-Flower releases monthly and keeps only its public names stable. Nothing else in fedpriv may
-import from ``flwr.supercore``, ``flwr.simulation`` or name a private attribute.
+Flower is released monthly and keeps only its public names stable. No other file of fedpriv may
+import from ``flwr.supercore`` or ``flwr.simulation``, or use a private attribute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
-# Whoever imported Flower before fedpriv left its telemetry on.
+# If Flower was imported before fedpriv, its telemetry is on.
 telemetry.FLWR_TELEMETRY_ENABLED = "0"
 
 SERVER_NODE_ID = 1
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class VectorArray(Array):
-    """A Flower `Array` over an ndarray, turned into bytes only when somebody asks for bytes.
+    """A Flower `Array` over an ndarray that is serialised only on demand.
 
     Flower's own `Array` serialises at construction (`np.save`), which costs two copies of the
     model for each client. In one process this one costs none, and Ray moves it through shared
@@ -60,7 +60,7 @@ class VectorArray(Array):
         return buffer.getvalue()
 
     def numpy(self) -> NDArray[Any]:
-        """Returns a read-only view of the array: many may hold it."""
+        """Returns a read-only view of the array, which others may hold, too."""
         view: NDArray[Any] = self.__dict__["vector"].view()
         view.flags.writeable = False
         return view
@@ -94,8 +94,8 @@ def readdressed(content: RecordDict, message: Message) -> Message:
 def timeless(reply: Message, message: Message) -> Message:
     """Gives a reply the times of the message that it answers.
 
-    Flower notes when a reply was made and how long it may live, to the microsecond: together, how
-    long the client was at work, which depends on its data.
+    Flower notes to the microsecond when a reply was made and how long it may live. Together they
+    tell how long the client was at work, which depends on its data.
     """
     sent = message.metadata
     reply.metadata.__dict__.update(_created_at=sent.created_at, _ttl=sent.ttl)

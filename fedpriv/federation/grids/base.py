@@ -16,27 +16,26 @@ from fedpriv.federation.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_m
 from fedpriv.federation.messages import chunks
 
 CHUNKS = 8
-"""Chunks of a cohort where no size is named: enough to keep a few workers evenly busy."""
+"""Chunks of a cohort by default: enough to keep a few workers evenly busy."""
 
 T = TypeVar("T")
 
 
 class WorkersDied(RuntimeError):
-    """Workers die before they can serve anybody: the fault is not a client's."""
+    """Workers die before they can serve anybody, so no client is at fault."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that did not answer, or not as it should have.
+    """A client that did not answer, or with a remark, for the person who runs the simulation.
 
-    For the person who runs the simulation. The server learns the kind of error at most, because a
-    traceback can quote a document.
+    The server learns the kind of error at most, because a traceback can quote a document.
 
     Attributes:
         round: of the message.
         client: its number.
-        kind: "failed" (raised, or took its worker down), "missing" (no answer in time), or
-            "noted": it did answer, but not as it should have.
+        kind: "failed" (it raised an error, or its worker died), "missing" (no answer in time), or
+            "noted" (it answered, with a remark).
         reason: the kind of error.
         traceback: where it happened, with the text of the error.
     """
@@ -66,8 +65,8 @@ class RoundGrid(Grid):
             bits; the number of workers does not.
 
     Attributes:
-        deadline: seconds for the answers to one `send_and_receive` that names no timeout of its
-            own; None waits for ever.
+        deadline: seconds for the answers to a `send_and_receive` without a timeout; None waits for
+            ever.
     """
 
     deadline: float | None = None
@@ -80,7 +79,7 @@ class RoundGrid(Grid):
         self._failures: list[Failure] = []
 
     def take_failures(self) -> list[Failure]:
-        """Returns what failed since the last call, by round and client: workers race."""
+        """Returns the failures since the last call, sorted by round and client: workers race."""
         failures, self._failures = self._failures, []
         return sorted(failures, key=lambda failure: (failure.round, failure.client))
 
@@ -104,7 +103,7 @@ class RoundGrid(Grid):
 
 
 class WrappedGrid(RoundGrid):
-    """A grid around another, for one concern: passes on whatever it does not override.
+    """A grid around another; it passes on everything that a subclass does not override.
 
     Args:
         inner: any of our grids.
@@ -115,7 +114,7 @@ class WrappedGrid(RoundGrid):
         self._inner = inner
 
     def take_failures(self) -> list[Failure]:
-        """Returns what failed since the last call."""
+        """Returns the failures since the last call."""
         return self._inner.take_failures()
 
     def close(self) -> None:
@@ -148,8 +147,8 @@ class ClientGrid(RoundGrid):
     """A grid over simulated clients of our own.
 
     Node ids follow the client numbers, so `get_node_ids()` lists the clients in order, in every
-    process and every run. Replies stream: `send_and_receive` yields them as they come to be
-    needed, in the order of the messages, and holds none back.
+    process and every run. Replies stream: `send_and_receive` yields each when it is needed, in the
+    order of the messages, and keeps none.
     """
 
     def __init__(self, clients: int, chunk_size: int | None = None) -> None:
@@ -197,8 +196,8 @@ class ClientGrid(RoundGrid):
 
         Args:
             messages: to the clients of one round.
-            timeout: seconds for all of them together, `deadline` if None; who has not answered by
-                then is missing. A client that is never heard of yields nothing.
+            timeout: seconds for all of them together; `deadline` if None. Clients that have not
+                answered by then are missing, and there is no reply for them.
         """
         timeout = self.deadline if timeout is None else timeout
         return self._deliver(list(self._stamped(messages)), timeout)

@@ -1,8 +1,7 @@
-"""A server that keeps what it receives: a grid around any grid, for an honest-but-curious observer.
+"""A grid around any grid that shows an honest-but-curious observer what the server receives.
 
-It sees exactly what the server sees, and changes nothing. Where single updates would be summed
-inside a worker, they travel singly and are summed here, in the same chunks and the same order: the
-same bits either way.
+The observer changes nothing. Where a worker would sum updates, they travel singly and are summed
+here, in the same chunks and the same order, so that the bits are the same.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ Received = Callable[[int, Message], None]
 
 
 class CuriousGrid(WrappedGrid):
-    """Shows an observer the training messages of the rounds that it wants to see.
+    """Shows an observer the training messages and the answers that it wants to see.
 
     Args:
         inner: any of our grids.
-        sent: is shown each training message before it leaves; says whether the observer wants the
-            answer to it.
-        received: is shown each client's answer to those: its number, the reply.
+        sent: called with each training message before it leaves; returns whether the observer wants
+            the answer.
+        received: called with the client's number and its reply for each of those answers.
     """
 
     def __init__(self, inner: RoundGrid, sent: Sent, received: Received) -> None:
@@ -37,10 +36,10 @@ class CuriousGrid(WrappedGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterator[Message]:
-        """Yields what the inner grid would, having shown the observer the single answers."""
+        """Yields the same replies as the inner grid, after showing the observer the single ones."""
         asked = list(messages)
         training = [m for m in asked if m.metadata.message_type.startswith("train")]
-        # All are shown, also where the first is wanted: the observer may keep some clients only.
+        # The observer may want some clients only, so it is shown all messages.
         wanted = [self._sent(message) for message in training]
         if not any(wanted):
             yield from self._inner.send_and_receive(asked, timeout=timeout)
@@ -63,7 +62,7 @@ class CuriousGrid(WrappedGrid):
 
 
 def _single(message: Message) -> Message:
-    """Returns the message asking for a single update, with all else the same."""
+    """Returns the same message, but asking for a single update."""
     instruction = instruction_of(message)
     if instruction is None or not instruction.summed:
         return message

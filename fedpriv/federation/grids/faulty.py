@@ -1,4 +1,4 @@
-"""A grid around any grid in which clients fail on purpose (`fedpriv.federation.faults`)."""
+"""A grid around any grid whose clients fail on purpose (`fedpriv.federation.faults`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from fedpriv.federation.messages import round_of
 class FaultyGrid(WrappedGrid):
     """Decides on the server's side which client fails at which message.
 
-    The fault travels in the message, so that cohorts are cut into the same chunks with it as
-    without.
+    The fault travels in the message, so that cohorts are cut into the same chunks as without it.
 
     Args:
         inner: any of our grids.
-        faults: who fails, when and how.
+        faults: decide which client fails, when and how.
         seed: of the run.
     """
 
@@ -36,11 +35,11 @@ class FaultyGrid(WrappedGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Returns what the inner grid does when those clients fail."""
+        """Returns the replies of the inner grid with these faults."""
         return self._inner.send_and_receive(map(self._struck, messages), timeout=timeout)
 
     def _struck(self, message: Message) -> Message:
-        """Returns the message with its client's fault; the message itself if it has none."""
+        """Returns the message with the fault of its client, or unchanged if it has none."""
         client = self._client_of[message.metadata.dst_node_id]
         kind, _, action = message.metadata.message_type.partition(".")
         stage = TRAIN if kind == TRAIN else action

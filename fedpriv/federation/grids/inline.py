@@ -28,14 +28,14 @@ KNOWN_ERRORS = {
     *(name for name, kind in vars(builtins).items() if isinstance(kind, type)),
     *("Crash", "ActorDiedError", "OutOfMemoryError"),
 }
-"""Kinds of errors of which the server is told: Python's own, ours, and the ends of a worker."""
+"""Kinds of errors that the server may learn: Python's own, ours, and the ends of a worker."""
 
 
 class InlineGrid(ClientGrid):
     """Serves every message in the calling thread.
 
-    A client that raises costs itself that round. One that hangs or ends the process takes the run
-    along: only a worker of its own (`RayGrid`) protects from that.
+    A client that raises an error loses the round. One that hangs or ends the process takes the run
+    with it; only separate workers (`RayGrid`) protect against that.
     """
 
     def __init__(self, app: ClientApp, clients: int, chunk_size: int | None = None) -> None:
@@ -62,7 +62,7 @@ class InlineGrid(ClientGrid):
 def _own_copy(message: Message) -> Message:
     """Returns the message with records of its own, as if it had travelled; arrays are shared.
 
-    The clients of a round may be sent one record, and a client may take out of it what it reads.
+    All clients of a round may get the same record, and a client may remove what it reads from it.
     """
     content = RecordDict(dict(message.content))
     for name, record in content.array_records.items():
@@ -76,9 +76,9 @@ def _own_copy(message: Message) -> Message:
 def serve(
     app: ClientApp, message: Message, client: int, clients: int
 ) -> tuple[Message | None, Failure | None]:
-    """Lets one client answer; what it raises becomes an error reply and a `Failure`.
+    """Lets one client answer. An error becomes an error reply and a `Failure`.
 
-    A client that is made to be missing (`fedpriv.federation.faults`) replies nothing. Clients keep
+    A client that is missing on purpose (`fedpriv.federation.faults`) does not reply. Clients keep
     no state: each message gets a fresh Flower context.
 
     Args:
@@ -114,8 +114,8 @@ def serve(
 def error_reply(message: Message, failure: Failure) -> Message:
     """Returns the error message that the server gets instead of an answer.
 
-    It names the kind of error if everybody knows that kind, else "Exception": a class's name is a
-    text like any other, and could be made of what a client holds.
+    It names the kind of error if that is one of `KNOWN_ERRORS`, else "Exception": the name of a
+    class is a text like any other, and could be made of private data.
     """
     reason = failure.reason if failure.reason in KNOWN_ERRORS else "Exception"
     return timeless(Message(Error(CLIENT_FAILED, reason), reply_to=message), message)

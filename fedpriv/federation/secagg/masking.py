@@ -51,7 +51,7 @@ from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 
 LEAST_STEPS = 4
-"""How many steps of the ring a client's share of the noise must be, see above."""
+"""The least standard deviation of a client's share of the noise in steps of the ring, see above."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Masking:
     """Secure aggregation around whatever strategy is chosen.
 
     Args:
-        threshold: share of the cohort that must stay to the end, above one half; for a strategy
-            with a threshold of its own, the larger of the two numbers of clients counts.
+        threshold: share of the cohort that must stay to the end, above one half. If the strategy
+            has a threshold, too, the larger of the two numbers of clients counts.
         bound: the most that a coordinate of one client's update can be, beyond which it is cut off;
             a public constant. None takes it from the strategy's mechanism; strategies that clip
             nothing need it. The smaller, the finer the ring.
@@ -76,7 +76,7 @@ class Masking:
             raise ValueError(f"bound={self.bound}: expected a number in [2^-64, 2^64]")
 
     def problems(self, strategy: Strategy) -> list[str]:
-        """Returns what of a strategy cannot be masked, and what to set instead."""
+        """Returns the settings of a strategy that cannot be masked, and what to set instead."""
         found = []
         if strategy.buffers:
             found.append("strategy.buffers=true: buffers cannot be masked; set it to false")
@@ -109,7 +109,7 @@ class Masked(Strategy):
         masking: the settings.
 
     Attributes:
-        revealed: the sum that the server learned in the last attempt; none where none was masked.
+        revealed: the sum that the server learned in the last attempt; None if it was not masked.
     """
 
     action: str  # type: ignore[misc]  # the inner strategy's
@@ -184,11 +184,11 @@ class Masked(Strategy):
         return self.inner.cohort(server_round, config, clients)
 
     def booked(self, attempt: Attempt) -> Release | None:
-        """Returns the inner strategy's release: masking changes who sees it, not what it is."""
+        """Returns the inner strategy's release, which masking does not change."""
         return self.inner.booked(attempt)
 
     def coarse(self, clients: int, size: int) -> list[str]:
-        """Says so if the ring would cost privacy: by cutting noise off, or by coarse steps.
+        """Returns a problem if the ring would cost privacy, by clamping noise or by coarse steps.
 
         Args:
             clients: of the federation.
@@ -219,9 +219,9 @@ class Masked(Strategy):
 
 
 def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
-    """Returns the most that a coordinate of a client's noisy sum can be, but rarely.
+    """Returns a bound that a coordinate of a client's noisy sum exceeds only rarely.
 
-    As many units as a client may plausibly add up: four times the expected number, and some.
+    It allows for four times the expected number of units of a client and 16 more.
     """
     if mechanism is None:
         raise ValueError("a strategy without a mechanism needs masking.bound")

@@ -23,14 +23,14 @@ MASKED = "masked"
 
 @dataclass(frozen=True)
 class Ask:
-    """What the server sends in any stage; a stage fills in what it needs.
+    """The server's message in any stage, which fills in what it needs.
 
     Attributes:
         threshold: t of the session.
         roster: everybody's public keys.
-        peers: who completed the sharing.
+        peers: the clients that completed the sharing.
         boxes: sender → encrypted shares for the receiver of this message.
-        survivors: whose masked vectors are in the sum.
+        survivors: the clients whose masked vectors are in the sum.
         ring: how vectors are encoded.
     """
 
@@ -60,7 +60,7 @@ class Ask:
 
     @classmethod
     def from_record(cls, record: ConfigRecord) -> Ask:
-        """Reads what `to_record` wrote."""
+        """Reads the output of `to_record`."""
         v: dict[str, Any] = dict(record)
         keys = zip(v["clients"], v["encryption"], v["masking"], strict=True)
         ring = Ring(v["step"], v["limit"], v["ring-clients"]) if "step" in v else None

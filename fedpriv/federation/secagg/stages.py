@@ -33,7 +33,7 @@ class MaskedRound:
         model: digest of the parameters that are sent, see `Instruction`.
 
     Attributes:
-        roster: the public keys of who has sent them.
+        roster: the public keys of the clients that have sent them.
         boxes: receiver → (sender → encrypted shares); the receivers are the peers.
     """
 
@@ -91,7 +91,7 @@ class MaskedRound:
     def _query(
         self, action: str, asks: Mapping[int, Ask], read: Callable[[ConfigRecord], T]
     ) -> dict[int, T]:
-        """Sends each client its question; returns the answers of those who gave one."""
+        """Sends each client its question; returns the answers by client, without missing ones."""
         session = self.session
         instruction = Instruction(
             session.round, session.attempt, summed=False, model=self.model

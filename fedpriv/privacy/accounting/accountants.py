@@ -15,7 +15,8 @@ account each provider as drawn on its own with 0.2, but the providers of a clien
 | `gdp` | the central limit: an approximation, not a bound, except without sampling |
 
 Nothing released, or nothing drawn (T = 0, q = 0): 0. No noise: ∞. δ at least the probability to
-be drawn at all: 0. Otherwise what an accountant cannot compute is refused with the reason.
+be drawn at all: 0. Anything else that an accountant cannot compute raises `NotAvailable` with
+the reason.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ OPACUS = "prv_opacus"
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one accountant says.
+    """ε by one accountant.
 
     Args:
         epsilon: ε, ∞ without noise; None where the accountant has no value.
-        reason: why there is none, or what is to be known about the value.
+        reason: why there is none, or a remark on the value.
     """
 
     epsilon: float | None
@@ -154,7 +155,7 @@ def _check_accountant(name: str) -> None:
 def _estimate(
     history: History, delta: float, accountant: str, tolerance: float
 ) -> tuple[float, str]:
-    """ε and what is to be known about it."""
+    """Returns ε and a remark on it, which may be empty."""
     delta, spent = checked_delta(delta), merged(history)
     if not spent:
         return 0.0, "nothing is released"

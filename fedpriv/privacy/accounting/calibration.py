@@ -13,14 +13,14 @@ TOLERANCE = 0.01
 FIRST = 20.0
 LARGEST = 1e6
 SMALLEST = 1e-4
-"""Below this no accountant's ε is of use; the targets that would need it are beyond 1e7."""
+"""Below this no accountant gives a usable ε. Only targets above 1e7 would need it."""
 
 
 def search(epsilon_at: Callable[[float], float], target: float, tolerance: float) -> float:
     """Returns a noise multiplier with `target - tolerance <= epsilon_at(it) <= target`.
 
-    Where `epsilon_at` jumps over that interval, the first noise multiplier after the jump; 0 if
-    no noise is needed.
+    Where `epsilon_at` jumps over that interval, this is the first noise multiplier after the jump.
+    It is 0 if no noise is needed.
 
     Raises:
         ValueError: target or tolerance are no positive numbers, or no such noise multiplier is

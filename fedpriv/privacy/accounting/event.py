@@ -1,4 +1,4 @@
-"""One noisy release, the history of many, and what is wrong with them."""
+"""One noisy release, the history of several, and checks of their parameters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OneOf:
 
     Args:
         parts: (probability, release) of each. The probabilities are in [0, 1] and add up to 1 at
-            most; with what is left of 1, nothing is released.
+            most; with the remaining probability nothing is released.
     """
 
     parts: tuple[tuple[float, ClientThenRecord], ...]
@@ -109,10 +109,10 @@ def each_part(event: Event, change: Callable[[ClientThenRecord], ClientThenRecor
 
 
 def merged(history: History) -> tuple[tuple[Event, int], ...]:
-    """Returns each event once with its total count, sorted; what releases nothing is left out.
+    """Returns each event once with its total count, sorted, without those that release nothing.
 
-    Records that always enter together become one. So do the parts of a `OneOf` that differ in
-    their client rate only: who sees which part it was learns nothing from that.
+    Records that always enter together become one. So do the parts of a `OneOf` that differ only in
+    their client rate, because an adversary who sees which part it was learns nothing from that.
 
     Raises:
         ValueError: an entry is not an event with a whole number of times >= 0.
@@ -158,25 +158,25 @@ def checked_delta(delta: float) -> float:
 
 
 def rate_problem(name: str, value: object) -> str | None:
-    """Returns why this is no probability, None if it is one."""
+    """Returns why the value is not a probability, or None if it is one."""
     ok = _is_real(value) and 0 <= value <= 1  # type: ignore[operator]
     return None if ok else f"{name}={value!r}: expected a probability in [0, 1]"
 
 
 def noise_problem(name: str, value: object) -> str | None:
-    """Returns why this is no noise multiplier, None if it is one."""
+    """Returns why the value is not a noise multiplier, or None if it is one."""
     ok = _is_real(value) and 0 <= value < math.inf  # type: ignore[operator]
     return None if ok else f"{name}={value!r}: expected a finite number >= 0"
 
 
 def delta_problem(name: str, value: object) -> str | None:
-    """Returns why this is no delta, None if it is one."""
+    """Returns why the value is not a delta, or None if it is one."""
     ok = _is_real(value) and 0 < value < 1  # type: ignore[operator]
     return None if ok else f"{name}={value!r}: expected a number in (0, 1), such as 1e-5"
 
 
 def count_problem(name: str, value: object, least: int) -> str | None:
-    """Returns why this is no count, None if it is one."""
+    """Returns why the value is not a count, or None if it is one."""
     ok = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
     return None if ok else f"{name}={value!r}: expected a whole number >= {least}"
 
@@ -190,7 +190,7 @@ def _log_miss(rate: float) -> float:
 
 
 def _as_one_record(event: ClientThenRecord) -> ClientThenRecord:
-    """Records that always enter together are one record of their joint norm."""
+    """Returns records that always enter together as one record of their joint norm."""
     if event.record_rate < 1 or event.group_size == 1:
         return event
     return ClientThenRecord(event.client_rate, 1.0, event.noise_multiplier / event.group_size)

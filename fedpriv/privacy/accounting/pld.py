@@ -18,7 +18,7 @@ from fedpriv.privacy.accounting import rdp
 from fedpriv.privacy.accounting.event import Event, History, NotAvailable, each_part
 
 TOLERANCE = 5e-4
-"""Aimed at: ε too high by at most this, or this share of ε; half of what is promised."""
+"""Aimed at: ε too high by at most this, or by this share of ε. The promise is twice as much."""
 
 SMALLEST_DELTA = 1e-11
 """Below it the rounding of the Fourier transform is no longer small against δ."""
@@ -27,10 +27,10 @@ GRID = 2**21
 """Most points of a distribution. Beyond, the grid is coarser: ε stays an upper bound."""
 
 LARGEST = 1e9
-"""Largest ε that is tried; where `exp` of it overflows, the reason is given instead."""
+"""Largest ε that is tried. Where its `exp` overflows, `NotAvailable` says so."""
 
 SMALLEST_SPREAD = 2e-4
-"""Of the total loss; ε is then below the tolerance."""
+"""Least standard deviation of the total loss. Below it, ε is below the tolerance."""
 
 TAIL = 1e-15
 
