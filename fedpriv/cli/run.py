@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedpriv.cli import completion
+from fedpriv.cli.attack import in_words
 from fedpriv.cli.command import Command, run_dir, trust
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fedpriv.federation.loop import Result
 
 RESUMABLE = ("rounds=", "federation.", "ray.")
-"""What may be changed when a run is resumed: how it is run, not what it computes."""
+"""Settings that a resumed run may change, because they do not alter what it computes."""
 
 
 @click.command(
@@ -184,7 +185,7 @@ def _finish(result: Result) -> int:
 
 
 def _summarise(result: Result) -> None:
-    """Prints how the run ended, and everything that went wrong in it."""
+    """Prints the last metrics, what failed, and the privacy that was spent."""
     from fedpriv.privacy.statement import summary
     from fedpriv.runtime.progress import describe
     from fedpriv.runtime.run_folder import LEDGER, RunFolder
@@ -211,8 +212,6 @@ def _summarise(result: Result) -> None:
 
 
 def _conclude_study(run_dir: Path, metrics: Mapping[str, Any]) -> int:
-    from fedpriv.cli.attack import in_words
-
     for line in in_words(metrics):
         print(line)
     print(f"report: {run_dir / 'report.html'}")

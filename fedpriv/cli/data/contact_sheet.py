@@ -1,4 +1,4 @@
-"""Pages of a data set side by side, with the boxes of their words and entities drawn in."""
+"""Draws pages of a data set side by side, with the boxes of their words and entities."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedpriv.data.document import Box, Document
 
 COLUMNS = 4
 CELL = (460, 600)
-"""Width and height, in pixels, that a page is shrunk or enlarged to fit."""
+"""Width and height in pixels to which each page is scaled."""
 
 _MARGIN, _CAPTION, _LEGEND_ROW = 14, 22, 24
 _GREY, _INK = (176, 176, 176), (40, 40, 40)
 
 _PALETTE = [tab for number, tab in enumerate(matplotlib.color_sequences["tab10"]) if number != 7]
-"""Red, green and blue from 0 to 1; without the eighth, a grey like that of the words."""
+"""Red, green and blue from 0 to 1. The eighth is left out: it is grey, as the words are."""
 
 Colour = tuple[int, int, int]
 
@@ -31,7 +31,7 @@ def evenly(count: int, wanted: int) -> list[int]:
 
 
 def draw(documents: Sequence[Document], labels: Sequence[str], pages: int) -> Image.Image:
-    """Draws up to `pages` documents, evenly chosen, and a legend of the labels that they show.
+    """Draws up to `pages` documents, spread evenly over all, above a legend of their labels.
 
     Raises:
         DataError: if one of the pages cannot be decoded.

@@ -1,4 +1,4 @@
-"""`fedpriv data inspect` on the command line: what a data set holds, and a sheet of its pages."""
+"""`fedpriv data inspect`: counts the contents of a data set and draws some of its pages."""
 
 from __future__ import annotations
 
