@@ -92,15 +92,23 @@ def scores(title: str, panels: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
 
 def exposure(
     title: str,
-    lines: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]],
+    lines: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]],
     bound: float,
     baseline: float,
 ) -> Chart:
-    """Draws exposure by repeat count: of each line its "in" and "out", with mean, low and high."""
+    """Draws exposure by repeat count: of each line its "in" and "out", with mean, low and high.
+
+    A count without a mean, which is None, has no place.
+    """
+
+    def known(values: Mapping[str, float | None]) -> Curve:
+        return _curve({at: value for at, value in values.items() if value is not None}, finite)
+
     drawn = {
         name: {
-            side: ExposureLine(*(_curve(ends[end], finite) for end in ("mean", "low", "high")))
+            side: ExposureLine(known(ends["mean"]), known(ends["low"]), known(ends["high"]))
             for side, ends in sides.items()
+            if any(value is not None for value in ends["mean"].values())
         }
         for name, sides in lines.items()
     }

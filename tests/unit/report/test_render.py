@@ -167,6 +167,16 @@ def test_every_kind_of_figure_is_drawn(kind):
     assert ('<div class="charts">' in html) == (kind not in ("counts", "scores"))
 
 
+def test_exposure_that_was_not_measured_has_no_place():
+    ends = {end: {"1": 2.0, "4": None} for end in ("mean", "low", "high")}
+    never = {end: {"1": None} for end in ends}
+    data = {"lines": {"": {"in": ends, "out": never}}, "bound": 8.0, "baseline": 1.44}
+    html = result_html(Result("x", "y", figures=(Figure("exposure", "Exposure", data),)))
+    assert "Exposure.  in: 1 times 2." in html
+    assert "</svg> in training</li>" in html
+    assert "out of training" not in html
+
+
 def test_the_first_screen_states_every_headline(folder):
     keep(folder, RESULT, "gi_dqa")
     keep(folder, Result("", "not granted, because …", status=NOT_GRANTED), "closed_form")
