@@ -1,4 +1,4 @@
-"""What the federation, and whoever asks a model, expect of it."""
+"""Protocols of the models that are trained, evaluated and asked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fedpriv.data.examples import Batch, Examples
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says to one question.
+    """A model's answer to one question.
 
     Attributes:
-        text: of the answer; empty where the model finds none.
-        confidence: the model's own probability of it, in [0, 1]; each model says how it counts.
+        text: the answer; empty if the model finds none.
+        confidence: the model's probability of the answer, in [0, 1]; each model documents how it
+            is computed.
     """
 
     text: str

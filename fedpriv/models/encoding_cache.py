@@ -1,11 +1,11 @@
-"""Encoded examples on disk: a second run on the same pages decodes none of them again.
+"""Encoded examples on disk: a second run on the same pages does not decode them again.
 
 An entry is a folder of one ``.npy`` file per column and a ``table.json`` with their sizes and
-hashes. Its name is a hash of all that the encoding depends on, so an entry is never out of date; an
-entry that is not whole is written again. Arrays come back memory-mapped: pages of the file are read
-when they are used, and shared by all processes of a machine.
+hashes. Its name is a hash of everything that the encoding depends on, so an entry is never out of
+date. An incomplete entry is written again. Arrays are memory-mapped: their pages are read when they
+are used, and shared by all processes of a machine.
 
-The entries hold the documents' content, private ones too, readable by their owner only.
+The entries hold the content of documents, also of private ones. Only their owner can read them.
 `fedpriv clean` removes them.
 """
 
@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,70 +37,62 @@ FORMAT = 1
 TABLE = "table.json"
 
 FORGOTTEN = 24 * 3600.0
-"""Seconds after which the half-written entry of a process that was killed is removed."""
+"""Seconds after which the half-written entry of a killed process is removed."""
 
 
 def encode_cached(
     model: DocumentModel, documents: Sequence[Document], folder: Path | None
 ) -> Examples:
-    """Returns `model.encode(documents)`, from the cache where it is.
+    """Returns `model.encode(documents)`, from the cache if possible.
 
     Args:
-        model: is asked for the settings that its encoding depends on, by a method
-            ``reading() -> dict`` of plain values; without one, nothing is cached.
+        model: has a method ``reading() -> dict`` that returns the settings which its encoding
+            depends on, as plain values. Without it nothing is cached.
         documents: in order.
-        folder: of the cache; None uses none.
+        folder: of the cache; None disables it.
 
     Raises:
-        ValueError: if `reading` returns what JSON cannot hold.
+        ValueError: if `reading` returns values that JSON cannot hold.
     """
     reading = getattr(model, "reading", None)
     if folder is None or reading is None:
         return model.encode(documents)
-    entry = folder / _key(model, reading(), documents)
-    found = _load(entry)
-    if found is not None:
-        return found
-    examples = model.encode(documents)
-    if any(array.dtype.hasobject for array in _arrays(examples).values()):
-        return examples
-    try:
-        _store(examples, entry)
-    except OSError as error:
-        warnings.warn(f"{folder}: encoded pages could not be kept: {error}", stacklevel=2)
-        return examples
-    return _load(entry) or examples
-
-
-def code_digest(owner: type) -> str:
-    """Returns a hash of the code that reads and computes: fedpriv's models and the owner's file."""
-    return _code((*_sources(), _source_of(owner)))
-
-
-def _key(model: DocumentModel, reading: Mapping[str, Any], documents: Sequence[Document]) -> str:
     kind = type(model)
-    return json_digest(
+    key = json_digest(
         {
             "format": FORMAT,
             "model": f"{kind.__module__}.{kind.__qualname__}",
-            "reading": reading,
+            "reading": reading(),
             "code": code_digest(kind),
             "versions": versions_of("fedpriv", "numpy", "pillow", "tokenizers", "transformers"),
             "documents": documents_digest(documents),
         }
     )
+    if (cached := _load(folder / key)) is not None:
+        return cached
+    examples = model.encode(documents)
+    if any(array.dtype.hasobject for array in _arrays(examples).values()):
+        return examples
+    try:
+        _store(examples, folder / key)
+    except OSError as error:
+        warnings.warn(f"{folder}: encoded pages could not be kept: {error}", stacklevel=2)
+        return examples
+    return _load(folder / key) or examples
+
+
+def code_digest(owner: type) -> str:
+    """Returns a hash of the code that reads and computes: fedpriv's models and the owner's file."""
+    try:
+        source = inspect.getfile(owner)
+    except (TypeError, OSError):  # typed into an interpreter
+        source = ""
+    return _code((*_sources(), source))
 
 
 def _sources() -> tuple[str, ...]:
     package = Path(__file__).parents[1]
     return tuple(str(path) for path in sorted((package / "models").rglob("*.py")))
-
-
-def _source_of(owner: type) -> str:
-    try:
-        return inspect.getfile(owner)
-    except (TypeError, OSError):  # typed into an interpreter
-        return ""
 
 
 @functools.cache
@@ -119,30 +111,33 @@ def _arrays(examples: Examples) -> dict[str, NDArray[Any]]:
 
 
 def _store(examples: Examples, entry: Path) -> None:
-    """Writes an entry so that it is there whole or not at all."""
-    entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _tidy(entry.parent)
-    part = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=entry.parent))
+    """Writes an entry so that it is complete or missing."""
+    folder = entry.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for forgotten in folder.glob(".*.part"):  # processes that were killed left these half-written
+        try:
+            if time.time() - forgotten.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(forgotten, ignore_errors=True)
+        except OSError:  # another process was quicker
+            continue
+    part = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=folder))
     try:
-        _write(examples, part)
+        files: dict[str, Any] = {}
+        for number, (name, array) in enumerate(_arrays(examples).items()):
+            path = part / f"{number}.npy"
+            np.save(path, array, allow_pickle=False)
+            size, digest = path.stat().st_size, _file_hash(path)
+            files[name] = {"file": path.name, "bytes": size, "sha256": digest}
+        pointers = {name: pointer for name, (_, pointer) in examples.shared.items()}
+        table = {"format": FORMAT, "arrays": files, "pointers": pointers}
+        (part / TABLE).write_text(json.dumps(table), "utf-8")
         _publish(part, entry)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(examples: Examples, folder: Path) -> None:
-    table: dict[str, Any] = {"format": FORMAT, "arrays": {}}
-    for number, (name, array) in enumerate(_arrays(examples).items()):
-        path = folder / f"{number}.npy"
-        np.save(path, array, allow_pickle=False)
-        table["arrays"][name] = {"file": path.name, "bytes": path.stat().st_size}
-        table["arrays"][name]["sha256"] = _file_hash(path)
-    table["pointers"] = {name: pointer for name, (_, pointer) in examples.shared.items()}
-    (folder / TABLE).write_text(json.dumps(table), "utf-8")
-
-
 def _publish(part: Path, entry: Path) -> None:
-    """Renames a finished entry to its place; leaves it to whoever was first, if that one is whole.
+    """Renames a finished entry to its place, unless another process has put a complete one there.
 
     Raises:
         OSError: if it cannot be renamed.
@@ -152,7 +147,7 @@ def _publish(part: Path, entry: Path) -> None:
     except OSError:
         if _load(entry) is not None:
             return
-        # A damaged one stands there. Whoever has mapped its files goes on reading them.
+        # A damaged entry is there. Processes that have mapped its files can still read them.
         damaged = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=entry.parent))
         entry.rename(damaged / "entry")
         part.rename(entry)
@@ -160,40 +155,23 @@ def _publish(part: Path, entry: Path) -> None:
 
 
 def _load(entry: Path) -> Examples | None:
-    """Returns the examples of an entry; None if there is none, or it is not whole."""
+    """Returns the examples of an entry; None if it is missing or incomplete."""
     try:
         table = json.loads((entry / TABLE).read_text("utf-8"))
-        arrays = {name: _open(entry, file) for name, file in table["arrays"].items()}
+        arrays = {}
+        for name, file in table["arrays"].items():
+            path = entry / Path(file["file"]).name
+            if path.stat().st_size != file["bytes"] or _file_hash(path) != file["sha256"]:
+                return None
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            # A plain array over the mapping, because NumPy would copy a memmap sent to a worker.
+            arrays[name] = np.asarray(mapped)
         shared = {n: (arrays.pop(f"/{n}"), str(p)) for n, p in table["pointers"].items()}
         return Examples.of(arrays, shared) if table["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _open(entry: Path, file: Mapping[str, Any]) -> NDArray[Any]:
-    """Maps a file into memory.
-
-    Raises:
-        ValueError: if it is not the file that was written.
-    """
-    path = entry / Path(file["file"]).name
-    if path.stat().st_size != file["bytes"] or _file_hash(path) != file["sha256"]:
-        raise ValueError(f"{path} is damaged")
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    # A plain array over the mapping: NumPy would copy a memmap where it is sent to a worker.
-    return np.asarray(mapped)
-
-
 def _file_hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _tidy(folder: Path) -> None:
-    """Removes what killed processes have left half-written."""
-    for path in folder.glob(".*.part"):
-        try:
-            if time.time() - path.stat().st_mtime > FORGOTTEN:
-                shutil.rmtree(path, ignore_errors=True)
-        except OSError:  # another process was quicker
-            continue

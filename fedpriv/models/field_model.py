@@ -1,6 +1,6 @@
-"""What an attack that fills in masked fields asks of a model (CDMI, §4.2).
+"""Protocols of the models that attacks on masked fields need (CDMI, §4.2).
 
-The models of documents' tokens (`layoutlm`, `bros`, `bert`) are such, whatever their task.
+The models `layoutlm`, `bros` and `bert` follow them, whatever their task.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Task = Literal["mlm", "tags", "spade", "links"]
 """MLM, EE-BIO, EE-SPADE and EL of CDMI, §2.1."""
 
 VISUAL = "visual"
-"""The column of a batch that stands for `pixels` once the page has been looked at."""
+"""The column of a batch that replaces `pixels` once the visual encoder has read the page."""
 
 
 @runtime_checkable
 class FieldModel(DocumentModel, Protocol):
-    """A model whose loss is told example by example.
+    """A model that returns the loss of each example.
 
     Attributes:
         reader: turns documents into windows of L tokens; its `subwords` is the tokenizer.
@@ -31,14 +31,14 @@ class FieldModel(DocumentModel, Protocol):
     reader: Reader
 
     def losses(self, batch: Batch) -> Tensor:
-        """Returns the loss of each example by itself, (batch,): of the whole window, as trained."""
+        """Returns the training loss of each example, (batch,), over its whole window."""
         ...
 
     def seen(self, batch: Batch) -> Batch:
-        """Returns the batch with its page looked at: `pixels` gone, `visual` (batch, L, H) instead.
+        """Returns the batch with `visual` (batch, L, H) in place of `pixels`.
 
-        What depends on page and boxes only is so computed once for many texts. The batch itself
-        where the model reads no page.
+        So what depends on page and boxes only is computed once for many texts. A model that reads
+        no page returns the batch itself.
         """
         ...
 
@@ -51,7 +51,7 @@ class TokenModel(FieldModel, Protocol):
         """Returns the logits at one place of each example, (batch, vocabulary).
 
         Args:
-            batch: as it stands; nothing is masked beside what its `input_ids` mask.
+            batch: read as it is; no tokens are masked beside those masked in `input_ids`.
             places: (batch,), int64.
         """
         ...

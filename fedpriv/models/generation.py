@@ -1,4 +1,4 @@
-"""Text that a decoder writes: the loss of a target, greedy answers, and how sure the model is."""
+"""Answers that a decoder writes: their loss, greedy decoding, and the model's confidence."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def continued(
 def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:
     """Returns token ids and the end token, cut to `length` and filled up with `IGNORED`.
 
-    Where the text is too long, the end token is cut off too: the model learns no false ending.
+    If the text is too long, the end token is cut off too, so that the model learns no false ending.
     """
     row = np.full(length, IGNORED, dtype=np.int64)
     row[: min(len(ids) + 1, length)] = [*ids, end][:length]
@@ -162,12 +162,12 @@ def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns each example's mean cross-entropy over its own labelled tokens, of shape (batch,).
+    """Returns each example's mean cross-entropy over its labelled tokens, of shape (batch,).
 
     Args:
         logits: of shape (batch, places, vocabulary).
-        labels: of shape (batch, places), `IGNORED` where there is none; an example without any
-            has the loss 0.
+        labels: of shape (batch, places), `IGNORED` where there is no label. An example without
+            labels has the loss 0.
     """
     losses = nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
@@ -178,18 +178,18 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 def read_answers(
     generated: Any, subwords: Subwords, begin: int, unsaid: Sequence[int] = ()
 ) -> list[Answer]:
-    """Returns what `generate` of transformers wrote, with its confidence.
+    """Returns the answers that `generate` of transformers wrote, with their confidence.
 
-    The confidence is the product of the highest probability at each place that was generated, end
-    and padding counted as 1. The paper (PFL-DocVQA) gives no formula; its authors' code multiplies
-    over the whole batch's length but for the last place, so that an answer's confidence depends on
-    the others in its batch. This one does not.
+    The confidence is the product of the highest probabilities at all generated places; the end
+    token and padding count as 1. The paper (PFL-DocVQA) gives no formula. Its authors' code
+    multiplies over the whole batch's length without the last place, so that an answer's confidence
+    depends on the others in its batch. This one does not.
 
     Args:
         generated: with `return_dict_in_generate` and `output_scores`.
         subwords: turns token ids into text.
-        begin: how many places at the front were given, not generated.
-        unsaid: more tokens that count as 1, marks that are no part of the text.
+        begin: number of places at the front that were given, not generated.
+        unsaid: other tokens that count as 1 because they are not part of the text.
     """
     written = generated.sequences[:, begin:]
     certain = torch.stack([scores.softmax(-1).amax(-1) for scores in generated.scores], 1)

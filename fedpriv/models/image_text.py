@@ -53,7 +53,7 @@ def image_text(
 ) -> ImageText:
     """Loads an image-text-to-text model, for settings files.
 
-    What is none is as `ImageText.save_pretrained` wrote it, or as `ImageTextReader` has it.
+    Arguments left as None keep the saved value, or else the default of `ImageTextReader`.
 
     Args:
         labels: not used; taken because every document model is built with the data set's.
@@ -65,7 +65,7 @@ def image_text(
         max_length: tokens of prompt, image and answer.
         answer_length: tokens of an answer.
         prompt: with `{question}` in it.
-        attention: "eager" where gradients of gradients are needed.
+        attention: see `Attention`.
 
     Raises:
         ValueError: if there is nothing to load, or it is not such a model.
@@ -166,7 +166,7 @@ class ImageText(GenerativeAnswerer):
         return list(self._decoder().layers)
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer, but for scores that are tied to words."""
+        """Returns the modules after the last layer, without scores that are tied to words."""
         words, scores = self.network.get_input_embeddings(), self.network.get_output_embeddings()
         tied = scores.weight is words.weight
         return [self._decoder().norm, *([] if tied else [scores])]
@@ -191,7 +191,7 @@ class ImageText(GenerativeAnswerer):
         return decoder
 
     def _given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
-        """Returns the network's arguments, those of tokens cut to the first ones."""
+        """Returns the network's arguments, with columns of tokens cut to the first `length`."""
         given = {"input_ids": batch["input_ids"][:, :length]}
         for name, column in batch.items():
             if name.startswith(TOKEN):

@@ -184,7 +184,7 @@ class LayoutLMv3Tagger(OnLayoutLMv3, WordTagger):
         return scores[:, : batch["input_ids"].shape[1]]
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.network.classifier]
 
     def reading(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class LayoutLMv3Answerer(OnLayoutLMv3, QuestionAnswerer):
         return answers
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.network.qa_outputs]
 
     def reading(self) -> dict[str, Any]:

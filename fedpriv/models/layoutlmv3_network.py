@@ -92,7 +92,7 @@ class OnLayoutLMv3:
         return list(self.network.layoutlmv3.encoder.layer)
 
     def visual(self) -> list[nn.Module]:
-        """Returns the embedding of the page's patches; nothing where no image is read."""
+        """Returns the embedding of the page's patches; nothing if no image is read."""
         base = self.network.layoutlmv3
         return [base.patch_embed, base.norm] if self.network.config.visual_embed else []
 

@@ -1,4 +1,4 @@
-"""Questions about pages as rows of a table, and what all models that answer them have in common.
+"""Questions about pages as rows of a table, and the base of all models that answer them.
 
 Every (document, question) pair is one example: one row, or several windows that share a question.
 """
@@ -135,7 +135,7 @@ class QuestionAnswerer(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model's parameters."""
         return next(self.parameters()).device
 
 

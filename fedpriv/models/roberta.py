@@ -158,7 +158,7 @@ class RobertaTagger(WordTagger):
         return list(self.network.roberta.encoder.layer)
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.network.classifier]
 
     def visual(self) -> list[nn.Module]:

@@ -1,8 +1,8 @@
-"""Models in folders: the network and tokenizer as transformers writes them, and how it reads.
+"""Models in folders: network and tokenizer as transformers writes them, and reading settings.
 
 `config.json`, `model.safetensors`, `tokenizer.json` and `tokenizer_config.json` are those of
-transformers; `fedpriv.json` holds the reading settings, which transformers does not know, and
-`head.safetensors` the weights of what stands on a network of transformers.
+transformers. `fedpriv.json` holds the reading settings, which transformers does not know, and
+`head.safetensors` the weights of a head that is not part of a network of transformers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ HEAD = "head.safetensors"
 def save(
     folder: str | Path, network: PreTrainedModel, subwords: Subwords, settings: Mapping[str, Any]
 ) -> None:
-    """Writes a model into a folder, which is made where it does not exist.
+    """Writes a model into a folder, and makes the folder if needed.
 
     Args:
-        folder: files of the same names in it are replaced.
+        folder: files of the same names are replaced.
         network: of transformers.
-        subwords: its tokenizer, as `Subwords.from_pretrained` reads it back.
+        subwords: its tokenizer; `Subwords.from_pretrained` reads it back.
         settings: how documents are read, as JSON can hold it.
     """
     path = Path(folder)
@@ -50,11 +50,11 @@ def save_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
 
 
 def settings_of(folder: str | Path) -> dict[str, Any]:
-    """Returns what `save` was given; empty for a model that fedpriv did not save, as on a hub.
+    """Returns the settings given to `save`; empty for a model that fedpriv did not save.
 
     Raises:
         DataError: if the settings cannot be read.
-        OSError: if the folder is plainly meant to be a local one and is not there.
+        OSError: if the name is plainly that of a local folder, and there is none.
     """
     there(folder)
     path = Path(folder) / SETTINGS
@@ -70,12 +70,12 @@ def settings_of(folder: str | Path) -> dict[str, Any]:
 
 
 def save_tensors(folder: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes the weights that are not transformers' into a model's folder."""
+    """Writes the weights that are not part of transformers' network into a model's folder."""
     save_file({name: t.contiguous() for name, t in tensors.items()}, Path(folder) / HEAD)
 
 
 def tensors_of(folder: str | Path) -> dict[str, Tensor]:
-    """Returns what `save_tensors` was given; empty for a model that fedpriv did not save.
+    """Returns the tensors given to `save_tensors`; empty for a model that fedpriv did not save.
 
     Raises:
         DataError: if the weights cannot be read.
@@ -91,10 +91,10 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
 
 
 def there(folder: str | Path) -> None:
-    """Checks a pretrained model's name before a hub is asked for it.
+    """Checks the name of a pretrained model before a hub is asked for it.
 
     Raises:
-        OSError: if it is plainly a local folder's, and there is none.
+        OSError: if the name is plainly that of a local folder, and there is none.
     """
     if str(folder).startswith(("/", ".", "~")) and not Path(folder).is_dir():
         raise OSError(
@@ -160,7 +160,7 @@ def fits_positions(max_length: int | None, saved: Any, most: int, source: str | 
 
 
 def draw_linear(modules: nn.Module, std: float) -> None:
-    """Draws the linear layers of a head anew, as transformers draws them."""
+    """Draws the linear layers of a head again, as transformers draws them."""
     for module in modules.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=std)

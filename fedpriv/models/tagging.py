@@ -1,8 +1,8 @@
-"""What every model that gives words BIO tags has in common (PrIeD-KIE, §4.2).
+"""The base of all models that give words BIO tags (PrIeD-KIE, §4.2).
 
-A label on the first sub-token of a word only, documents cut into windows of L tokens, entity-level
-scores over whole documents. A tagger answers questions too: with the entity that a question's key
-names.
+Only the first sub-token of a word has a label, documents are cut into windows of L tokens, and
+scores are of entities in whole documents. A tagger also answers questions, with the entity that a
+question's key names.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TaggedWord(NamedTuple):
     Attributes:
         document: position among the documents that were encoded.
         word: position in the document.
-        true: the number of the tag that it has.
+        true: the number of its true tag.
         guess: the number of the tag that the model gives it.
-        confidence: the probability of that guess.
+        confidence: the probability of the guess.
     """
 
     document: int
@@ -65,7 +65,7 @@ class Found:
 
 
 class WordTagger(nn.Module, ABC):
-    """A `fedpriv.models.base.Tagger`; a subclass says how a batch is scored.
+    """A `fedpriv.models.base.Tagger`; a subclass scores a batch in `forward`.
 
     Args:
         reader: turns documents into windows.
@@ -83,17 +83,13 @@ class WordTagger(nn.Module, ABC):
         """Returns the scores of the tags, of shape (batch, L, tags)."""
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the mean cross-entropy over the labelled tokens; 0 where there are none."""
+        """Returns the mean cross-entropy over the labelled tokens; 0 if there are none."""
         total, count = _cross_entropy(self(batch), batch["labels"])
         return total / count.clamp(min=1)
 
     def losses(self, batch: Batch) -> Tensor:
         """Returns each example's mean cross-entropy over its labelled tokens, (batch,)."""
-        labels = batch["labels"]
-        each = nn.functional.cross_entropy(
-            self(batch).transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
-        )
-        return each.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
+        return mean_losses(self(batch), batch["labels"])
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns the documents as windows; see `Reader.read`."""
@@ -108,8 +104,13 @@ class WordTagger(nn.Module, ABC):
             total, labelled = _cross_entropy(scores, batch["labels"])
             loss, count = loss + total.item(), count + int(labelled)
             words += _tagged_words(batch, scores)
-        true, predicted = self._by_document(words)
-        return {"loss": loss / max(count, 1), **entity_scores(true, predicted)}
+        true: dict[int, list[str]] = defaultdict(list)
+        predicted: dict[int, list[str]] = defaultdict(list)
+        for word in sorted(words):
+            true[word.document].append(self.tags[word.true])
+            predicted[word.document].append(self.tags[word.guess])
+        scores_by_entity = entity_scores([*true.values()], [*predicted.values()])
+        return {"loss": loss / max(count, 1), **scores_by_entity}
 
     def tag(self, document: Document) -> list[str]:
         """Returns the predicted tag of every word."""
@@ -122,25 +123,34 @@ class WordTagger(nn.Module, ABC):
         """Returns, for each document, an answer to each of its questions.
 
         A question's key names an entity type. The answer is the text of the entity of that type
-        in which the model has the most confidence, `Found.confidence`; no text and confidence 0
-        where it finds none.
+        with the highest `Found.confidence`. If the model finds none, the text is empty and the
+        confidence 0.
         """
         words: dict[int, list[TaggedWord]] = defaultdict(list)
         if any(document.questions for document in documents):
             for word in self._tagged(documents):
                 words[word.document].append(word)
-        return [
-            self._answers(document, sorted(words[place]))
-            for place, document in enumerate(documents)
-        ]
+        answers: list[tuple[Answer, ...]] = []
+        for position, document in enumerate(documents):
+            tagged = sorted(words[position])
+            entities = found(
+                [self.tags[word.guess] for word in tagged], [word.confidence for word in tagged]
+            )
+            best: dict[str, Answer] = {}
+            for entity in entities:
+                if entity.label not in best or entity.confidence > best[entity.label].confidence:
+                    text = " ".join(document.words[word].text for word in entity.words)
+                    best[entity.label] = Answer(text, entity.confidence)
+            answers.append(tuple(best.get(q.key, Answer("", 0.0)) for q in document.questions))
+        return answers
 
     def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
+        """Returns all settings that decide how documents become arrays."""
         return {"labels": self.labels, **self.reader.settings()}
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model's parameters."""
         return next(self.parameters()).device
 
     def _tagged(self, documents: Sequence[Document]) -> Iterator[TaggedWord]:
@@ -148,27 +158,24 @@ class WordTagger(nn.Module, ABC):
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
             yield from _tagged_words(batch, self(batch))
 
-    def _answers(self, document: Document, words: Sequence[TaggedWord]) -> tuple[Answer, ...]:
-        best: dict[str, Found] = {}
-        tags = [self.tags[word.guess] for word in words]
-        for entity in found(tags, [word.confidence for word in words]):
-            if entity.label not in best or entity.confidence > best[entity.label].confidence:
-                best[entity.label] = entity
-        return tuple(_answer(document, best.get(q.key)) for q in document.questions)
 
-    def _by_document(self, words: list[TaggedWord]) -> tuple[list[list[str]], list[list[str]]]:
-        true: dict[int, list[str]] = defaultdict(list)
-        predicted: dict[int, list[str]] = defaultdict(list)
-        for word in sorted(words):
-            true[word.document].append(self.tags[word.true])
-            predicted[word.document].append(self.tags[word.guess])
-        return list(true.values()), list(predicted.values())
+def mean_losses(scores: Tensor, labels: Tensor) -> Tensor:
+    """Returns each example's mean cross-entropy over its labelled tokens, (batch,); 0 without any.
+
+    Args:
+        scores: (batch, L, classes).
+        labels: (batch, L), `IGNORED` where there is no label.
+    """
+    each = nn.functional.cross_entropy(
+        scores.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
+    )
+    return each.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
 
 def found(tags: Sequence[str], confidences: Sequence[float]) -> list[Found]:
     """Returns the entities of a document, in order.
 
-    Tags are read as in the scores: an I- that continues no entity of its type opens one.
+    Tags are read as for the scores: an I- tag that continues no entity of its type begins one.
 
     Args:
         tags: one per word.
@@ -192,16 +199,11 @@ confidence=0.25)]
     ]
 
 
-def _answer(document: Document, entity: Found | None) -> Answer:
-    if entity is None:
-        return Answer("", 0.0)
-    return Answer(" ".join(document.words[word].text for word in entity.words), entity.confidence)
-
-
 def _cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the sum over labelled tokens and their number, both 0-d.
 
-    The number stays a tensor: vmap, which takes per-example gradients, cannot turn it into an int.
+    The number stays a tensor, because vmap, which computes per-example gradients, cannot turn it
+    into an int.
     """
     total = nn.functional.cross_entropy(
         scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"

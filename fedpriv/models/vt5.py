@@ -282,7 +282,7 @@ class VT5(GenerativeAnswerer):
         self.reader = reader
         image_model.requires_grad_(train_visual)
         for name, parameter in image_model.named_parameters():
-            # Neither is used in what we compute: they could not learn, and must not be noised.
+            # Neither is used, so they could not learn, and must get no noise.
             if "mask_token" in name or "pooler" in name:
                 parameter.requires_grad_(False)
 

@@ -1,9 +1,10 @@
-"""What of a model is trained, and therefore travels: all of it, its top, or low-rank adapters.
+"""Chooses which parameters are trained, and therefore sent: all, the top layers, or adapters.
 
 PrIeD-KIE compares full fine-tuning with the top 8 layers (50 % of LayoutLMv3's parameters), the top
-4 (20 %) and LoRA (1 %). What is frozen is neither sent, nor clipped, nor gets noise.
+4 (20 %) and LoRA (1 %). Frozen parameters are neither sent nor clipped, and get no noise.
 
-What a model itself froze stays frozen: tables that never get a gradient would only add noise.
+Parameters that a model itself froze stay frozen: tables that never get a gradient would only add
+noise.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from typing import Any, Protocol, runtime_checkable
 from torch import nn
 
 ATTENTION = ("query", "value", "q", "v", "q_proj", "v_proj")
-"""What the query and value projections of attention are called in transformers' models."""
+"""Names of the query and value projections of attention in transformers' models."""
 
 LORA_ON = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-"""The kinds of module that LoRA can stand beside."""
+"""The kinds of module that LoRA can adapt."""
 
 Builder = Callable[..., nn.Module]
 
 
 @runtime_checkable
 class FineTunable(Protocol):
-    """A model that knows its own parts."""
+    """A model that can name its parts."""
 
     def blocks(self) -> Sequence[nn.Module]:
         """Returns the Transformer layers, from the input to the output."""
         ...
 
     def head(self) -> Sequence[nn.Module]:
-        """Returns what turns the last layer's output into an answer."""
+        """Returns the modules that turn the last layer's output into an answer."""
         ...
 
     def visual(self) -> Sequence[nn.Module]:
@@ -44,20 +45,20 @@ class FineTunable(Protocol):
 
 
 class FineTuning(Protocol):
-    """Chooses what of a model is trained; a frozen dataclass of settings with one method."""
+    """Chooses which parameters of a model are trained: a frozen dataclass with one method."""
 
     def apply(self, model: nn.Module) -> None:
-        """Freezes what is not to be trained, and adds adapters, in place.
+        """Freezes all other parameters, and adds adapters, in place.
 
         Raises:
-            ValueError: if the model has no such parts; says which parts it has.
+            ValueError: if the model lacks the parts to be trained; lists the parts that it has.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Full:
-    """All that the model itself leaves trainable.
+    """Trains every parameter that the model itself leaves trainable.
 
     Args:
         visual: false freezes the visual encoder (as VT5 does, PFL-DocVQA App. B).
@@ -82,10 +83,10 @@ class Full:
 
 @dataclass(frozen=True)
 class TopLayers:
-    """The last layers and the head; embeddings, visual encoder and lower layers stay as they are.
+    """Trains the last layers and the head; embeddings, visual encoder and lower layers are frozen.
 
-    Where the head's weight is tied to the embedding, as in T5, they are one tensor and it is
-    trained.
+    A head whose weight is tied to the embedding, as in T5, trains the embedding with it: they are
+    one tensor.
 
     Args:
         layers: k, how many of the model's layers; 0 trains the head alone.
@@ -106,22 +107,27 @@ class TopLayers:
                 f"layers={self.layers}: {type(model).__name__} has {len(blocks)}; take at most "
                 f"{len(blocks)}, or Full to train the embeddings too"
             )
-        _train_only(model, [*blocks[len(blocks) - self.layers :], *parts.head()])
+        trained = [*blocks[len(blocks) - self.layers :], *parts.head()]
+        kept = {id(parameter) for module in trained for parameter in module.parameters()}
+        for parameter in model.parameters():
+            if id(parameter) not in kept:
+                parameter.requires_grad_(False)
+        _something_left(model)
 
 
 @dataclass(frozen=True)
 class LoRA:
     """Low-rank adapters in the layers (Hu et al. 2022), by PEFT; the head is trained in full.
 
-    A projection W becomes W + (alpha / rank) · B·A. At first B is zero, so the model is the one it
-    was; A is drawn from the run's seed. `merged` gives back a model without adapters.
+    A projection W becomes W + (alpha / rank) · B·A. B starts at zero, so the model computes the
+    same as before; A is drawn from the run's seed. `merged` returns a model without adapters.
 
     Args:
         rank: r, of B·A.
         alpha: α; the adapters' output is scaled by alpha / rank.
         dropout: on the adapters' input.
         targets: names of the modules to adapt within the layers, the last parts of their dotted
-            names; none: the query and value projections of attention.
+            names. None takes the query and value projections of attention.
     """
 
     rank: int = 8
@@ -145,13 +151,13 @@ class LoRA:
 
         parts = _parts(model)
         chosen = self._chosen(model, parts.blocks())
-        # Before the adapters come: they bring parameters of their own, which shall stay trainable.
+        # Before the adapters are added, because their parameters must stay trainable.
         head = [p for module in parts.head() for p in module.parameters() if p.requires_grad]
         config = LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
             lora_dropout=self.dropout,
-            # As a pattern: PEFT takes names in a list for endings, and might adapt other modules.
+            # As a pattern: PEFT reads names in a list as endings, and might adapt other modules.
             target_modules="|".join(map(re.escape, chosen)),
         )
         with warnings.catch_warnings():
@@ -162,7 +168,7 @@ class LoRA:
             parameter.requires_grad_(True)
 
     def _chosen(self, model: nn.Module, blocks: Iterable[nn.Module]) -> list[str]:
-        """Returns the full names of the modules that the targets mean."""
+        """Returns the full names of the modules that `targets` names."""
         inside = {id(module) for block in blocks for module in block.modules()}
         names = [
             name
@@ -183,11 +189,11 @@ class LoRA:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """Builds a model and chooses what of it is trained; picklable where `build` is.
+    """Builds a model and chooses what is trained; picklable if `build` is.
 
     Args:
         build: builds the model.
-        finetuning: what of it is trained.
+        finetuning: chooses the trained parameters.
     """
 
     build: Builder
@@ -201,10 +207,10 @@ class FineTuned:
 
 
 def merged(model: nn.Module) -> nn.Module:
-    """Returns a copy with the LoRA adapters added into the weights beside which they stand.
+    """Returns a copy with each LoRA adapter added to the weight that it adapts.
 
     It has the modules and names of the model before `LoRA.apply`, so that transformers'
-    `save_pretrained` writes a plain checkpoint. A model without adapters is copied as it is.
+    `save_pretrained` writes a plain checkpoint. A model without adapters is copied unchanged.
     """
     from peft.tuners.lora import LoraLayer
 
@@ -227,15 +233,6 @@ def _parts(model: nn.Module) -> FineTunable:
         f"{type(model).__name__} does not say what its parts are: it has no {', '.join(lacks)}; "
         "give it these methods (fedpriv.training.adapters.FineTunable), or train it in full"
     )
-
-
-def _train_only(model: nn.Module, modules: Iterable[nn.Module]) -> None:
-    """Freezes every parameter outside the modules; thaws none."""
-    kept = {id(parameter) for module in modules for parameter in module.parameters()}
-    for parameter in model.parameters():
-        if id(parameter) not in kept:
-            parameter.requires_grad_(False)
-    _something_left(model)
 
 
 def _something_left(model: nn.Module) -> None:

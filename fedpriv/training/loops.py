@@ -1,4 +1,4 @@
-"""Ordinary training, by the epoch or by the step, and the optimiser by name."""
+"""Training by the epoch or by the step, with an optimiser chosen by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 from fedpriv.data.examples import Batch, Examples
 
 LARGEST = 1e4
-"""Learning rate and weight decay; more has never trained anything, and ends in infinities."""
+"""The largest learning rate and weight decay allowed; larger values only lead to infinities."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Optimizer:
         name: "sgd", "adam" or "adamw".
         lr: learning rate.
         weight_decay: as torch's; L2 for sgd and adam, decoupled for adamw.
-        momentum: of sgd only.
+        momentum: for sgd only.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
@@ -44,7 +44,7 @@ class Optimizer:
             raise ValueError(f"momentum={self.momentum}: only 'sgd' has it, not {self.name!r}")
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimiser, without state."""
+        """Returns a new optimiser for the model's trainable parameters."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.name == "sgd":
@@ -58,7 +58,7 @@ def train_epoch(
 ) -> float:
     """Takes one step per batch on `model.loss(batch)`; returns the mean loss over the batches.
 
-    Returns 0 where there are no batches.
+    Returns 0 if there are no batches.
     """
     losses = [_step(model, batch, optimizer) for batch in batches]
     return torch.stack(losses).mean().item() if losses else 0.0
@@ -76,7 +76,7 @@ def train_steps(
 ) -> None:
     """Takes exactly `steps` steps on batches of the examples, shuffled anew at each pass.
 
-    No step is taken where there are no examples.
+    Takes no step if there are no examples.
     """
     passes = itertools.repeat(examples) if len(examples) else iter(())
     batches = (b for e in passes for b in e.batches(batch_size, shuffle=shuffle, device=device))

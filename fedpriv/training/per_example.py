@@ -1,24 +1,25 @@
-"""Sums of clipped per-example gradients: what DP-SGD, DP-Adam and FeAm-DP add their noise to.
+"""Sums of clipped per-example gradients, to which DP-SGD, DP-Adam and FeAm-DP add noise.
 
 The gradient of an example is that of `model.loss` on a batch of this example alone (a mean over the
-example's own targets). Two ways compute it, equal up to rounding:
+example's targets). There are two ways to compute it, equal up to rounding:
 
-- the loop: one backward pass per example. The reference. It needs memory for one gradient and takes
-  any model; on a CPU it is the cheapest way from a few million parameters on.
-- vmap: `torch.func`'s vmap(grad) over chunks of examples. Many times fewer and larger operations,
-  hence the cheaper way for small models, and on a GPU; memory for a chunk of gradients.
+- the loop: one backward pass per example. The reference. It needs memory for one gradient and works
+  for any model. On a CPU it is the cheapest way from a few million parameters on.
+- vmap: `torch.func`'s vmap(grad) over chunks of examples. It does many times fewer and larger
+  operations, which is cheaper for small models and on a GPU. It needs memory for a chunk of
+  gradients.
 
-They differ in the last bits, and with dropout in the masks drawn. So which one runs is a rule on
-public facts (`PerExample.choice`), never a measurement at run time: two workers, or a resumed run,
-would choose differently when the machine is busy, and the same seed would no longer give the same
-model. `measure` times both, for a person who then sets the method.
+They differ in the last bits and, with dropout, in the masks drawn. Therefore a rule on public facts
+decides which one runs (`PerExample.choice`), never a measurement at run time: two workers, or a
+resumed run, would choose differently when the machine is busy, and the same seed would no longer
+give the same model. `measure` times both for a person, who then sets the method.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import median
@@ -39,28 +40,28 @@ from fedpriv.training.safe_masks import safe_masks
 Way = Literal["vmap", "loop"]
 
 VMAP_PARAMETERS_ON_CPU = 2_000_000
-"""Up to so many trainable parameters `auto` takes vmap on a CPU."""
+"""The most trainable parameters with which `auto` takes vmap on a CPU."""
 
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
-"""Bytes of gradients in an automatic chunk at most; constants, because chunks change bits."""
+"""The most bytes of gradients in an automatic chunk; constants, because chunks change bits."""
 
 LARGEST_CHUNK = 32
-"""Examples of an automatic chunk at most, whatever the model: activations take memory too."""
+"""The most examples in an automatic chunk of any model: activations take memory too."""
 
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """Σ clip(g_i, C) over B examples. All but `total` is about single examples, hence private.
+    """Σ clip(g_i, C) over B examples. All fields but `total` tell of single examples: private.
 
     Attributes:
         total: the sum, of shape (d,): the trainable parameters in the order and the dtype of
             `ParameterLayout`'s vector "float". No noise in it.
         norms: L2 norms before clipping, of shape (B,), in the order of the examples; NaN or
             infinite for an example that counts as zero.
-        losses: of shape (B,), likewise.
+        losses: of shape (B,), in the order of the examples.
         nonfinite: how many examples count as zero because their gradient was not finite.
-        method: the way the gradients were computed.
-        reason: why that way; where vmap failed, what it said.
+        method: how the gradients were computed.
+        reason: why so; if vmap failed, its error.
     """
 
     total: NDArray[Any]
@@ -72,7 +73,7 @@ class ClippedSum:
 
 
 class VmapError(RuntimeError):
-    """vmap was asked for by name, and cannot take this model."""
+    """vmap was asked for by name and does not work for this model."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ class PerExample:
     """How per-example gradients are computed; the result is the same up to rounding.
 
     Args:
-        method: "loop", "vmap", or "auto": by the rule of `choice`, and the loop where vmap fails.
-            "vmap" itself fails rather than change the way.
-        chunk_size: examples a call of vmap; none: by `CHUNK_BYTES`. A chunk holds, beside its
-            activations, twice its gradients. It need not divide the number of examples.
+        method: "loop", "vmap", or "auto", which follows `choice` and falls back to the loop if vmap
+            fails. "vmap" raises an error instead.
+        chunk_size: examples per call of vmap; None follows `CHUNK_BYTES`. Beside its activations a
+            chunk holds twice its gradients. It need not divide the number of examples.
     """
 
     method: Literal["auto", "vmap", "loop"] = "auto"
@@ -104,9 +105,9 @@ class PerExample:
     ) -> ClippedSum:
         """Returns the sum of the examples' clipped gradients.
 
-        The examples are the logical batch, such as a Poisson sample; of none the sum is zero. The
-        model stays as it was: parameters, `grad` and buffers. Dropout is drawn from torch's global
-        generator, for each example its own.
+        The examples are the logical batch, such as a Poisson sample; the sum of none is zero. The
+        model is left unchanged: parameters, `grad` and buffers. Dropout masks are drawn from
+        torch's global generator, one for each example.
 
         Args:
             model: has `loss(batch)`, a scalar; on `device`, in the mode it is to be trained in.
@@ -117,7 +118,7 @@ class PerExample:
         Raises:
             ValueError: if the clip norm is not positive and finite, nothing is trainable, or a
                 BatchNorm would mix the examples.
-            VmapError: if the method is "vmap" and the model is not for it.
+            VmapError: if the method is "vmap" and does not work for the model.
         """
         check_clip_norm(clip_norm)
         if problems := _mixing(model):
@@ -128,20 +129,18 @@ class PerExample:
             sums.loop(examples)
             return sums.result(way, reason)
         chunk = self.chunk_size or automatic_chunk(model, device)
-        if self.method == "vmap":
-            return _by_vmap(sums, examples, chunk, reason)
-        return _by_vmap_or_loop(sums, examples, chunk, reason)
+        return self._by_vmap(sums, examples, chunk, reason)
 
     def problems(self, model: nn.Module) -> list[str]:
-        """Returns what keeps this model's examples from having gradients of their own, in words.
+        """Returns the reasons why examples of this model have no gradients of their own.
 
-        Puts the model into training mode, in which clients hold it. What is found is BatchNorm;
-        whatever else looks at the whole batch does no harm: each example is alone in its own.
+        Puts the model into training mode, as clients do. The only such layer is BatchNorm. Other
+        layers that look at the whole batch do no harm, because each example is a batch by itself.
         """
         return _mixing(model.train())
 
     def choice(self, model: nn.Module, device: torch.device | str = "cpu") -> tuple[Way, str]:
-        """Returns the way that this setting means for this model, and why.
+        """Returns the method for this model, and the reason.
 
         "auto" is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters.
         """
@@ -155,9 +154,38 @@ class PerExample:
             return "vmap", f"automatic: {count} parameters, at most {VMAP_PARAMETERS_ON_CPU}"
         return "loop", f"automatic: {count} parameters, more than {VMAP_PARAMETERS_ON_CPU}"
 
+    def _by_vmap(self, sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
+        """Tries vmap. If it fails under "auto", the loop gives the bits that it gives on its own.
+
+        The failure is not remembered: a resumed run would not know of it, and take another way.
+        """
+        device = sums.device
+        random = torch.get_rng_state()
+        random_on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        try:
+            sums.vmap(examples, chunk)
+        except Exception as error:
+            told = str(error)
+            # Running out of memory depends on what else runs, and must not change bits. The text
+            # is torch's on a CPU.
+            memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if memory or "can't allocate memory" in told:
+                raise
+            failure = f"{type(error).__name__}: {told.strip().splitlines()[0] if told else ''}"
+            if self.method == "vmap":
+                raise VmapError(f"vmap cannot take this model ({failure}); use 'loop'") from error
+        else:
+            return sums.result("vmap", reason)
+        torch.set_rng_state(random)
+        if random_on_gpu is not None:
+            torch.cuda.set_rng_state(random_on_gpu, device)
+        sums.clear()
+        sums.loop(examples)
+        return sums.result("loop", f"vmap failed: {failure}")
+
 
 def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int:
-    """Returns how many examples vmap takes at a time: a function of the model's size only."""
+    """Returns how many examples vmap takes at a time; depends on the model's size only."""
     one = _count(model) * _wire(model).itemsize
     budget = CHUNK_BYTES.get(torch.device(device).type, CHUNK_BYTES["cuda"])
     return max(1, min(LARGEST_CHUNK, budget // one))
@@ -165,12 +193,12 @@ def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int
 
 @dataclass(frozen=True)
 class Timing:
-    """What `measure` found.
+    """The result of `measure`.
 
     Attributes:
-        seconds: way → wall-clock seconds an example, the median; without vmap where it fails.
-        chunk_size: of vmap, as it was given.
-        failure: what vmap said; empty if it works.
+        seconds: the median of wall-clock seconds per example, by method; without vmap if it fails.
+        chunk_size: of vmap, as given.
+        failure: the error of vmap; empty if it works.
     """
 
     seconds: dict[Way, float]
@@ -179,7 +207,7 @@ class Timing:
 
     @property
     def fastest(self) -> PerExample:
-        """The faster of the two as a setting."""
+        """The faster method, as a setting."""
         fastest: Way = min(self.seconds, key=lambda way: self.seconds[way])
         return PerExample(fastest, self.chunk_size)
 
@@ -192,13 +220,13 @@ def measure(
     chunk_size: int | None = None,
     repeats: int = 3,
 ) -> Timing:
-    """Times both ways on these examples, taking turns, after one warm-up of each.
+    """Times both methods on these examples, in turns, after one warm-up of each.
 
-    For a person to choose by; a run must not, because timings are not reproducible. The model and
-    torch's generators stay as they were.
+    It helps a person to choose; a run must not choose so, because timings are not reproducible. The
+    model and torch's generators are left unchanged.
 
     Raises:
-        ValueError: if there is nothing to time, or as `clipped_sum` does.
+        ValueError: if there is nothing to time, or for the reasons of `clipped_sum`.
     """
     if not len(examples) or repeats < 1:
         raise ValueError(f"nothing to time: {len(examples)} examples, repeats={repeats}")
@@ -218,35 +246,6 @@ def measure(
                     ways[way].append(time.perf_counter() - start)
     seconds = {way: median(taken[1:]) / len(examples) for way, taken in ways.items()}
     return Timing(seconds, chunk_size, failure)
-
-
-def _by_vmap(sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
-    try:
-        sums.vmap(examples, chunk)
-    except Exception as error:
-        if _out_of_memory(error):
-            raise
-        raise VmapError(f"vmap cannot take this model ({_said(error)}); use 'loop'") from error
-    return sums.result("vmap", reason)
-
-
-def _by_vmap_or_loop(sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
-    """Tries vmap. If it fails, the loop gives the bits that it gives on its own.
-
-    What failed is not remembered: a resumed run would not know, and go another way.
-    """
-    generators = _generators(sums.device)
-    try:
-        sums.vmap(examples, chunk)
-    except Exception as error:
-        # Running out of memory depends on what else runs, and may not decide over bits.
-        if _out_of_memory(error):
-            raise
-        _restore(generators, sums.device)
-        sums.clear()
-        sums.loop(examples)
-        return sums.result("loop", f"vmap failed: {_said(error)}")
-    return sums.result("vmap", reason)
 
 
 class _Sums:
@@ -276,7 +275,11 @@ class _Sums:
         vmapped: Callable[..., Any] = torch.vmap(
             grad_and_value(self._loss.of_one), in_dims=(None, 0), randomness="different"
         )
-        with safe_masks(), _batched_attention(self.device):
+        # On a CPU vmap would call the fused attention once for each example, and warn of it.
+        attention: AbstractContextManager[None] = (
+            sdpa_kernel(SDPBackend.MATH) if self.device.type == "cpu" else nullcontext()
+        )
+        with safe_masks(), attention:
             for batch in examples.batches(chunk, device=self.device):
                 self._add_chunk(*vmapped(parameters, batch))
 
@@ -292,11 +295,11 @@ class _Sums:
         )
 
     def _add_gradient(self, batch: Batch) -> None:
-        """Adds one example, in a function of its own: its gradient is freed before the next."""
+        """Adds one example. A function of its own frees the gradient before the next example."""
         gradients, loss = self._loss.gradients(list(self._parameters.values()), batch)
         factor = self._factor(sum_of_squares(g for g in gradients if g is not None))
         self._losses.append(loss.reshape(()))
-        if not factor:  # also because 0 · NaN is no zero
+        if not factor:  # 0 · NaN would not be 0
             return
         places = torch.split(self._total, [p.numel() for p in self._parameters.values()])
         for place, gradient in zip(places, gradients, strict=True):
@@ -307,7 +310,9 @@ class _Sums:
         count = len(losses)
         pieces = [gradients[n].reshape(count, -1) for n in self._parameters]
         rows = torch.cat([piece.to(self._total.dtype) for piece in pieces], dim=1)
-        for row, squares in zip(rows, _each(rows), strict=True):
+        # Fetched from a GPU at once.
+        squares_of_rows = torch.stack([sum_of_squares([row]) for row in rows]).cpu()
+        for row, squares in zip(rows, squares_of_rows, strict=True):
             factor = self._factor(squares)
             if factor == 0:
                 row.zero_()
@@ -326,8 +331,8 @@ class _Sums:
 class _Loss(nn.Module):
     """The loss as a function of parameters and a batch, with no effect on the model.
 
-    Buffers are lent as copies: a counter that a forward pass moves on, or an average that it
-    updates, would carry something of one example over to the next.
+    It works on copies of the buffers: a counter that a forward pass increments, or an average that
+    it updates, would carry information from one example to the next.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -341,31 +346,25 @@ class _Loss(nn.Module):
     def gradients(
         self, parameters: Sequence[Tensor], batch: Batch
     ) -> tuple[list[Tensor | None], Tensor]:
-        """Returns the gradients, none where the loss does not use a parameter, and the loss."""
+        """Returns the gradients, None for parameters that the loss does not use, and the loss."""
         with torch.enable_grad():
             loss = functional_call(self, self._copied_buffers(), (batch,))
             if not loss.requires_grad:  # a constant: no parameter was used
                 return [None] * len(parameters), loss
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        return [_dense(gradient) for gradient in gradients], loss.detach()
+        dense: list[Tensor | None] = [
+            g.to_dense() if g is not None and g.is_sparse else g for g in gradients
+        ]
+        return dense, loss.detach()
 
     def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
-        """Returns the loss of one example, whose tensors have no batch dimension."""
+        """Returns the loss of one example; its tensors have no batch dimension."""
         batch = {name: column.unsqueeze(0) for name, column in example.items()}
         loss: Tensor = functional_call(self, {**parameters, **self._copied_buffers()}, (batch,))
         return loss
 
     def _copied_buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self.named_buffers()}
-
-
-def _each(rows: Tensor) -> Iterator[Tensor]:
-    """Returns the sum of squares of each row, fetched from a GPU at once."""
-    return iter(torch.stack([sum_of_squares([row]) for row in rows]).cpu())
-
-
-def _dense(gradient: Tensor | None) -> Tensor | None:
-    return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
 def _trainable(model: nn.Module) -> dict[str, Tensor]:
@@ -380,7 +379,7 @@ def _count(model: nn.Module) -> int:
 
 
 def _wire(model: nn.Module) -> torch.dtype:
-    """The dtype of `ParameterLayout`'s vector; half precision is summed in float32."""
+    """Returns the dtype of `ParameterLayout`'s vector; half precision is summed in float32."""
     dtypes = {p.dtype for p in _trainable(model).values()}
     return torch.float64 if torch.float64 in dtypes else torch.float32
 
@@ -393,31 +392,3 @@ def _mixing(model: nn.Module) -> list[str]:
         for name, module in model.named_modules()
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
     ]
-
-
-def _out_of_memory(error: Exception) -> bool:
-    told = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return told or "can't allocate memory" in str(error)  # torch's words for it on a CPU
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-
-
-def _batched_attention(device: torch.device) -> AbstractContextManager[None]:
-    """On a CPU vmap would call the fused attention once for each example, and warn of it."""
-    attention: AbstractContextManager[None] = (
-        sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-    )
-    return attention
-
-
-def _generators(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return torch.get_rng_state(), gpu
-
-
-def _restore(generators: tuple[Tensor, Tensor | None], device: torch.device) -> None:
-    torch.set_rng_state(generators[0])
-    if generators[1] is not None:
-        torch.cuda.set_rng_state(generators[1], device)

@@ -3,12 +3,13 @@
 The pretraining documents are public: training on them is not private, spends no budget, and the
 guarantee of a run does not cover them. It helps where their labels overlap with the private ones.
 
-The weights are kept in a cache under a name that is a hash of all that determines them; with the
-same settings they are the same bits, trained again or not.
+The weights are cached under a hash of everything that determines them. The same settings give the
+same bits, whether they are trained again or read from the cache.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -47,22 +48,22 @@ _META = "fedpriv"
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Ordinary training on public documents; nothing is evaluated, the loss is told.
+    """Ordinary training on public documents; prints the loss and evaluates nothing.
 
     Args:
-        data: the public documents. That they are public is the user's word: whose documents they
-            are, no guarantee covers. Those that are trained on in private too are found, and then
-            no view of the ledger is a guarantee.
+        data: the public documents. The user vouches that they are public: no guarantee covers their
+            owners. If some of them are also among the private documents, fedpriv finds them, and
+            no view of the ledger is then a guarantee.
         epochs: passes over them.
         batch_size: examples in a step.
-        optimizer: of the steps.
-        seed: of the weights that it starts from and of the order of the examples; not the run's
-            seed, so that a sweep over seeds pretrains once.
+        optimizer: takes the steps.
+        seed: draws the first weights and the order of the examples. It is not the run's seed, so
+            that a sweep over seeds pretrains once.
         cache: folder for the weights; None for the default (`fedpriv.models.encoding_cache`).
-            Workers read them from there: on a cluster, a folder that all machines share.
-        task: another task of the model to be pretrained for, such as "mlm"; the weights that both
-            have in common are taken over. None: the run's own task.
-        settings: other settings of the model while it is pretrained, such as a higher `image_size`.
+            Workers read them there, so on a cluster it must be a folder that all machines share.
+        task: another task to pretrain the model for, such as "mlm"; the weights that both tasks
+            share are copied. None takes the run's task.
+        settings: settings of the model that differ in pretraining, such as a higher `image_size`.
     """
 
     data: DocumentSource
@@ -88,21 +89,22 @@ class Pretraining:
         threads: int = 1,
         device: str = "cpu",
     ) -> Pretrained:
-        """Pretrains, or finds the weights in the cache, and lets `build`'s model start from them.
+        """Pretrains, or reads the cached weights, and lets the model of `build` start from them.
 
         Args:
             build_model: builds the model to pretrain, given `labels=`.
             build: builds the model of the federation.
             public: the documents, if they have been read before; None reads them.
-            threads: of torch; other numbers give other bits.
+            threads: number of torch's threads; another number gives other bits.
             device: where to train.
         """
         path = self.weights(build_model, public=public, threads=threads, device=device)
         started = Pretrained(build, path)
-        # The weights that are drawn do not matter: only which of them are replaced.
+        # Which weights are drawn does not matter here, only which of them are replaced.
         _, anew = started.model_and_anew()
         told = f"; drawn anew: {', '.join(anew)}" if anew else ""
-        _say(f"{_metadata(path)['documents']} documents, final loss {_loss(path):.4f}{told}")
+        meta = _metadata(path)
+        _say(f"{meta['documents']} documents, final loss {float(meta['loss']):.4f}{told}")
         return started
 
     def weights(
@@ -113,7 +115,7 @@ class Pretraining:
         threads: int = 1,
         device: str = "cpu",
     ) -> Path:
-        """Returns the file with the weights, made if it is not there; arguments as for `start`.
+        """Returns the file of the weights, trained first if needed; arguments as for `start`.
 
         Raises:
             ValueError: if the documents cannot be used, or training diverges.
@@ -125,17 +127,35 @@ class Pretraining:
         model = seeded_model(functools.partial(build_model, labels=public.labels), self.seed)
         if not isinstance(model, DocumentModel):
             raise ValueError(f"pretraining: {type(model).__name__} cannot read documents")
-        key = self._key(build_model, model, public, threads, device)
+        key = json_digest(
+            {
+                "format": FORMAT,
+                "builder": _described(build_model),
+                "model": fingerprint(model),
+                "code": code_digest(type(model)),
+                "documents": documents_digest(public.documents),
+                "labels": public.labels,
+                "epochs": self.epochs,
+                "batch_size": self.batch_size,
+                "optimizer": dataclasses.asdict(self.optimizer),
+                "seed": self.seed,
+                "threads": threads,
+                "device": device,
+                "versions": versions_of("fedpriv", "torch", "transformers", "numpy", "pillow"),
+            }
+        )
         folder = Path(self.cache) if self.cache is not None else cache_folder() / "pretraining"
         path = (folder / f"{key}.safetensors").resolve()
-        if not _is_whole(path):
-            with reproducible_torch(threads, device):
-                loss = self._train(model, public, torch.device(device))
-            _write(path, _content(model, len(public.documents), loss))
+        with contextlib.suppress(OSError, SafetensorError, ValueError, TypeError, KeyError):
+            _metadata(path)  # fails if the file is not there, or damaged
+            return path
+        with reproducible_torch(threads, device):
+            loss = self._train(model, public, torch.device(device))
+        _write(path, model, len(public.documents), loss)
         return path
 
     def _changed(self, build_model: Builder) -> Builder:
-        """Returns what builds the model to pretrain.
+        """Returns the builder of the model to pretrain.
 
         Raises:
             ValueError: if the model has no such task or setting.
@@ -171,40 +191,14 @@ class Pretraining:
                     )
         return loss
 
-    def _key(
-        self,
-        build_model: Builder,
-        model: nn.Module,
-        public: DocumentSet,
-        threads: int,
-        device: str,
-    ) -> str:
-        return json_digest(
-            {
-                "format": FORMAT,
-                "builder": _described(build_model),
-                "model": fingerprint(model),
-                "code": code_digest(type(model)),
-                "documents": documents_digest(public.documents),
-                "labels": public.labels,
-                "epochs": self.epochs,
-                "batch_size": self.batch_size,
-                "optimizer": dataclasses.asdict(self.optimizer),
-                "seed": self.seed,
-                "threads": threads,
-                "device": device,
-                "versions": versions_of("fedpriv", "torch", "transformers", "numpy", "pillow"),
-            }
-        )
-
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Builds a model and lets it start from pretrained weights; picklable where `build` is.
+    """Builds a model and lets it start from pretrained weights; picklable if `build` is.
 
-    Tensors of another shape, such as the head for other labels, stay as the model has drawn them;
-    of a tagger's head, the rows of tags that both know are taken over, where both heads have the
-    same layers (transformers gives LayoutLMv3 another one from ten outputs on).
+    Tensors of another shape, such as the head for other labels, keep their drawn values. In a
+    tagger's head the rows of tags that both models have are copied, if both heads have the same
+    layers (transformers gives LayoutLMv3 another layer from ten outputs on).
 
     Args:
         build: builds the model.
@@ -219,7 +213,7 @@ class Pretrained:
         return self.model_and_anew()[0]
 
     def model_and_anew(self) -> tuple[nn.Module, list[str]]:
-        """Returns a fresh model and the names of its tensors that are not, or not wholly, taken.
+        """Returns a fresh model and the names of its tensors that are not all replaced.
 
         Raises:
             ValueError: if the file cannot be read.
@@ -238,15 +232,15 @@ class Pretrained:
 
 
 def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str]) -> list[str]:
-    """Copies tensors into the model, by name where the shapes agree, a head's rows by tag.
+    """Copies tensors into the model by name if the shapes agree, and the rows of a head by tag.
 
     Args:
         model: may offer `tags`, the names of its head's outputs in order.
         tensors: by the names of a state dict.
-        tags: of the model that they are from; empty if it had none.
+        tags: of the model that the tensors come from; empty if it had none.
 
     Returns:
-        The names of the model's tensors that are not, or not wholly, overwritten.
+        The names of the model's tensors that are not, or only partly, overwritten.
     """
     own_tags = _tags(model)
     by_tag = _tag_tensors(model, own_tags) if own_tags != list(tags) else set()
@@ -256,7 +250,10 @@ def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str
         if other is None:
             anew.append(name)
         elif name in by_tag:
-            _copy_rows(own, other, own_tags, list(tags))
+            if other.shape[:1] == (len(tags),) and other.shape[1:] == own.shape[1:]:
+                for row, tag in enumerate(own_tags):
+                    if tag in tags:
+                        own[row].copy_(other[tags.index(tag)])
             anew.append(name)
         elif own.shape == other.shape:
             own.copy_(other)
@@ -266,7 +263,7 @@ def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Returns a hash of a model: its kinds of modules, their plain settings, all its numbers."""
+    """Returns a hash of a model: types of modules, their plain settings, and all numbers."""
     digest = hashlib.sha256()
     plain = (bool, int, float, str, types.NoneType)
     for name, module in model.named_modules():
@@ -283,17 +280,8 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _copy_rows(own: Tensor, other: Tensor, own_tags: list[str], tags: list[str]) -> None:
-    """Copies the rows of the tags that both have, if these are tensors with a row for each tag."""
-    if other.shape[:1] != (len(tags),) or other.shape[1:] != own.shape[1:]:
-        return
-    for row, tag in enumerate(own_tags):
-        if tag in tags:
-            own[row].copy_(other[tags.index(tag)])
-
-
 def _tag_tensors(model: nn.Module, tags: list[str]) -> set[str]:
-    """Returns the names of the tensors with a row for each tag: the last such layer of the head."""
+    """Returns the names of the tensors with a row per tag: those of the head's last such layer."""
     head = getattr(model, "head", None)
     layers = [
         layer
@@ -310,7 +298,7 @@ def _tags(model: nn.Module) -> list[str]:
 
 
 def _described(build: Any) -> Any:
-    """Returns a builder's name and arguments. What has no lasting name is never found again."""
+    """Returns a builder's name and arguments. Weights of an unnamed builder are not found again."""
     if isinstance(build, functools.partial):
         arguments = {name: repr(value) for name, value in build.keywords.items()}
         return [_described(build.func), [repr(value) for value in build.args], arguments]
@@ -318,16 +306,12 @@ def _described(build: Any) -> Any:
     return f"{build.__module__}.{name}" if name else repr(build)
 
 
-def _content(model: nn.Module, documents: int, loss: float) -> bytes:
+def _write(path: Path, model: nn.Module, documents: int, loss: float) -> None:
+    """Writes the weights so that the file is whole or missing, no matter who else writes it too."""
     tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
     # One entry, because safetensors writes several in an order that changes by the run.
     meta = {"tags": _tags(model), "documents": documents, "loss": loss}
     content: bytes = save(tensors, {_META: json.dumps(meta)})
-    return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes the file so that it is there whole or not at all, whoever else writes it too."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
@@ -341,22 +325,10 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _is_whole(path: Path) -> bool:
-    try:
-        _metadata(path)
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
-        return False
-    return True
-
-
 def _metadata(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
         meta: dict[str, Any] = json.loads(file.metadata()[_META])
     return meta
-
-
-def _loss(path: Path) -> float:
-    return float(_metadata(path)["loss"])
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Attention masks of transformers that `torch.vmap` can trace."""
+"""Makes `torch.vmap` work with the attention masks of transformers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def safe_masks() -> Iterator[None]:
     """Lets transformers build every attention mask, instead of skipping those that mask nothing.
 
     Whether a mask may be skipped depends on its values (`padding_mask.all()`), which `torch.vmap`
-    cannot ask for. The masks that are no longer skipped change no result. The override is one of
-    transformers' own kind, local to its mapping, and is taken back on the way out; it holds for the
-    whole process meanwhile. Where transformers has not been imported, nothing happens.
+    cannot evaluate. Building them changes no result. The override uses transformers' own mechanism,
+    a local entry in its mapping, and is removed at the end. Until then it holds for the whole
+    process. If transformers has not been imported, nothing happens.
     """
     masking = sys.modules.get(_MASKING)
     if masking is None:

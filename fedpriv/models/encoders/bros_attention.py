@@ -1,9 +1,9 @@
-"""BROS's attention between boxes, in products of vectors instead of vectors for each pair.
+"""BROS's attention between boxes, computed without a vector for each pair of tokens.
 
 In BROS the score of a pair of tokens i, j has a term qᵢ · W e(xⱼ - xᵢ), where e holds the sines and
-cosines of the distances between their boxes' corners (Hong et al. 2022, §3.1). transformers makes
-e for each pair, L² vectors: nearly all of the time and memory of a small model. By
-sin(xⱼ - xᵢ) = sin xⱼ cos xᵢ - cos xⱼ sin xᵢ, and likewise for the cosine, the term is a product of
+cosines of the distances between their boxes' corners (Hong et al. 2022, §3.1). transformers
+computes e for each pair, L² vectors: nearly all of the time and memory of a small model. By
+sin(xⱼ - xᵢ) = sin xⱼ cos xᵢ - cos xⱼ sin xᵢ, and the same for the cosine, the term is a product of
 a vector of i with one of j. The scores are the same up to rounding.
 """
 
@@ -19,12 +19,12 @@ from transformers.models.bros.modeling_bros import BrosBboxEmbeddings, BrosSelfA
 
 
 class Angles(NamedTuple):
-    """Of the corners of each token's box: C coordinates at F frequencies.
+    """Sines and cosines of the corners of each token's box: C coordinates at F frequencies.
 
     Attributes:
         sines: (B, 1, L, C, F).
-        cosines: likewise.
-        projection: (head size, 2 · C · F), W of the module's text.
+        cosines: (B, 1, L, C, F).
+        projection: (head size, 2 · C · F), the W of this module's docstring.
     """
 
     sines: Tensor
@@ -33,7 +33,7 @@ class Angles(NamedTuple):
 
 
 class BoxAngles(nn.Module):
-    """Takes the place of `BrosBboxEmbeddings`, with its parameters by their names."""
+    """Replaces `BrosBboxEmbeddings` and keeps the names of its parameters."""
 
     def __init__(self, original: BrosBboxEmbeddings) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BoxAngles(nn.Module):
         self.bbox_projection = original.bbox_projection
 
     def forward(self, bbox: Tensor) -> Angles:
-        """Returns the angles of boxes (B, L, C), whose coordinates are x and y in turns."""
+        """Returns the angles of boxes (B, L, C) with x and y coordinates in turns."""
         sines = self.bbox_sinusoid_emb
         frequencies = torch.stack([sines.x_pos_emb.inv_freq, sines.y_pos_emb.inv_freq])
         angles = bbox.unsqueeze(-1) * frequencies.repeat(bbox.shape[-1] // 2, 1)
@@ -50,7 +50,7 @@ class BoxAngles(nn.Module):
 
 
 class BoxAttention(nn.Module):
-    """Takes the place of `BrosSelfAttention`, with its parameters by their names."""
+    """Replaces `BrosSelfAttention` and keeps the names of its parameters."""
 
     def __init__(self, original: BrosSelfAttention) -> None:
         super().__init__()
@@ -79,14 +79,14 @@ class BoxAttention(nn.Module):
 
 
 def without_pairs(network: BrosModel) -> None:
-    """Makes a network of transformers compute its attention in this way."""
+    """Replaces the attention of a network of transformers, in place."""
     network.bbox_embeddings = BoxAngles(network.bbox_embeddings)
     for layer in network.encoder.layer:
         layer.attention.self = BoxAttention(layer.attention.self)
 
 
 def _between_boxes(query: Tensor, angles: Angles) -> Tensor:
-    """Returns qᵢ · W e(xⱼ - xᵢ) of queries (B, heads, L, head size), (B, heads, L, L)."""
+    """Returns qᵢ · W e(xⱼ - xᵢ), (B, heads, L, L), for queries (B, heads, L, head size)."""
     sines, cosines, projection = angles
     parts = query @ projection
     coordinates, frequencies = sines.shape[-2:]

@@ -1,7 +1,6 @@
-"""LayoutLM v1, BROS and BERT as encoders of documents' tokens, page or no page (CDMI, §2.1).
+"""LayoutLM v1, BROS and BERT as encoders of tokens, with or without the page (CDMI, §2.1).
 
-The networks are those of transformers; what stands on top of them is in
-`fedpriv.models.heads.heads`.
+The networks are those of transformers; their heads are in `fedpriv.models.heads.heads`.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from fedpriv.models.field_model import VISUAL
 
 
 class Encoder(nn.Module):
-    """Turns tokens and their boxes into vectors; a bimodal one looks at the page too.
+    """Turns tokens and their boxes into vectors; a bimodal encoder also reads the page's image.
 
     Args:
-        network: LayoutLMModel, BrosModel or BertModel; it loses its pooler, which sees the first
+        network: LayoutLMModel, BrosModel or BertModel; it loses its pooler, which reads the first
             token only. A LayoutLM whose config has a `box_step` sees coordinates (0…1000) rounded
             down to multiples of it.
         visual: called with pixels (B, 3, S, S), uint8, and boxes (B, L, 4) in 0…1000, returns
-            (B, L, H): what stands in each token's box. It is added to the token's embedding. None:
-            the encoder is unimodal.
+            (B, L, H), features of each token's box that are added to the token's embedding. None
+            makes the encoder unimodal.
     """
 
     def __init__(self, network: PreTrainedModel, visual: nn.Module | None = None) -> None:
@@ -42,21 +41,27 @@ class Encoder(nn.Module):
 
         Args:
             batch: with `input_ids`, `attention_mask` and `bbox`; a bimodal encoder also needs
-                `pixels`, or `visual` in their place (see `seen`).
+                `pixels`, or `visual` in place of them (see `seen`).
         """
         embedded = self.word_embeddings(batch["input_ids"])
         if self.visual is not None:
             embedded = embedded + self.seen(batch)[VISUAL]
+        boxes = {}
+        if isinstance(self.network, BrosModel):  # shares of the page, which it scales itself
+            boxes = {"bbox": batch["bbox"].to(self.network.dtype) / 1000}
+        elif not isinstance(self.network, BertModel):
+            step = getattr(self.network.config, "box_step", 1)
+            boxes = {"bbox": batch["bbox"] // step * step}
         output = self.network(
-            inputs_embeds=embedded, attention_mask=batch["attention_mask"], **self._boxes(batch)
+            inputs_embeds=embedded, attention_mask=batch["attention_mask"], **boxes
         )
         vectors: Tensor = output.last_hidden_state
         return vectors
 
     def seen(self, batch: Batch) -> Batch:
-        """Returns the batch with `visual` (B, L, H) in the place of `pixels`.
+        """Returns the batch with `visual` (B, L, H) in place of `pixels`.
 
-        The batch itself if it has that already, or the encoder is unimodal.
+        A batch that already has `visual`, or one for a unimodal encoder, is returned unchanged.
         """
         if self.visual is None or VISUAL in batch:
             return batch
@@ -65,7 +70,7 @@ class Encoder(nn.Module):
 
     @property
     def name(self) -> str:
-        """Of the architecture: layoutlm, bros or bert."""
+        """The architecture: layoutlm, bros or bert."""
         return str(self.network.config.model_type)
 
     @property
@@ -86,22 +91,14 @@ class Encoder(nn.Module):
 
     @property
     def dropout(self) -> float:
-        """The probability with which the network drops a feature; heads take the same."""
+        """The probability with which the network drops a feature; heads use the same."""
         return float(self.network.config.hidden_dropout_prob)
 
     @property
     def initializer_range(self) -> float:
-        """Standard deviation of drawn weights; heads take the same."""
+        """Standard deviation of random weights; heads use the same."""
         return float(self.network.config.initializer_range)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output."""
         return list(self.network.encoder.layer)
-
-    def _boxes(self, batch: Batch) -> dict[str, Tensor]:
-        if isinstance(self.network, BertModel):
-            return {}
-        if isinstance(self.network, BrosModel):  # shares of the page, which it scales itself
-            return {"bbox": batch["bbox"].to(self.network.dtype) / 1000}
-        step = getattr(self.network.config, "box_step", 1)
-        return {"bbox": batch["bbox"] // step * step}

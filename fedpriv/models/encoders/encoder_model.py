@@ -1,4 +1,4 @@
-"""What the models on an `Encoder` have in common, whatever their task."""
+"""The base of the models on an `Encoder`, for all tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedpriv.models.readers.reader import Reader
 from fedpriv.models.saving import save, save_tensors
 
 NETWORK = "encoder.network."
-"""Begins the names of the weights that transformers saves; the others are in `saving.HEAD`."""
+"""Prefix of the weights that transformers saves; the others are in `saving.HEAD`."""
 
 
 class OnEncoder:
@@ -31,7 +31,7 @@ class OnEncoder:
     labels: list[str]
 
     def seen(self, batch: Batch) -> Batch:
-        """Returns the batch with its page looked at; see `Encoder.seen`."""
+        """Returns the batch with `visual` in place of `pixels`; see `Encoder.seen`."""
         return self.encoder.seen(batch)
 
     def blocks(self) -> list[nn.Module]:
@@ -39,11 +39,11 @@ class OnEncoder:
         return self.encoder.blocks()
 
     def visual(self) -> list[nn.Module]:
-        """Returns what looks at the page; nothing where no image is read."""
+        """Returns the visual encoder; nothing if no image is read."""
         return [] if self.encoder.visual is None else [self.encoder.visual]
 
     def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
+        """Returns all settings that decide how documents become arrays."""
         settings = self.reader.settings()
         return {"model": self.encoder.name, "task": self.task, "labels": self.labels, **settings}
 
@@ -58,11 +58,11 @@ class OnEncoder:
 class EncoderModel(OnEncoder, nn.Module, ABC):
     """A `fedpriv.models.field_model.FieldModel` that answers no questions.
 
-    A subclass names its `task` and says what stands on the encoder, how wrong it is on each example
+    A subclass names its `task`, adds a head to the encoder, and defines the loss of each example
     and how documents become examples.
 
     Args:
-        encoder: of tokens.
+        encoder: turns tokens into vectors.
         reader: turns documents into windows.
         labels: entity types of the data set.
     """
@@ -75,7 +75,7 @@ class EncoderModel(OnEncoder, nn.Module, ABC):
 
     @abstractmethod
     def losses(self, batch: Batch) -> Tensor:
-        """Returns the loss of each example by itself, (batch,)."""
+        """Returns the loss of each example, (batch,)."""
 
     @abstractmethod
     def encode(self, documents: Sequence[Document]) -> Examples:
@@ -87,7 +87,7 @@ class EncoderModel(OnEncoder, nn.Module, ABC):
 
     @abstractmethod
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean loss of the examples."""
@@ -99,5 +99,5 @@ class EncoderModel(OnEncoder, nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model's parameters."""
         return next(self.parameters()).device

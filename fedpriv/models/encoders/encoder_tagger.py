@@ -1,4 +1,4 @@
-"""BIO tags on the words that an encoder has read: EE-BIO of CDMI, §2.1."""
+"""BIO tags on an encoder's words: the task EE-BIO of CDMI, §2.1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EncoderTagger(OnEncoder, WordTagger):
     """An encoder with a BIO tag on each word; a `fedpriv.models.field_model.FieldModel`.
 
     Args:
-        encoder: of tokens.
+        encoder: turns tokens into vectors.
         reader: turns documents into windows.
         labels: entity types of the data set.
     """
@@ -38,5 +38,5 @@ class EncoderTagger(OnEncoder, WordTagger):
         return scores
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.classifier]

@@ -1,7 +1,7 @@
-"""What a page looks like where each token stands: the visual part of bimodal models (CDMI, §2.1).
+"""Features of the page's image under each token: the visual part of bimodal models (CDMI, §2.1).
 
-A computer vision model makes a map of features of the page, and Region-of-Interest align takes from
-it what lies under a token's box (He et al., "Mask R-CNN", ICCV 2017, §3).
+A computer vision model makes a map of features of the page, and Region-of-Interest align averages
+the features under a token's box (He et al., "Mask R-CNN", ICCV 2017, §3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedpriv.models.readers.reader import normalised
 from fedpriv.models.saving import there
 
 STRIDE = 8
-"""Pixels of the page's image in a cell of the small network's map, in each direction."""
+"""Pixels of the page's image per cell of the small network's map, in each direction."""
 
 GROUP = 8
 """Channels that are normalised together."""
@@ -26,15 +26,15 @@ GROUP = 8
 def roi_align(features: Tensor, boxes: Tensor, *, bins: int = 1, samples: int = 2) -> Tensor:
     """Returns the features under each box, of shape (batch, L, C, bins, bins).
 
-    A box is cut into bins × bins parts; each gives the mean of samples × samples points, spread
-    evenly, between which the map is interpolated bilinearly. A cell's value stands at the cell's
-    centre: the "aligned" convention, half a cell from that of the paper's first code. Beyond the
-    outermost centres the map goes on with its last value. A box without size gives the value at
-    its point.
+    A box is cut into bins × bins parts. Each part gives the mean over samples × samples evenly
+    spaced points, at which the map is interpolated bilinearly. A cell's value belongs to the cell's
+    centre, which is the "aligned" convention, half a cell from that of the paper's first code.
+    Beyond the outermost centres the map continues with its last value. A box without size gives the
+    value at its point.
 
-    The mean of such points is the map times a weight for its rows and one for its columns, hence
-    a product of matrices: unlike `grid_sample`, it can be differentiated twice, adds up in the
-    same order on a GPU each time, and vmap takes it.
+    The mean over these points is the map times a weight for its rows and one for its columns, hence
+    a product of matrices. Unlike `grid_sample`, it can be differentiated twice, adds in the same
+    order on a GPU each time, and works with vmap.
 
     Args:
         features: (batch, C, h, w).
@@ -56,7 +56,7 @@ def roi_align(features: Tensor, boxes: Tensor, *, bins: int = 1, samples: int = 
 
 
 def _weights(low: Tensor, high: Tensor, cells: int, bins: int, samples: int) -> Tensor:
-    """Returns what each cell of one direction gives to each bin, (batch, L, bins, cells)."""
+    """Returns the weight of each cell of one direction in each bin, (batch, L, bins, cells)."""
     steps = (torch.arange(bins * samples, device=low.device, dtype=low.dtype) + 0.5) / (
         bins * samples
     )
@@ -68,10 +68,10 @@ def _weights(low: Tensor, high: Tensor, cells: int, bins: int, samples: int) -> 
 
 
 class RoiVisual(nn.Module):
-    """A vector of each token's look, to be added to its embedding.
+    """A visual vector for each token, to be added to its embedding.
 
-    No example's outputs depend on another's: per-example gradients can be taken, by vmap as well
-    as in the loop.
+    The outputs of an example depend on no other example, so per-example gradients can be computed,
+    by vmap as well as in the loop.
 
     Attributes:
         image_size: S, side in pixels of the images that `network` reads.
@@ -110,7 +110,7 @@ class RoiVisual(nn.Module):
 def roi_visual(
     hidden_size: int, image_size: int, *, channels: int = 32, bins: int = 1
 ) -> RoiVisual:
-    """Builds a small convolutional network of random weights: a cell for 8 × 8 pixels.
+    """Builds a small convolutional network with random weights and a cell for 8 × 8 pixels.
 
     Args:
         hidden_size: H, of the model that reads the text.
@@ -127,7 +127,7 @@ def roi_visual(
 
 
 def _layer(inputs: int, outputs: int) -> nn.Sequential:
-    """Returns a convolution that halves the sides; its norm looks at one example at a time."""
+    """Returns a convolution that halves the sides, with a norm over single examples."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
         nn.GroupNorm(outputs // GROUP, outputs),
@@ -146,7 +146,7 @@ class PatchMap(nn.Module):
         super().__init__()
         self.image_model = image_model
         for name, parameter in image_model.named_parameters():
-            # Neither is used in what we compute: they could not learn, and must not be noised.
+            # Neither is used, so they could not learn, and must get no noise.
             if "mask_token" in name or "pooler" in name:
                 parameter.requires_grad_(False)
 
@@ -165,7 +165,7 @@ def beit_visual(
     bins: int = 1,
     attention: Literal["sdpa", "eager"] = "sdpa",
 ) -> RoiVisual:
-    """Loads a pretrained BEiT or DiT, whose patches are the cells of the map; it is trained on.
+    """Loads a pretrained BEiT or DiT, which is trained too; its patches are the cells of the map.
 
     Args:
         folder: a local folder or a hub id, such as microsoft/dit-base.

@@ -1,1 +1,1 @@
-"""What an encoder is trained for: tags, links, masked words."""
+"""Heads of encoders: tags, links, masked words."""

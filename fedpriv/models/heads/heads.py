@@ -1,4 +1,4 @@
-"""What can stand on an encoder, by the task's name (CDMI, §2.1)."""
+"""The heads of encoders by the name of their task (CDMI, §2.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between entities, by the first tokens of both: EL of CDMI, §2.1, with SPADE as there."""
+"""Links between the first tokens of entities: the task EL of CDMI, §2.1, with SPADE."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.models.heads.pointer import PointerModel, found_scores, mean_losses
+from fedpriv.models.heads.pointer import PointerModel, found_scores
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.models.tagging import EVALUATION_BATCH, tags_of
+from fedpriv.models.tagging import EVALUATION_BATCH, mean_losses, tags_of
 
 SOURCE = "source"
 """The column of the place that a link to each entity comes from."""
 
 LINKS = "links"
-"""The column of how many links lead to the entities that begin in each window."""
+"""The column of the number of links to entities that begin in each window."""
 
 
 class SpadeLinker(PointerModel):
     """An encoder in which each entity points at the entity that a link leads to it from.
 
-    Answers so point at their questions. The entities are known, as the task has it: only their
-    first tokens point, and can be pointed at. An entity to which several links lead points at the
-    first of them; the others, and links from another window, are never found.
+    For example, answers point at their questions. The entities are given, as the task defines it:
+    only their first tokens point, and can be pointed at. An entity to which several links lead
+    points at the first of their sources; other links, and links from another window, are missed.
     """
 
     task = "links"
@@ -65,8 +65,8 @@ class SpadeLinker(PointerModel):
     def evaluate(self, examples: Examples) -> dict[str, float]:
         """Returns metrics by name.
 
-        `loss` is the mean over windows with entities; `accuracy` the share of entities that point
-        right; `precision`, `recall` and `f1` are of links, all those of the documents.
+        `loss` is the mean over windows with entities, `accuracy` the share of entities that point
+        at the right place. `precision`, `recall` and `f1` count all links of the documents.
         """
         total, windows, entities, well = 0.0, 0, 0, 0
         right, found, true = 0, 0, 0
@@ -87,7 +87,7 @@ class SpadeLinker(PointerModel):
 
 
 def _sources(document: Document, word: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Returns what the columns `source` and `links` have for one window, given its `word`."""
+    """Returns the entries of the columns `source` and `links` for one window, given its `word`."""
     none = len(word)
     places = {int(word[place]): int(place) for place in np.flatnonzero(word >= 0)}
     beginnings = [places.get(min(e.words, default=-1)) for e in document.entities]

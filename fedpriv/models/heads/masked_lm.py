@@ -1,7 +1,7 @@
 """Masked language modelling on an encoder: MLM of CDMI, §2.1, as in BERT (Devlin et al. 2019).
 
-Some tokens are chosen, and most of them hidden; the model is to say which they were. The scores are
-products with the embeddings of the tokens, as in LayoutLM and BERT; BROS has no such head in
+Some tokens are chosen, most of them are hidden, and the model predicts them. The scores are
+products with the embeddings of the tokens, as in LayoutLM and BERT. BROS has no such head in
 transformers and gets the same.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
@@ -39,12 +38,12 @@ CHOSEN = "chosen"
 
 
 class Hidden(NamedTuple):
-    """Tokens to be guessed, k places of each example at most.
+    """Tokens to be predicted, at most k places of each example.
 
     Attributes:
         places: (batch, k), positions in the window, each once.
-        chosen: (batch, k), bool; where not, the place is there to fill up.
-        shown: (batch, k), ids that the model sees at these places.
+        chosen: (batch, k), bool; False for places that only fill up the row.
+        shown: (batch, k), ids that the model reads at these places.
     """
 
     places: Tensor
@@ -53,10 +52,10 @@ class Hidden(NamedTuple):
 
 
 class WordScores(nn.Module):
-    """The head: vectors to scores of the tokens, with the tokens' embeddings as last layer.
+    """The head: turns vectors into scores of tokens, with the tokens' embeddings as last layer.
 
     Args:
-        encoder: whose sizes it takes; it is not held.
+        encoder: gives the sizes; it is not stored.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -71,12 +70,12 @@ class WordScores(nn.Module):
 
 
 class MaskedWords(EncoderModel):
-    """An encoder that guesses masked tokens; a `fedpriv.models.field_model.TokenModel`.
+    """An encoder that predicts masked tokens; a `fedpriv.models.field_model.TokenModel`.
 
     In training mode tokens are chosen anew in each forward pass, by torch's global generator: each
     with probability `MASK_RATE`; of these, 80 % become [MASK], 10 % any token, 10 % stay. In
-    evaluation mode those of the column `chosen` become [MASK], so that epochs can be compared.
-    Neither special tokens nor those that are [MASK] already are ever chosen.
+    evaluation mode the tokens in the column `chosen` become [MASK], so that epochs can be compared.
+    Special tokens, [MASK] among them, are never chosen.
 
     Raises:
         ValueError: if the tokenizer has no token to mask with.
@@ -92,7 +91,7 @@ class MaskedWords(EncoderModel):
         self.scores = WordScores(encoder)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the mean cross-entropy over all chosen tokens; 0 where there are none."""
+        """Returns the mean cross-entropy over all chosen tokens; 0 if there are none."""
         wrong, chosen = self._wrong(batch)
         return wrong.sum() / chosen.sum().clamp(min=1)
 
@@ -105,7 +104,7 @@ class MaskedWords(EncoderModel):
         """Returns the logits at one place of each example, (batch, vocabulary).
 
         Args:
-            batch: as it stands; nothing is masked beside what its `input_ids` mask.
+            batch: read as it is; no tokens are masked beside those masked in `input_ids`.
             places: (batch,), int64.
         """
         vectors = self.encoder(batch)
@@ -119,11 +118,15 @@ class MaskedWords(EncoderModel):
         possible = self._possible(
             torch.from_numpy(ids), torch.from_numpy(examples.column("attention_mask"))
         )
-        drawn = np.stack([_drawn_for(row) for row in ids])
-        return examples.with_column(CHOSEN, (drawn < MASK_RATE) & possible.numpy())
+        chances = []
+        for row in ids:
+            # Keyed by the window's text, so that other windows read with it change nothing.
+            key = zlib.crc32(row.tobytes())
+            chances.append(seeds.generator(0, "masked for validation", round=key).random(len(row)))
+        return examples.with_column(CHOSEN, (np.stack(chances) < MASK_RATE) & possible.numpy())
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
-        """Returns `loss` per chosen token, and `accuracy`: the share of them guessed right."""
+        """Returns `loss` per chosen token, and `accuracy`, the share predicted right."""
         loss, right, count = 0.0, 0, 0
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
             hidden = self._fixed(batch)
@@ -134,11 +137,11 @@ class MaskedWords(EncoderModel):
         return {"loss": loss / max(count, 1), "accuracy": right / max(count, 1)}
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer, beside the embeddings."""
+        """Returns the modules after the last layer, without the embeddings."""
         return [self.scores]
 
     def reading(self) -> dict[str, Any]:
-        """Returns all that decides how documents become arrays."""
+        """Returns all settings that decide how documents become arrays."""
         return {**super().reading(), "mask_rate": MASK_RATE}
 
     def _wrong(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -147,7 +150,7 @@ class MaskedWords(EncoderModel):
         return _cross_entropy(*self._guesses(batch, hidden), hidden.chosen), hidden.chosen
 
     def _guesses(self, batch: Batch, hidden: Hidden) -> tuple[Tensor, Tensor]:
-        """Returns the scores (batch, k, vocabulary) and what stood at the places (batch, k)."""
+        """Returns the scores (batch, k, vocabulary) and the true ids at the places (batch, k)."""
         ids, places = batch["input_ids"], hidden.places
         vectors = self.encoder({**batch, "input_ids": ids.scatter(1, places, hidden.shown)})
         at = places.unsqueeze(-1).expand(-1, -1, vectors.shape[-1])
@@ -188,18 +191,12 @@ class MaskedWords(EncoderModel):
 
 
 def _most(length: int) -> int:
-    """Returns how many tokens of a window are scored: next to never are more chosen.
+    """Returns how many tokens of a window are scored; more are hardly ever chosen.
 
-    A fixed number, and not the number chosen, so that vmap can take per-example gradients; and not
-    all, because most of the work is in the scores of the whole vocabulary.
+    The number is fixed so that vmap can compute per-example gradients. It is not the window's
+    length because most of the work is in the scores of the whole vocabulary.
     """
     return min(length, math.ceil(2 * MASK_RATE * length) + 8)
-
-
-def _drawn_for(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    # By the window's text alone: the same whichever other windows it is read with.
-    draws = seeds.generator(0, "masked for validation", round=zlib.crc32(ids.tobytes()))
-    return draws.random(len(ids))
 
 
 def _cross_entropy(scores: Tensor, true: Tensor, chosen: Tensor) -> Tensor:

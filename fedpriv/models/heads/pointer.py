@@ -1,7 +1,7 @@
-"""Tokens that point at tokens: what the SPADE heads on an encoder have in common.
+"""Tokens that point at tokens: the base of the SPADE heads.
 
 Hwang et al., "Spatial Dependency Parsing for Semi-Structured Document Information Extraction",
-Findings of ACL 2021, as BROS uses it (Hong et al., AAAI 2022) and CDMI, §2.1 does.
+Findings of ACL 2021, as used by BROS (Hong et al., AAAI 2022) and by CDMI, §2.1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedpriv.models.saving import draw_linear
 class Pointer(nn.Module):
     """Scores each token as the one that another points at, and "none": (q_i · k_j) / √H.
 
-    The division, as in attention, is not in BROS's code: at its size, drawn scores would be large.
+    BROS's code does not divide by √H. Without it, random scores would be large at BROS's size.
 
     Args:
         hidden_size: H.
@@ -43,8 +43,8 @@ class Pointer(nn.Module):
 
         Args:
             vectors: of the tokens, (batch, L, H).
-            candidates: (batch, L), bool, what can be pointed at; a token never can by itself. The
-                others' scores are the smallest number there is: of probability 0.
+            candidates: (batch, L), bool: tokens that can be pointed at, by any token but
+                themselves. All other scores are the smallest number, hence of probability 0.
         """
         size, length, width = vectors.shape
         keys = torch.cat([self.key(vectors), self.none.expand(size, 1, width)], 1)
@@ -55,7 +55,7 @@ class Pointer(nn.Module):
 
 
 class PointerModel(EncoderModel):
-    """An encoder with a pointer on its tokens; a subclass says which tokens point at which.
+    """An encoder with a pointer on its tokens; a subclass defines which tokens point at which.
 
     Its examples have a column of the place that each token points at: (N, L), L for "none" and
     `IGNORED` where a token neither points nor is pointed at.
@@ -72,7 +72,7 @@ class PointerModel(EncoderModel):
         self.pointer = Pointer(encoder.hidden_size, encoder.initializer_range)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the mean loss of the examples in which a token points; 0 where there are none."""
+        """Returns the mean loss of the examples in which a token points; 0 if there are none."""
         return self.losses(batch).sum() / self.pointing(batch).any(1).sum().clamp(min=1)
 
     def pointing(self, batch: Batch) -> Tensor:
@@ -82,27 +82,14 @@ class PointerModel(EncoderModel):
     def pointed(self, batch: Batch) -> Tensor:
         """Returns the place that each token points at, (batch, L), L for "none".
 
-        Windows may have been cut behind their last token: "none" is their own L then.
+        A batch may have been cut after its longest window: "none" is the L of the batch then.
         """
         places = batch[self.column]
         return places.clamp(max=places.shape[1])
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.pointer]
-
-
-def mean_losses(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns each example's mean cross-entropy over its labelled tokens, (batch,); 0 for none.
-
-    Args:
-        scores: (batch, L, classes).
-        labels: (batch, L), `IGNORED` where there is none.
-    """
-    each = functional.cross_entropy(
-        scores.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
-    )
-    return each.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
 
 def found_scores(right: int, found: int, true: int) -> dict[str, float]:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.encoders.encoder import Encoder
-from fedpriv.models.heads.pointer import PointerModel, found_scores, mean_losses
+from fedpriv.models.heads.pointer import PointerModel, found_scores
 from fedpriv.models.readers.reader import IGNORED, Reader, words_of_tokens
 from fedpriv.models.saving import draw_linear
-from fedpriv.models.tagging import EVALUATION_BATCH, tags_of
+from fedpriv.models.tagging import EVALUATION_BATCH, mean_losses, tags_of
 
 INITIAL, PREVIOUS = "initial", "previous"
 """Columns: the label of each entity's first token, and the place of each token's predecessor."""
@@ -28,10 +28,10 @@ Chain = tuple[int, tuple[int, ...]]
 class SpadeExtractor(PointerModel):
     """An encoder that finds the first token of each entity, and each token's predecessor in it.
 
-    All tokens take part, those within words too. Where entities share words, the last has them, as
-    in `Document.tags`. Windows know nothing of each other: of an entity that one cuts, what stands
-    in a window is an entity of its own there; the end of a cut word is none. A window's tokens up
-    to its first beginning of a word have no label and are pointed at by none.
+    All tokens take part, also those within words. Where entities share words, the last has them,
+    as in `Document.tags`. Windows are independent: the part of an entity that lies in a window is
+    an entity there, but the end of a cut word is not. A window's tokens before the first beginning
+    of a word have no label, and no token points at them.
 
     Args:
         encoder: of tokens.
@@ -75,7 +75,13 @@ class SpadeExtractor(PointerModel):
         examples = self.reader.read(documents, tags_of(self.labels))
         words = words_of_tokens(examples.column("word"), examples.column("attention_mask"))
         numbers = {label: number for number, label in enumerate(self.labels, start=1)}
-        owners = [_owners(document) for document in documents]
+        owners = []
+        for document in documents:
+            # The entity of each word, and -1 at the end, for what is no word.
+            owner_of = np.full(len(document.words) + 1, -1, dtype=np.int64)
+            for number, entity in enumerate(document.entities):
+                owner_of[list(entity.words)] = number
+            owners.append(owner_of)
         initial = np.where(words >= 0, 0, IGNORED)
         previous = np.where(words >= 0, words.shape[1], IGNORED)
         for row, position in enumerate(examples.column("document")):
@@ -109,7 +115,7 @@ class SpadeExtractor(PointerModel):
         }
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer."""
+        """Returns the modules after the last layer."""
         return [self.classifier, self.pointer]
 
     def _losses(self, labels: Tensor, predecessors: Tensor, batch: Batch) -> Tensor:
@@ -145,10 +151,10 @@ def chains(
 ) -> set[Chain]:
     """Returns the entities of one window of L tokens.
 
-    An entity begins with a labelled token; whom it points at does not matter. It goes on with the
-    token that points at its last one; of several, the one that is surest of it. So each token is in
-    one entity at most, and tokens that point at each other in a circle are in none. A word belongs
-    to the entity of its first token.
+    An entity begins with a labelled token; where that token points does not matter. It continues
+    with the token that points at its last one, or with the most certain of several. So each token
+    is in one entity at most, and tokens that point at each other in a circle are in none. A word
+    belongs to the entity of its first token.
 
     Args:
         initial: (L,), the numbers of labels; less than 1 for none.
@@ -175,11 +181,3 @@ def _chains_of(*columns: Tensor) -> list[set[Chain]]:
     """Returns the entities of each window, given the arguments of `chains` for a batch."""
     rows = zip(*(column.detach().cpu().numpy() for column in columns), strict=True)
     return [chains(*row) for row in rows]
-
-
-def _owners(document: Document) -> NDArray[np.int64]:
-    """Returns the entity of each word, and -1 at the end: of what is no word."""
-    owners = np.full(len(document.words) + 1, -1, dtype=np.int64)
-    for number, entity in enumerate(document.entities):
-        owners[list(entity.words)] = number
-    return owners

@@ -1,4 +1,4 @@
-"""Questions about page images as a processor of transformers wants them, in rows of one shape."""
+"""Questions about page images, encoded by a processor of transformers into rows of one shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.readers.subwords import Subwords
 
 TOKEN, SEEN = "token.", "seen."
-"""Before the names of columns that a processor made: one entry per token, or of the image."""
+"""Prefixes of a processor's columns: with one entry per token, or of the image."""
 
 Made = Mapping[str, NDArray[Any]]
 
@@ -33,13 +33,13 @@ class ImageTextReader:
         processor: of transformers, for images and text.
         subwords: its tokenizer, for answers.
         longest_side: of the page in pixels; a longer one is shrunk before the processor sees it.
-        square: whether the shrunk page stands on a white square of that side: then all have one
-            shape, whatever the processor makes of shapes.
-        max_length: L, tokens of prompt, image and answer; if none is given, as many as the longest
-            prompt of the documents that are read needs.
+        square: whether the shrunk page is put on a white square of that side, so that all pages
+            have one shape, even if the processor depends on it.
+        max_length: L, tokens of prompt, image and answer; None takes as many as the longest prompt
+            of the documents needs.
         answer_length: A, tokens of an answer, the end token included.
-        prompt: in which `{question}` is replaced; it goes into the processor's chat template if
-            there is one, else it follows the image's mark.
+        prompt: a text with `{question}` in it. It goes into the processor's chat template if
+            there is one, otherwise it follows the image's mark.
     """
 
     processor: Any
@@ -73,14 +73,22 @@ class ImageTextReader:
         questions = asked(documents)
         pages = [self._page(document.image()) for document in documents]
         made = [self._made(pages[q.document], q.question.text) for q in questions]
-        length = self._length([m["input_ids"].shape[1] for m in made])
+        longest = max(m["input_ids"].shape[1] for m in made)
+        needed = longest + self.answer_length
+        if self.max_length is not None and self.max_length < needed:
+            raise ValueError(
+                f"max_length={self.max_length}: the longest prompt has {longest} tokens, with "
+                f"those of the image, and an answer {self.answer_length}; set max_length to "
+                f"{needed} or more, or take a smaller longest_side"
+            )
+        length = self.max_length or needed
         rows = [self._row(q, m, length) for q, m in zip(questions, made, strict=True)]
         columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         images = self._images(questions, made, len(documents))
         return Examples.of(columns, {SEEN + n: (array, DOCUMENT) for n, array in images.items()})
 
     def settings(self) -> dict[str, Any]:
-        """Returns everything, processor and tokenizer by what they are made of."""
+        """Returns all settings, those of the processor and the hash of the tokenizer among them."""
         names = ("longest_side", "square", "max_length", "answer_length", "prompt")
         settings = {name: getattr(self, name) for name in names}
         image_processor = self.processor.image_processor.to_dict()
@@ -93,7 +101,7 @@ class ImageTextReader:
         }
 
     def _page(self, image: Image.Image) -> Image.Image:
-        """Returns the page, shrunk, and on a white square if that is asked for."""
+        """Returns the shrunk page, on a white square if `square` is set."""
         share = min(1.0, self.longest_side / max(image.size))
         width, height = (max(1, round(side * share)) for side in image.size)
         page = image.resize((width, height), Image.Resampling.BICUBIC) if share < 1 else image
@@ -104,33 +112,20 @@ class ImageTextReader:
         return field
 
     def _made(self, page: Image.Image, question: str) -> Made:
-        """Returns what the processor makes of one page and one question."""
-        text, begin = self._prompt(question), self.processor.tokenizer.bos_token
-        # Some chat templates write the beginning themselves: it is not to stand there twice.
+        """Returns the processor's arrays for one page and one question."""
+        text = self.prompt.replace("{question}", " ".join(question.split()))
+        if getattr(self.processor, "chat_template", None):
+            content = [{"type": "image"}, {"type": "text", "text": text}]
+            text = self.processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            )
+        else:
+            text = f"{getattr(self.processor, 'image_token', '')}{text}"
+        begin = self.processor.tokenizer.bos_token
+        # Some chat templates already contain the begin token, which must not be there twice.
         more = {"add_special_tokens": False} if begin and text.startswith(begin) else {}
         made = self.processor(images=[page], text=text, return_tensors="np", **more)
         return {name: np.asarray(array) for name, array in made.items() if name != "labels"}
-
-    def _prompt(self, question: str) -> str:
-        text = self.prompt.replace("{question}", " ".join(question.split()))
-        if not getattr(self.processor, "chat_template", None):
-            return f"{getattr(self.processor, 'image_token', '')}{text}"
-        content = [{"type": "image"}, {"type": "text", "text": text}]
-        prompt: str = self.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
-        return prompt
-
-    def _length(self, prompts: Sequence[int]) -> int:
-        """Returns L."""
-        needed = max(prompts) + self.answer_length
-        if self.max_length is not None and self.max_length < needed:
-            raise ValueError(
-                f"max_length={self.max_length}: the longest prompt has {max(prompts)} tokens, with "
-                f"those of the image, and an answer {self.answer_length}; set max_length to "
-                f"{needed} or more, or take a smaller longest_side"
-            )
-        return self.max_length or needed
 
     def _row(self, question: Asked, made: Made, length: int) -> dict[str, NDArray[Any]]:
         prompt = made["input_ids"][0]
@@ -141,7 +136,7 @@ class ImageTextReader:
         row = continued(question, prompt, wanted, length, self.subwords.pad)
         for name, array in made.items():
             if name != "input_ids" and _of_tokens(array, made):
-                # PaliGemma's 0 is a prompt, which is read in both directions; elsewhere 0 is text.
+                # In PaliGemma 0 is a prompt, which is read in both directions; elsewhere 0 is text.
                 paligemma = isinstance(self.processor, PaliGemmaProcessor)
                 kind = int(name == "token_type_ids" and paligemma)
                 row[TOKEN + name] = np.full(length, kind, dtype=np.int64)
@@ -153,7 +148,7 @@ class ImageTextReader:
     def _images(
         self, questions: Sequence[Asked], made: Sequence[Made], documents: int
     ) -> dict[str, NDArray[Any]]:
-        """Returns what the processor made of each document's page; zero where none was asked."""
+        """Returns the processor's arrays of each document's page; zero without a question."""
         of_page = {q.document: m for q, m in zip(questions, made, strict=True)}
         first = made[0]
         names = [name for name, array in first.items() if not _of_tokens(array, first)]

@@ -42,8 +42,8 @@ class Pix2StructReader:
         max_patches: P, patches of page and question at most: the resolution of the training.
         patch_size: side of a patch in pixels.
         answer_length: A, tokens of an answer, the end token included.
-        font: a TrueType file in which the question is set. If none is given, the DejaVu Sans that
-            comes with matplotlib: the published Arial would have to be fetched from a hub.
+        font: a TrueType file for the question. None takes the DejaVu Sans that comes with
+            matplotlib, because the published Arial would have to be fetched from a hub.
     """
 
     subwords: Subwords
@@ -71,8 +71,8 @@ class Pix2StructReader:
         levels before the page was scaled; labels (N, A), the first accepted answer; those of
         `Asked`.
 
-        Every question has a page of its own, because it is set above the page: at the published
-        size that is 1.5 MB.
+        Every question has its own copy of the page, because it is drawn above it: 1.5 MB at the
+        published size.
 
         Raises:
             ValueError: if no document has a question.
@@ -145,7 +145,7 @@ def under_header(page: Image.Image, above: Image.Image) -> Image.Image:
 def grid(size: tuple[int, int], max_patches: int, patch_size: int) -> tuple[int, int]:
     """Returns rows and columns of patches for an image of that width and height.
 
-    As many as there can be with the image's proportions kept, up to rounding.
+    The number is the largest that keeps the image's proportions, up to rounding.
     """
     width, height = size
     scale = math.sqrt(max_patches * (patch_size / height) * (patch_size / width))

@@ -28,12 +28,12 @@ MARKS = 4
 class QuestionReader:
     """Turns questions about documents into arrays.
 
-    A question takes at most half of a window; what is longer is cut.
+    A question takes at most half of a window, and is cut if it is longer.
 
     Args:
         subwords: tokenizer.
         max_length: L, tokens of a window.
-        image_size: side of the square page image in pixels; none: the model reads no image.
+        image_size: side of the square page image in pixels; None if the model reads no image.
         box_step: coordinates (0…1000) are rounded down to multiples of this.
     """
 

@@ -1,4 +1,4 @@
-"""Documents as windows of tokens, boxes and tags: what every model that tags words reads."""
+"""Documents as windows of tokens, boxes and tags, for all models that tag words."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fedpriv.data.examples import Examples
 from fedpriv.models.readers.subwords import Subwords, Window, windows
 
 IGNORED = -100
-"""The label of tokens that carry none, which the loss leaves out."""
+"""Stands for a missing label; the loss leaves such tokens out."""
 
 Boxes = Literal["segment", "word"]
-"""Whose box a token has: its text line's or form field's, or its word's own."""
+"""Which box a token has: that of its text line or form field, or that of its word."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Reader:
     Args:
         subwords: tokenizer.
         max_length: L, tokens of a window, the two special ones included.
-        image_size: side of the square page image in pixels; none: the model reads no image.
+        image_size: side of the square page image in pixels; None if the model reads no image.
         box_step: coordinates (0…1000) are rounded down to multiples of this.
         boxes: "segment", as LayoutLMv3 has it, or "word".
     """
@@ -122,7 +122,7 @@ def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") ->
     Args:
         document: of any number of words.
         step: coordinates are rounded down to multiples of this.
-        boxes: whose.
+        boxes: of the segments or of the words.
     """
     width, height = document.size
     own = [word.box for word in document.words]
@@ -150,7 +150,7 @@ def words_of_tokens(word: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray
 
 
 def square_pages(documents: Sequence[Document], side: int | None) -> NDArray[np.uint8] | None:
-    """Returns the pages shrunk to squares, (D, 3, side, side); none for a model without image."""
+    """Returns the pages scaled to squares, (D, 3, side, side); None if `side` is None."""
     if side is None:
         return None
     pages = (page.image().resize((side, side), Image.Resampling.BILINEAR) for page in documents)

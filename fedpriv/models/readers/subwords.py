@@ -1,4 +1,4 @@
-"""Words to sub-word tokens, and token sequences to windows: one way for all OCR-based models.
+"""Cuts words into sub-word tokens, and tokens into windows, for all OCR-based models.
 
 Each word is tokenised on its own, its box is repeated for its tokens, and only its first token
 carries a label (PrIeD-KIE, §4.2).
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -20,7 +20,7 @@ SHIPPED = Path(__file__).parents[1] / "tokenizer.json"
 """A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
 
 PARTS = r" ?[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\p{N}|\s+"
-"""What the trained tokenizer never joins: pairs of digits, runs of letters, runs of signs."""
+"""The parts that no token crosses: pairs of digits, runs of letters, runs of signs."""
 
 CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
@@ -35,7 +35,7 @@ class Subwords:
         sep: id that closes it.
         pad: id that fills it up.
         lowercase: lower-case words first (PrIeD-KIE lower-cases all text).
-        mask: id that stands for a hidden token; none where the tokenizer has no such token.
+        mask: id that stands for a hidden token; None if the tokenizer has no such token.
     """
 
     tokenizer: Tokenizer
@@ -46,20 +46,23 @@ class Subwords:
     mask: int | None = None
 
     @classmethod
+    @cache
     def shipped(cls) -> Subwords:
         """Returns the tokenizer that comes with fedpriv."""
-        return _shipped()
+        tokenizer = Tokenizer.from_file(str(SHIPPED))
+        ids: dict[str, int] = tokenizer.get_vocab()
+        return cls(tokenizer, cls=ids[CLS], sep=ids[SEP], pad=ids[PAD], mask=ids[MASK])
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
-        from transformers import AutoTokenizer  # seconds, which the shipped one does without
+        from transformers import AutoTokenizer  # takes seconds; the shipped tokenizer does without
 
         loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
-        # Words are cut into tokens one by one: none is to be filled up to the longest.
+        # Words are cut into tokens one by one, and must not be padded to the longest.
         loaded.backend_tokenizer.no_padding()
         loaded.backend_tokenizer.no_truncation()
-        # T5 has an end of text only, which closes a sequence and opens none.
+        # T5 has only an end of text, which closes a sequence.
         end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
         begin = end if loaded.cls_token_id is None else loaded.cls_token_id
         mask = loaded.mask_token_id
@@ -94,7 +97,7 @@ class Subwords:
 
     @property
     def digest(self) -> str:
-        """Fingerprint of the vocabulary and all rules that turn words into tokens."""
+        """A hash of the vocabulary and all rules that turn words into tokens."""
         rules = json.loads(self.tokenizer.to_str())
         del rules["post_processor"]  # it adds special tokens, which we do ourselves
         text = json.dumps({**rules, "lowercase": self.lowercase}, sort_keys=True)
@@ -114,14 +117,14 @@ class Subwords:
         return [token for word in self.pieces(text.split()) for token in word]
 
     def text(self, ids: Sequence[int]) -> str:
-        """Returns the text of token ids, special tokens left out, without outer white space."""
+        """Returns the text of token ids, without special tokens and with single spaces."""
         decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return " ".join(decoded.split())
 
 
 @dataclass(frozen=True)
 class Window:
-    """A run of tokens short enough for the model; `words` and `first` say where they come from.
+    """A run of tokens short enough for the model, with the words that they come from.
 
     Attributes:
         ids: token ids, without special tokens.
@@ -150,10 +153,10 @@ def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Trains a byte-level BPE with numbers cut into pairs of digits; the same texts give the same.
+    """Trains a byte-level BPE with numbers cut into pairs of digits; deterministic.
 
-    Pairs, because years, days, months and cents come in them, and a model of any size can have seen
-    all hundred.
+    Years, days, months and cents come in pairs of digits, and a model of any size can learn all
+    hundred pairs.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = Lowercase()
@@ -172,12 +175,3 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> Subwords:
-    tokenizer = Tokenizer.from_file(str(SHIPPED))
-    numbers: dict[str, int] = tokenizer.get_vocab()
-    return Subwords(
-        tokenizer, cls=numbers[CLS], sep=numbers[SEP], pad=numbers[PAD], mask=numbers[MASK]
-    )

@@ -33,7 +33,7 @@ class VT5Reader:
         image_size: side of the square page image.
         coordinates: "thousandths" of the page, 0…1000; or "published": the authors' code copies
             coordinates between 0 and 1 into integers, so that nearly all become 0 and the model
-            hardly sees where a word stands. For comparison with the paper's numbers.
+            hardly sees the place of a word. For comparison with the paper's numbers.
         box_step: coordinates are rounded down to multiples of this.
     """
 
@@ -61,7 +61,7 @@ class VT5Reader:
         return table(rows, square_pages(documents, self.image_size))
 
     def settings(self) -> dict[str, Any]:
-        """Returns everything but the tokenizer."""
+        """Returns all settings but the tokenizer."""
         fields = dataclasses.fields(self)
         return {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
 
