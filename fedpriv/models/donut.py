@@ -334,7 +334,7 @@ class Donut(GenerativeAnswerer):
         return [*layers, *self.network.decoder.model.decoder.layers]
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer, but for the scores, which are tied to words."""
+        """Returns the modules after the last layer, without the scores, which are tied to words."""
         return [self.network.decoder.model.decoder.layer_norm]
 
     def visual(self) -> list[nn.Module]:

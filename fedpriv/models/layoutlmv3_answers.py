@@ -1,4 +1,4 @@
-"""LayoutLMv3 for questions whose answer stands on the page: where does it begin, where end?"""
+"""LayoutLMv3 for questions: predicts where on the page the answer begins and ends."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class Pix2Struct(GenerativeAnswerer):
         return [*self.network.encoder.encoder.layer, *self.network.decoder.layer]
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer: a normalisation, and the scores of words."""
+        """Returns the modules after the last layer: a normalisation, and the scores of words."""
         return [self.network.decoder.final_layer_norm, self.network.decoder.lm_head]
 
     def visual(self) -> list[nn.Module]:

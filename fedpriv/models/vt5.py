@@ -365,7 +365,7 @@ class VT5(GenerativeAnswerer):
         return [*backbone.encoder.block, *backbone.decoder.block]
 
     def head(self) -> list[nn.Module]:
-        """Returns what comes after the last layer; the scores are tied to the words."""
+        """Returns the modules after the last layer; the scores are tied to the words."""
         return [self.language_backbone.decoder.final_layer_norm]
 
     def visual(self) -> list[nn.Module]:

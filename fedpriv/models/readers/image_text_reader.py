@@ -167,7 +167,7 @@ class ImageTextReader:
 
 
 def subwords_of(processor: Any) -> Subwords:
-    """Returns a copy of the processor's tokenizer, whose text ends with its end of text."""
+    """Returns a copy of the processor's tokenizer that ends texts with its end of text."""
     tokenizer = processor.tokenizer
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())

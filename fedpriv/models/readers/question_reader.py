@@ -1,4 +1,4 @@
-"""Questions about pages as LayoutLMv3 reads them: where does the answer begin, where does it end?
+"""Questions about pages as LayoutLMv3 reads them, with the first and last token of the answer.
 
 The input is that of transformers' processor, `<s> question </s></s> words </s>`, the question's
 tokens at box 0; a page too long for one window gives several, each with the question in front.

@@ -138,7 +138,7 @@ class Window:
 
 
 def windows(pieces: Iterable[Sequence[int]], length: int) -> list[Window]:
-    """Cuts a document's tokens into windows of at most `length`, at least one, none overlapping."""
+    """Cuts a document's tokens into one or more windows of at most `length`, without overlap."""
     ids: list[int] = []
     words: list[int] = []
     first: list[bool] = []
