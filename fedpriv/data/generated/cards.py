@@ -12,21 +12,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedpriv.data.document import (
-    MOST_DOCUMENTS,
-    MOST_SIDE,
-    Document,
-    DocumentSet,
-    Entity,
-    Question,
-    Word,
-)
-from fedpriv.data.generated.glyphs import Colour, Face, Pixels, set_word
-from fedpriv.data.generated.invoice_style import WHITE, pick
+from fedpriv.data.document import MOST_SIDE, Document, DocumentSet, Entity, Question
+from fedpriv.data.generated.checks import check_counts, check_questions
+from fedpriv.data.generated.glyphs import Colour, Face
+from fedpriv.data.generated.invoice_style import pick
 from fedpriv.data.generated.lexicon import COMPANY_FIRST, FAMILY_NAMES, GIVEN_NAMES
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
+from fedpriv.data.generated.sheet import Sheet
 from fedpriv.runtime.seeds import generator
 
 LABELS = ("provider", "customer")
@@ -87,15 +79,8 @@ class Cards:
                 f"page_size={self.page_size}: expected two equal sides of {_LEAST_SIDE} to "
                 f"{MOST_SIDE}"
             )
-        if not 1 <= self.providers <= len(_COMPANIES):
-            raise ValueError(f"providers={self.providers}: expected 1 to {len(_COMPANIES)}")
-        most = MOST_DOCUMENTS // self.providers
-        if not 1 <= self.documents_per_provider <= most:
-            raise ValueError(
-                f"documents_per_provider={self.documents_per_provider}: expected 1 to {most}"
-            )
-        if unknown := sorted(set(self.questions) - set(LABELS)):
-            raise ValueError(f"questions names {unknown}: on cards there are {', '.join(LABELS)}")
+        check_counts(self.providers, len(_COMPANIES), self.documents_per_provider)
+        check_questions(self.questions, LABELS, "on cards there are")
         if not self.cards_per_customer or min(self.cards_per_customer) < 1:
             raise ValueError(
                 f"cards_per_customer={self.cards_per_customer}: expected one number or more, "
@@ -127,61 +112,32 @@ class Cards:
         return list(itertools.islice(itertools.chain.from_iterable(runs), count))
 
     def _card(self, provider: int, number: int, customer: int) -> Document:
-        company = _COMPANIES[
-            generator(self.seed, "card names").permutation(len(_COMPANIES))[provider]
-        ]
-        given, family = _NAMES[
-            generator(self.seed, "card holders").permutation(len(_NAMES))[customer]
-        ]
-        grey = int(
-            generator(self.seed, "card ink", number, provider).integers(
-                self.inks[0], self.inks[1] + 1
-            )
-        )
-        page = _paper(self.page_size[0], self._mark(customer), self._colour(provider))
-        words = _write(page, (company, given, family), (grey, grey, grey))
+        order = generator(self.seed, "card names").permutation(len(_COMPANIES))
+        company = _COMPANIES[order[provider]]
+        order = generator(self.seed, "card holders").permutation(len(_NAMES))
+        given, family = _NAMES[order[customer]]
+        darkest, lightest = self.inks
+        random = generator(self.seed, "card ink", number, provider)
+        grey = int(random.integers(darkest, lightest + 1))
+        sheet, side = Sheet(self.page_size), self.page_size[0]
+        block, margin = side // 7, side // 28
+        random = generator(self.seed, "card colour", client=provider)
+        sheet.pixels[:, side - block :] = random.integers(40, 216, 3)
+        random = generator(self.seed, "card mark", client=customer)
+        for row, column in itertools.product(*map(range, _MARK)):
+            top, left = margin + row * block, margin + column * block
+            sheet.pixels[top : top + block, left : left + block] = pick(random, _BLOCKS)
+        face = Face("DejaVuSans", side * 10 // _LEAST_SIDE)
+        for text, share in zip((company, given, family), _BASELINES, strict=True):
+            baseline = round(share * side)
+            sheet.set_line(text, face, (grey, grey, grey), (margin, side), baseline)
         answers = {"provider": company, "customer": f"{given} {family}"}
         return Document(
             f"card-p{provider:03}-d{number:03}",
             company,
-            page,
+            sheet.pixels,
             self.page_size,
-            words,
+            tuple(sheet.words),
             (Entity("provider", (0,)), Entity("customer", (1, 2))),
             tuple(Question(k, QUESTION_TEMPLATES[k][0], (answers[k],)) for k in self.questions),
         )
-
-    def _mark(self, customer: int) -> list[Colour]:
-        random = generator(self.seed, "card mark", client=customer)
-        return [pick(random, _BLOCKS) for _ in range(_MARK[0] * _MARK[1])]
-
-    def _colour(self, provider: int) -> Colour:
-        random = generator(self.seed, "card colour", client=provider)
-        red, green, blue = (int(part) for part in random.integers(40, 216, 3))
-        return red, green, blue
-
-
-def _paper(side: int, mark: list[Colour], colour: Colour) -> Pixels:
-    """Returns a page with the mark at the top and the provider's colour at the right."""
-    page: Pixels = np.full((side, side, 3), WHITE, np.uint8)
-    block, margin = side // 7, side // 28
-    page[:, side - block :] = colour
-    for place, ink in enumerate(mark):
-        row, column = divmod(place, _MARK[1])
-        top, left = margin + row * block, margin + column * block
-        page[top : top + block, left : left + block] = ink
-    return page
-
-
-def _write(page: Pixels, lines: tuple[str, ...], ink: Colour) -> tuple[Word, ...]:
-    """Sets one word to a line and returns the words with their boxes."""
-    side = len(page)
-    face, words = Face("DejaVuSans", side * 10 // _LEAST_SIDE), []
-    for line, (text, share) in enumerate(zip(lines, _BASELINES, strict=True)):
-        patch = set_word(face, text, ink, WHITE)
-        height, width, _ = patch.pixels.shape
-        left, top = side // 28 + patch.left, round(share * side) + patch.top
-        page[top : top + height, left : left + width] = patch.pixels
-        box = (float(left), float(top), float(left + width), float(top + height))
-        words.append(Word(text, box, line))
-    return tuple(words)

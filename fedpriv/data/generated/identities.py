@@ -13,10 +13,12 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from fedpriv.data.document import Document, DocumentSet, Entity, Question, Word
-from fedpriv.data.generated.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
-from fedpriv.data.generated.invoice_style import WHITE, pick
+from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.generated.checks import check_page_size, check_questions, has_room
+from fedpriv.data.generated.glyphs import Colour, Face, text_width
+from fedpriv.data.generated.invoice_style import pick
 from fedpriv.data.generated.lexicon import FAMILY_NAMES, GIVEN_NAMES
+from fedpriv.data.generated.sheet import Sheet
 from fedpriv.runtime.seeds import generator
 
 IDENTITY_QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -103,16 +105,8 @@ class Identities:
             )
         if not 1 <= self.digits <= _MOST_DIGITS:
             raise ValueError(f"Expected digits={self.digits} in 1..{_MOST_DIGITS}.")
-        if not _has_room(self.page_size, _SMALLEST):
-            raise ValueError(
-                f"Expected page_size={self.page_size} to be (width, height), at least {_SMALLEST}: "
-                "on smaller pages the text cannot be read."
-            )
-        unknown = sorted(set(self.questions) - set(IDENTITY_QUESTIONS))
-        if unknown:
-            raise ValueError(
-                f"questions names {unknown}: there are questions on {', '.join(IDENTITY_QUESTIONS)}"
-            )
+        check_page_size(self.page_size, _SMALLEST)
+        check_questions(self.questions, IDENTITY_QUESTIONS)
 
     def load(self) -> DocumentSet:
         """Draws every page, person by person."""
@@ -137,9 +131,8 @@ class Identities:
         days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
         day = _FIRST_DAY + timedelta(days=days)
         written = person.date_format.format(day=day.day, month=day.month, year=day.year)
-        sheet = _Sheet(self.page_size, person)
-        sheet.draw({"person": person.name, "account": person.account, "date": written})
         answers = {"person": person.name, "account": person.account}
+        sheet = _draw_page(self.page_size, person, answers | {"date": written})
         return Document(
             id=f"identity-p{number:03}-d{page:03}",
             provider=f"person {number:03}",
@@ -178,16 +171,12 @@ def others_alike(text: str, count: int, rng: np.random.Generator) -> tuple[str, 
     found: dict[str, None] = {}
     while len(found) < count:
         for digits in rng.integers(10, size=(count, len(places))):
-            found[_filled(text, places, digits.tolist())] = None
+            signs = list(text)
+            for place, digit in zip(places, digits.tolist(), strict=True):
+                signs[place] = str(digit)
+            found["".join(signs)] = None
         found.pop(text, None)
     return tuple(found)[:count]
-
-
-def _filled(text: str, places: list[int], digits: list[int]) -> str:
-    signs = list(text)
-    for place, digit in zip(places, digits, strict=True):
-        signs[place] = str(digit)
-    return "".join(signs)
 
 
 @dataclass(frozen=True)
@@ -222,14 +211,19 @@ class _Person:
 
 
 def _draw_person(settings: Identities, number: int) -> _Person:
-    captioned = _has_room(settings.page_size, _CAPTIONED)
-    given, family = _name(settings.seed, number)
+    captioned = has_room(settings.page_size, _CAPTIONED)
+    # No two persons of a seed have both names in common.
+    order = generator(settings.seed, "identity names").permutation(PERSONS)
+    given, family = divmod(int(order[number]), len(FAMILY_NAMES))
+    # From a generator of its own: nothing else about the person tells the secret.
+    secret = generator(settings.seed, "identity account", client=number)
+    account = int(secret.integers(10**settings.digits))
     random = generator(settings.seed, "identity", client=number)
     # Drawn on small pages too, so that the size of a page changes nothing else.
     captions = {key: pick(random, texts) for key, texts in _CAPTIONS.items()}
     return _Person(
-        name=f"{given} {family}" if captioned else family,
-        account=_account(settings, number),
+        name=f"{GIVEN_NAMES[given]} {FAMILY_NAMES[family]}" if captioned else FAMILY_NAMES[family],
+        account=f"{account:0{settings.digits}}",
         first_day=int(random.integers(3000)),
         date_format=pick(random, _DATES),
         questions={key: pick(random, texts) for key, texts in IDENTITY_QUESTIONS.items()},
@@ -242,71 +236,25 @@ def _draw_person(settings: Identities, number: int) -> _Person:
     )
 
 
-def _name(seed: int, number: int) -> tuple[str, str]:
-    """Returns given and family name; no two persons of a seed have both in common."""
-    order = generator(seed, "identity names").permutation(PERSONS)
-    given, family = divmod(int(order[number]), len(FAMILY_NAMES))
-    return GIVEN_NAMES[given], FAMILY_NAMES[family]
-
-
-def _account(settings: Identities, number: int) -> str:
-    # From a generator of its own: nothing else about the person tells the secret.
-    random = generator(settings.seed, "identity account", client=number)
-    return f"{int(random.integers(10**settings.digits)):0{settings.digits}}"
-
-
-def _has_room(size: tuple[int, int], least: tuple[int, int]) -> bool:
-    return len(size) == 2 and size[0] >= least[0] and size[1] >= least[1]
-
-
-class _Sheet:
-    """A page in the making: pixels, words, and which words belong to which entity."""
-
-    def __init__(self, size: tuple[int, int], person: _Person) -> None:
-        self.person = person
-        self.width, self.height = size
-        self.margin = max(2, self.width // 28)
-        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
-        self.words: list[Word] = []
-        self.entities: list[Entity] = []
-
-    def draw(self, printed: Mapping[str, str]) -> None:
-        """Sets the band, and all rows evenly over what is left of the height."""
-        band = max(8, self.height // 8)
-        top = self.height - band if self.person.band_below else 0
-        cells = np.array(_BAND, np.uint8)[list(self.person.band)]
-        self.pixels[top : top + band] = cells[np.arange(self.width) * _CELLS // self.width]
-        first = 0 if self.person.band_below else band
-        step = (self.height - band) / len(self.person.rows)
-        for place, row in enumerate(self.person.rows):
-            # The middle of a line is that of its capital letters.
-            baseline = round(first + step * (place + 0.5) + 0.36 * _TYPE_SIZE)
-            self._row(row, printed[row], baseline)
-
-    def _row(self, row: str, text: str, baseline: int) -> None:
-        face = Face(self.person.face, _TYPE_SIZE)
-        left = self.margin
-        if captions := self.person.captions:
-            self._write(captions[row], left, baseline)
+def _draw_page(size: tuple[int, int], person: _Person, printed: Mapping[str, str]) -> Sheet:
+    """Draws the band, and sets all rows evenly over the rest of the height."""
+    sheet, face = Sheet(size), Face(person.face, _TYPE_SIZE)
+    width, height = size
+    margin, band = max(2, width // 28), max(8, height // 8)
+    top = height - band if person.band_below else 0
+    cells = np.array(_BAND, np.uint8)[list(person.band)]
+    sheet.pixels[top : top + band] = cells[np.arange(width) * _CELLS // width]
+    first_row = 0 if person.band_below else band
+    step = (height - band) / len(person.rows)
+    for place, row in enumerate(person.rows):
+        # The middle of a line is that of its capital letters.
+        baseline = round(first_row + step * (place + 0.5) + 0.36 * _TYPE_SIZE)
+        left, right = margin, width - margin
+        if captions := person.captions:
+            sheet.set_line(captions[row], face, person.ink, (left, right), baseline)
             left += max(text_width(face, caption) for caption in captions.values())
             left += _TYPE_SIZE // 2
-        first = len(self.words)
-        self._write(text, left, baseline)
-        self.entities.append(Entity(row, tuple(range(first, len(self.words)))))
-
-    def _write(self, text: str, pen: int, baseline: int) -> None:
-        """Sets one line, a segment of its own."""
-        room = self.width - self.margin - pen
-        face = Face(self.person.face, _TYPE_SIZE)
-        setting = set_string(face, text, self.person.ink, WHITE, room)
-        segment = self.words[-1].segment + 1 if self.words else 0
-        for word, patch in setting.words:
-            self._place(word, patch, (pen + patch.left, baseline + patch.top), segment)
-            pen += patch.advance + setting.blank
-
-    def _place(self, word: str, patch: Patch, corner: tuple[int, int], segment: int) -> None:
-        left, top = corner
-        height, width, _ = patch.pixels.shape
-        self.pixels[top : top + height, left : left + width] = patch.pixels
-        box = (float(left), float(top), float(left + width), float(top + height))
-        self.words.append(Word(word, box, segment))
+        first = len(sheet.words)
+        sheet.set_line(printed[row], face, person.ink, (left, right), baseline)
+        sheet.label_from(first, row)
+    return sheet

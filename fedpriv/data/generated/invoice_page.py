@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
-
-import numpy as np
+from functools import lru_cache, partial
 
 from fedpriv.data.document import Entity, Word
-from fedpriv.data.generated.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
+from fedpriv.data.generated.glyphs import Colour, Face, Pixels, text_width
 from fedpriv.data.generated.invoice_style import GREY, INK, WHITE, Style, logo_pixels
-
-Align = Literal["left", "center", "right"]
+from fedpriv.data.generated.sheet import Align, Sheet, offset
 
 LABELS: tuple[str, ...] = (
     *("provider", "address", "email", "phone", "tax_number", "registration_id", "customer"),
@@ -74,7 +70,7 @@ def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> P
         size: width and height in pixels.
         printed: the values; None leaves out every value and the logo.
     """
-    sheet = _Sheet(style, size, printed)
+    sheet = _Invoice(style, size, printed)
     _edge(sheet)
     bands = _bands(style.arrangement, style.mirrored)
     tops = _band_tops(sheet, bands)
@@ -83,17 +79,17 @@ def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> P
         if style.rules and place and ("table",) not in (*band, *bands[place - 1]):
             sheet.rule(top - sheet.scaled(5), _tint(GREY, 0.5))
         for slot, blocks in zip(_slots(sheet, band), band, strict=True):
-            _draw_stack(sheet, slot, top, blocks)
-    return sheet.page()
-
-
-def _draw_stack(sheet: _Sheet, slot: _Slot, top: int, blocks: tuple[str, ...]) -> None:
-    for block in blocks:
-        if sheet.style.panel and block in ("customer", "meta"):
-            _panel(sheet, slot, top, block)
-        _DRAW[block](sheet, slot, top)
-        sheet.paper = WHITE
-        top += _height(sheet, block, slot.alone) + sheet.stack_gap
+            block_top = top
+            for block in blocks:
+                height = _height(sheet, block, slot.alone)
+                if style.panel and block in ("customer", "meta"):
+                    sheet.paper, pad = _tint(style.accent, 0.08), sheet.scaled(3)
+                    left, right = slot.left - pad, slot.right + pad
+                    sheet.fill(left, block_top - pad, right, block_top + height + pad, sheet.paper)
+                _DRAW[block](sheet, slot, block_top)
+                sheet.paper = WHITE
+                block_top += height + sheet.stack_gap
+    return Page(sheet.pixels, tuple(sheet.words), tuple(sheet.entities))
 
 
 # --- Layout ---------------------------------------------------------------------------------------
@@ -119,7 +115,7 @@ def _bands(arrangement: str, mirrored: bool) -> tuple[tuple[tuple[str, ...], ...
     return tuple(bands)
 
 
-def _slots(sheet: _Sheet, band: tuple[tuple[str, ...], ...]) -> list[_Slot]:
+def _slots(sheet: _Invoice, band: tuple[tuple[str, ...], ...]) -> list[_Slot]:
     """Shares the page's width among the slots; a logo takes no more than it needs."""
     style, gutter = sheet.style, sheet.scaled(16)
     left, right = sheet.left, sheet.right
@@ -139,7 +135,7 @@ def _slots(sheet: _Sheet, band: tuple[tuple[str, ...], ...]) -> list[_Slot]:
     return slots
 
 
-def _height(sheet: _Sheet, block: str, alone: bool) -> int:
+def _height(sheet: _Invoice, block: str, alone: bool) -> int:
     pitch, stacked = sheet.pitch, sheet.style.rows == "stacked"
     lines: Mapping[str, float] = {
         "title": 1.8,
@@ -158,7 +154,7 @@ def _height(sheet: _Sheet, block: str, alone: bool) -> int:
     return round(lines[block] * pitch)
 
 
-def _band_tops(sheet: _Sheet, bands: tuple[tuple[tuple[str, ...], ...], ...]) -> list[int]:
+def _band_tops(sheet: _Invoice, bands: tuple[tuple[tuple[str, ...], ...], ...]) -> list[int]:
     """Spreads the bands over the page's height; what is left over stands at the foot."""
     heights = []
     for band in bands:
@@ -181,12 +177,12 @@ def _band_tops(sheet: _Sheet, bands: tuple[tuple[tuple[str, ...], ...], ...]) ->
 # --- The sheet that words are set on --------------------------------------------------------------
 
 
-class _Sheet:
-    """A page in the making: pixels, words, and which words belong to which entity."""
+class _Invoice(Sheet):
+    """An invoice in the making: a sheet with a style, and with what is printed on it."""
 
     def __init__(self, style: Style, size: tuple[int, int], printed: Printed | None) -> None:
+        super().__init__(size)
         self.style, self.printed = style, printed
-        self.width, self.height = size
         self.scale = min(size[0] / _DESIGN_SIZE[0], size[1] / _DESIGN_SIZE[1])
         self.type_size = self.scaled(style.size)
         self.pitch = self.type_size + self.scaled(4)
@@ -195,11 +191,7 @@ class _Sheet:
         self.margin = self.scaled(style.margin)
         self.left, self.right = self.margin, self.width - self.margin
         self.half_width = self.scaled(180)
-        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
         self.paper = WHITE
-        self.words: list[Word] = []
-        self.entities: dict[str, list[int]] = {}
-        self.segments = 0
 
     def scaled(self, length: float) -> int:
         """Turns a length at 400 x 560 into pixels of this page."""
@@ -226,35 +218,10 @@ class _Sheet:
         ink: Colour = INK,
         align: Align = "left",
     ) -> int:
-        """Sets one string, a segment of its own, and returns where it ends.
-
-        Args:
-            text: the string; its words are separated by blanks.
-            span: left and right end of the room; a string too long for it is set smaller.
-            top: of the line.
-            face: typeface and size.
-            ink: the text's colour.
-            align: where in the room the string stands.
-        """
-        left, right = span
-        setting = set_string(face, text, ink, self.paper, right - left)
-        room = right - left - setting.width
-        x = left + {"left": 0, "center": room // 2, "right": room}[align]
+        """Sets one string below `top`, on the paper of the block; see `set_line`."""
         # From the face asked for, so that smaller type stands on the same line.
         baseline = top + round(0.93 * face.size)
-        for word, patch in setting.words:
-            self._place(word, patch, x, baseline)
-            x += patch.advance + setting.blank
-        self.segments += 1
-        return x - setting.blank
-
-    def _place(self, word: str, patch: Patch, x: int, baseline: int) -> None:
-        height, width, _ = patch.pixels.shape
-        left, top = x + patch.left, baseline + patch.top
-        right, bottom = left + width, top + height
-        self.pixels[top:bottom, left:right] = patch.pixels
-        box = (float(left), float(top), float(right), float(bottom))
-        self.words.append(Word(word, box, self.segments))
+        return self.set_line(text, face, ink, span, baseline, paper=self.paper, align=align)
 
     def value(
         self,
@@ -272,7 +239,7 @@ class _Sheet:
         for place, line in enumerate(self.printed.fields[field]):
             self.write(line, span, top + place * self.pitch, face, ink, align)
         if field in LABELS:
-            self.entities[field] = list(range(first, len(self.words)))
+            self.label_from(first, field)
 
     def caption(self, field: str, span: tuple[int, int], top: int, align: Align = "left") -> int:
         """Sets a field's caption and returns where it ends."""
@@ -284,47 +251,33 @@ class _Sheet:
         """Returns the provider's wording for a field."""
         return self.style.captions[field] + self.style.colon
 
-    def page(self) -> Page:
-        """Returns what has been drawn."""
-        entities = (Entity(label, tuple(words)) for label, words in self.entities.items())
-        return Page(self.pixels, tuple(self.words), tuple(entities))
-
 
 # --- Blocks ---------------------------------------------------------------------------------------
 
 
-def _title(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _title(sheet: _Invoice, slot: _Slot, top: int) -> None:
     face = sheet.face(2, 1.7)
     sheet.write(
         sheet.style.title, (slot.left, slot.right), top, face, sheet.style.accent, slot.align
     )
 
 
-def _logo(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _logo(sheet: _Invoice, slot: _Slot, top: int) -> None:
     if sheet.printed is None:
         return
     side = sheet.logo_side
-    room = slot.right - slot.left - side
-    left = slot.left + {"left": 0, "center": room // 2, "right": room}[slot.align]
+    left = slot.left + offset(slot.align, slot.right - slot.left - side)
     sheet.pixels[top : top + side, left : left + side] = logo_pixels(sheet.style.logo, side)
 
 
-def _provider(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _provider(sheet: _Invoice, slot: _Slot, top: int) -> None:
     span = (slot.left, slot.right)
     sheet.value("provider", span, top, sheet.face(2, 1.35), sheet.style.accent, slot.align)
     below = top + round(1.5 * sheet.pitch)
     sheet.value("address", span, below, sheet.face(), align=slot.align)
 
 
-def _contact(sheet: _Sheet, slot: _Slot, top: int) -> None:
-    _pair(sheet, slot, top, ("phone", "email"))
-
-
-def _legal(sheet: _Sheet, slot: _Slot, top: int) -> None:
-    _pair(sheet, slot, top, ("tax_number", "registration_id"))
-
-
-def _pair(sheet: _Sheet, slot: _Slot, top: int, fields: tuple[str, str]) -> None:
+def _pair(fields: tuple[str, str], sheet: _Invoice, slot: _Slot, top: int) -> None:
     """Sets two captioned fields side by side where there is room, one below the other elsewhere."""
     if not slot.alone:
         _listed(sheet, slot, top, fields)
@@ -336,7 +289,7 @@ def _pair(sheet: _Sheet, slot: _Slot, top: int, fields: tuple[str, str]) -> None
         sheet.value(field, (end + sheet.stack_gap, right), top, sheet.face())
 
 
-def _listed(sheet: _Sheet, slot: _Slot, top: int, fields: Sequence[str]) -> None:
+def _listed(sheet: _Invoice, slot: _Slot, top: int, fields: Sequence[str]) -> None:
     """Sets captioned fields one below the other.
 
     Flush right, the values end at the right edge and the captions begin at a fixed place: where a
@@ -355,7 +308,7 @@ def _listed(sheet: _Sheet, slot: _Slot, top: int, fields: Sequence[str]) -> None
         sheet.value(field, (end + sheet.stack_gap, right), y, sheet.face(), align=align)
 
 
-def _customer(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _customer(sheet: _Invoice, slot: _Slot, top: int) -> None:
     span = (slot.left, slot.right)
     sheet.caption("customer", span, top, slot.align)
     sheet.value("customer", span, top + sheet.pitch, sheet.face(2), align=slot.align)
@@ -363,7 +316,7 @@ def _customer(sheet: _Sheet, slot: _Slot, top: int) -> None:
     sheet.value("customer_address", span, below, sheet.face(), align=slot.align)
 
 
-def _meta(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _meta(sheet: _Invoice, slot: _Slot, top: int) -> None:
     fields = ("invoice_number", "date", "due_date")
     if not slot.alone and sheet.style.rows != "stacked":
         _listed(sheet, slot, top, fields)
@@ -378,8 +331,17 @@ def _meta(sheet: _Sheet, slot: _Slot, top: int) -> None:
         sheet.value(field, span, y + sheet.pitch, sheet.face(), align=slot.align)
 
 
-def _table(sheet: _Sheet, slot: _Slot, top: int) -> None:
-    columns = _columns(sheet, slot)
+def _table(sheet: _Invoice, slot: _Slot, top: int) -> None:
+    # Name, extent and alignment of each column; the description takes what the others leave.
+    inset, left = sheet.scaled(4), slot.left
+    fixed = {name: sheet.scaled(width) for name, width in _COLUMN_WIDTHS.items()}
+    rest = slot.right - slot.left - sum(fixed.values())
+    columns: list[tuple[str, tuple[int, int], Align]] = []
+    for name in sheet.style.columns:
+        right = left + fixed.get(name, rest)
+        span = (left + inset, right - inset)
+        columns.append((name, span, "left" if name == "description" else "right"))
+        left = right
     _table_head(sheet, slot, top, columns)
     top += sheet.head_height
     for row in range(ROWS):
@@ -397,23 +359,8 @@ def _table(sheet: _Sheet, slot: _Slot, top: int) -> None:
         top = bottom
 
 
-def _columns(sheet: _Sheet, slot: _Slot) -> list[tuple[str, tuple[int, int], Align]]:
-    """Returns name, extent and alignment of each column; the description takes what is left."""
-    inset = sheet.scaled(4)
-    fixed = {name: sheet.scaled(width) for name, width in _COLUMN_WIDTHS.items()}
-    rest = slot.right - slot.left - sum(fixed.values())
-    columns: list[tuple[str, tuple[int, int], Align]] = []
-    left = slot.left
-    for name in sheet.style.columns:
-        right = left + fixed.get(name, rest)
-        words = name == "description"
-        columns.append((name, (left + inset, right - inset), "left" if words else "right"))
-        left = right
-    return columns
-
-
 def _table_head(
-    sheet: _Sheet, slot: _Slot, top: int, columns: list[tuple[str, tuple[int, int], Align]]
+    sheet: _Invoice, slot: _Slot, top: int, columns: list[tuple[str, tuple[int, int], Align]]
 ) -> None:
     style, bottom = sheet.style, top + sheet.head_height
     ink = style.accent
@@ -434,7 +381,7 @@ def _table_head(
     sheet.paper = WHITE
 
 
-def _totals(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _totals(sheet: _Invoice, slot: _Slot, top: int) -> None:
     """Sets subtotal, tax and total, the captions left and the amounts flush right."""
     left, right = slot.left, slot.right
     if right == sheet.right:
@@ -455,18 +402,18 @@ def _totals(sheet: _Sheet, slot: _Slot, top: int) -> None:
     sheet.value("total", (end + sheet.stack_gap, right), y, face, ink, "right")
 
 
-def _notes(sheet: _Sheet, slot: _Slot, top: int) -> None:
+def _notes(sheet: _Invoice, slot: _Slot, top: int) -> None:
     for place, note in enumerate(sheet.style.notes):
         y = top + place * sheet.pitch
         sheet.write(note, (slot.left, slot.right), y, sheet.face(1), GREY, slot.align)
 
 
-_DRAW: Mapping[str, Callable[[_Sheet, _Slot, int], None]] = {
+_DRAW: Mapping[str, Callable[[_Invoice, _Slot, int], None]] = {
     "logo": _logo,
     "title": _title,
     "provider": _provider,
-    "contact": _contact,
-    "legal": _legal,
+    "contact": partial(_pair, ("phone", "email")),
+    "legal": partial(_pair, ("tax_number", "registration_id")),
     "customer": _customer,
     "meta": _meta,
     "table": _table,
@@ -484,15 +431,7 @@ def _tint(colour: Colour, strength: float) -> Colour:
     return (red, green, blue)
 
 
-def _panel(sheet: _Sheet, slot: _Slot, top: int, block: str) -> None:
-    """Tints the ground of a block; the next block of the band starts on white again."""
-    sheet.paper = _tint(sheet.style.accent, 0.08)
-    pad = sheet.scaled(3)
-    bottom = top + _height(sheet, block, slot.alone) + pad
-    sheet.fill(slot.left - pad, top - pad, slot.right + pad, bottom, sheet.paper)
-
-
-def _edge(sheet: _Sheet) -> None:
+def _edge(sheet: _Invoice) -> None:
     width, height, edge = sheet.width, sheet.height, sheet.style.edge
     accent, bar, inset = sheet.style.accent, sheet.scaled(7), sheet.scaled(10)
     if edge == "top":

@@ -7,14 +7,15 @@ number: how many of either are asked for changes none of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 import numpy as np
 
-from fedpriv.data.document import MOST_DOCUMENTS, MOST_SIDE, Document, DocumentSet, Question
+from fedpriv.data.document import MOST_SIDE, Document, DocumentSet, Question
 from fedpriv.data.generated import lexicon
+from fedpriv.data.generated.checks import check_counts, check_page_size, check_questions
 from fedpriv.data.generated.invoice_page import (
     LABELS,
     ROWS,
@@ -37,6 +38,7 @@ __all__ = [
     "Provider",
     "draw_bill",
     "draw_provider",
+    "draw_questions",
 ]
 
 NAME_SPACE = len(lexicon.COMPANY_FIRST) * len(lexicon.COMPANY_SECOND) * len(lexicon.COMPANY_FORM)
@@ -148,27 +150,11 @@ class Invoices:
     questions: tuple[str, ...] = tuple(QUESTION_TEMPLATES)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.providers <= NAME_SPACE:
-            raise ValueError(f"Expected providers={self.providers} in 1..{NAME_SPACE}.")
-        most = MOST_DOCUMENTS // self.providers
-        if not 1 <= self.documents_per_provider <= most:
-            raise ValueError(
-                f"Expected documents_per_provider={self.documents_per_provider} in 1..{most}."
-            )
-        if len(self.page_size) != 2 or any(
-            side < least for side, least in zip(self.page_size, SMALLEST_PAGE, strict=True)
-        ):
-            raise ValueError(
-                f"Expected page_size={self.page_size} to be (width, height), at least "
-                f"{SMALLEST_PAGE}: on smaller pages the text cannot be read."
-            )
+        check_counts(self.providers, NAME_SPACE, self.documents_per_provider)
+        check_page_size(self.page_size, SMALLEST_PAGE)
         if max(self.page_size) > MOST_SIDE:
             raise ValueError(f"page_size={self.page_size}: expected at most {MOST_SIDE} a side")
-        unknown = sorted(set(self.questions) - set(QUESTION_TEMPLATES))
-        if unknown:
-            raise ValueError(
-                f"questions names {unknown}: there are questions on {', '.join(QUESTION_TEMPLATES)}"
-            )
+        check_questions(self.questions, QUESTION_TEMPLATES)
 
     def load(self) -> DocumentSet:
         """Draws every document, provider by provider."""
@@ -211,17 +197,21 @@ class Invoices:
         printed = _printed(company, draw_bill(self.seed, company.habits, provider, number))
         page = draw_page(company.style, self.page_size, printed)
         random = generator(self.seed, "invoice questions", round=number, client=provider)
-        # All are drawn, so that which are asked changes none of the others.
-        drawn = {key: pick(random, phrasings) for key, phrasings in QUESTION_TEMPLATES.items()}
-        questions = tuple(
-            Question(key, text, (" ".join(printed.fields[key]),))
-            for key, text in drawn.items()
-            if key in self.questions
-        )
+        answers = {key: " ".join(lines) for key, lines in printed.fields.items()}
+        questions = draw_questions(random, self.questions, answers)
         name = f"invoice-p{provider:03}-d{number:03}"
         return Document(
             name, company.name, page.pixels, page.size, page.words, page.entities, questions
         )
+
+
+def draw_questions(
+    random: np.random.Generator, keys: Collection[str], answers: Mapping[str, str]
+) -> tuple[Question, ...]:
+    """Draws the wording of the questions on some keys, each with its answer."""
+    # All are drawn, so that which are asked changes none of the others.
+    drawn = {key: pick(random, wordings) for key, wordings in QUESTION_TEMPLATES.items()}
+    return tuple(Question(key, text, (answers[key],)) for key, text in drawn.items() if key in keys)
 
 
 def draw_provider(seed: int, index: int) -> Provider:

@@ -13,11 +13,20 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.data.document import MOST_DOCUMENTS, Document, DocumentSet, Entity, Question, Word
-from fedpriv.data.generated.glyphs import Colour, Face, Patch, Pixels, set_string, text_width
-from fedpriv.data.generated.invoice_style import WHITE, pick
-from fedpriv.data.generated.invoices import NAME_SPACE, Bill, Provider, draw_bill, draw_provider
+from fedpriv.data.document import Document, DocumentSet
+from fedpriv.data.generated.checks import check_counts, check_questions, has_room
+from fedpriv.data.generated.glyphs import Colour, Face, text_width
+from fedpriv.data.generated.invoice_style import pick
+from fedpriv.data.generated.invoices import (
+    NAME_SPACE,
+    Bill,
+    Provider,
+    draw_bill,
+    draw_provider,
+    draw_questions,
+)
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
+from fedpriv.data.generated.sheet import Align, Sheet
 from fedpriv.runtime.seeds import generator
 
 _RULE = "rule"
@@ -116,45 +125,34 @@ class Slips:
     questions: tuple[str, ...] = ("provider", "date", "total")
 
     def __post_init__(self) -> None:
-        if not 1 <= self.providers <= NAME_SPACE:
-            raise ValueError(f"Expected providers={self.providers} in 1..{NAME_SPACE}.")
-        most = MOST_DOCUMENTS // self.providers
-        if not 1 <= self.documents_per_provider <= most:
-            raise ValueError(
-                f"Expected documents_per_provider={self.documents_per_provider} in 1..{most}."
-            )
-        labels = _arrangement(self.page_size).labels
-        unknown = sorted(set(self.questions) - set(labels))
-        if unknown:
-            raise ValueError(
-                f"questions names {unknown}: on slips of {tuple(self.page_size)} pixels there are "
-                f"{', '.join(labels)}"
-            )
+        check_counts(self.providers, NAME_SPACE, self.documents_per_provider)
+        where = f"on slips of {tuple(self.page_size)} pixels there are"
+        check_questions(self.questions, _arrangement(self.page_size).labels, where)
 
     def load(self) -> DocumentSet:
         """Draws every document, provider by provider."""
+        arrangement = _arrangement(self.page_size)
         documents: list[Document] = []
         for provider in range(self.providers):
             company = draw_provider(self.seed, provider)
-            look = _draw_look(self.seed, provider, _arrangement(self.page_size))
+            look = _draw_look(self.seed, provider, arrangement)
             for number in range(self.documents_per_provider):
                 bill = draw_bill(self.seed, company.habits, provider, number)
-                sheet = _Sheet(self.page_size, look)
-                sheet.draw(_printed(company, bill, look))
-                name = f"slip-p{provider:03}-d{number:03}"
-                questions = self._asked(sheet, provider, number)
-                documents.append(sheet.document(name, company.name, questions))
-        return DocumentSet("generated slips", tuple(documents), _arrangement(self.page_size).labels)
-
-    def _asked(self, sheet: _Sheet, provider: int, number: int) -> tuple[Question, ...]:
-        random = generator(self.seed, "slip questions", round=number, client=provider)
-        # All are drawn, so that which are asked changes none of the others.
-        drawn = {key: pick(random, phrasings) for key, phrasings in QUESTION_TEMPLATES.items()}
-        return tuple(
-            Question(key, text, (sheet.text(key),))
-            for key, text in drawn.items()
-            if key in self.questions
-        )
+                printed = _printed(company, bill, look)
+                sheet = _draw_page(self.page_size, look, printed)
+                random = generator(self.seed, "slip questions", round=number, client=provider)
+                documents.append(
+                    Document(
+                        f"slip-p{provider:03}-d{number:03}",
+                        company.name,
+                        sheet.pixels,
+                        (sheet.width, sheet.height),
+                        tuple(sheet.words),
+                        tuple(sheet.entities),
+                        draw_questions(random, self.questions, printed),
+                    )
+                )
+        return DocumentSet("generated slips", tuple(documents), arrangement.labels)
 
 
 @dataclass(frozen=True)
@@ -173,9 +171,9 @@ class _Look:
 
 def _arrangement(size: tuple[int, int]) -> _Arrangement:
     """Returns the largest arrangement that a page of `size` (width, height) has room for."""
-    for one in _ARRANGEMENTS:
-        if len(size) == 2 and size[0] >= one.size[0] and size[1] >= one.size[1]:
-            return one
+    for arrangement in _ARRANGEMENTS:
+        if has_room(size, arrangement.size):
+            return arrangement
     raise ValueError(
         f"Expected page_size={size} to be (width, height), at least {_ARRANGEMENTS[-1].size}: on "
         "smaller slips the text cannot be read."
@@ -216,73 +214,30 @@ def _printed(company: Provider, bill: Bill, look: _Look) -> dict[str, str]:
     }
 
 
-class _Sheet:
-    """A slip in the making: pixels, words, and which words belong to which entity."""
-
-    def __init__(self, size: tuple[int, int], look: _Look) -> None:
-        self.look = look
-        self.captioned = look.arrangement.wording != "brief"
-        self.width, self.height = size
-        self.left, self.right = self.width // 28, self.width - self.width // 28
-        self.pixels: Pixels = np.full((self.height, self.width, 3), 255, np.uint8)
-        self.words: list[Word] = []
-        self.entities: list[Entity] = []
-        self.segments = 0
-
-    def draw(self, printed: Mapping[str, str]) -> None:
-        """Sets all rows, evenly spread over the height; a rule takes a third of a line."""
-        weights = [1 / 3 if row == _RULE else 1.0 for row in self.look.rows]
-        ends = np.cumsum([0.0, *weights]) / sum(weights) * (self.height - 2) + 1
-        for row, middle in zip(self.look.rows, (ends[:-1] + ends[1:]) / 2, strict=True):
-            if row == _RULE:
-                self.pixels[int(middle), self.left : self.right] = self.look.ink
-            elif row in printed:
-                self._row(row, printed[row], middle)
-
-    def text(self, label: str) -> str:
-        """Returns what is written for an entity."""
-        (entity,) = (entity for entity in self.entities if entity.label == label)
-        return " ".join(self.words[word].text for word in entity.words)
-
-    def document(self, name: str, provider: str, questions: tuple[Question, ...]) -> Document:
-        """Returns what has been drawn."""
-        size = (self.width, self.height)
-        words, entities = tuple(self.words), tuple(self.entities)
-        return Document(name, provider, self.pixels, size, words, entities, questions)
-
-    def _row(self, row: str, text: str, middle: float) -> None:
-        size, full = self.look.arrangement.type_size, self.look.arrangement.wording == "full"
-        face = Face(self.look.face if row in _IN_OWN_FACE else _PLAIN, size)
+def _draw_page(size: tuple[int, int], look: _Look, printed: Mapping[str, str]) -> Sheet:
+    """Sets all rows, evenly spread over the height; a rule takes a third of a line."""
+    sheet, type_size = Sheet(size), look.arrangement.type_size
+    margin = sheet.width // 28
+    weights = [1 / 3 if row == _RULE else 1.0 for row in look.rows]
+    ends = np.cumsum([0.0, *weights]) / sum(weights) * (sheet.height - 2) + 1
+    for row, middle in zip(look.rows, (ends[:-1] + ends[1:]) / 2, strict=True):
+        left, right = margin, sheet.width - margin
+        if row == _RULE:
+            sheet.pixels[int(middle), left:right] = look.ink
+        if row not in printed:
+            continue
         # The middle of a line is that of its capital letters.
-        baseline = round(middle + 0.36 * size)
-        left = self.left
-        if row in _CAPTIONS and self.captioned:
-            self._write(self.look.captions[row], (left, self.right), baseline, face)
-            left += max(text_width(face, caption) for caption in self.look.captions.values())
-            left += round(0.6 * size)
-        if row == "provider" and full:
-            face = Face(f"{face.name}-Bold", size)
-        first = len(self.words)
-        flush = self.look.flush_right and row == "total"
-        self._write(text, (left, self.right), baseline, face, flush)
+        baseline = round(middle + 0.36 * type_size)
+        face = Face(look.face if row in _IN_OWN_FACE else _PLAIN, type_size)
+        if row in _CAPTIONS and look.arrangement.wording != "brief":
+            sheet.set_line(look.captions[row], face, look.ink, (left, right), baseline)
+            left += max(text_width(face, caption) for caption in look.captions.values())
+            left += round(0.6 * type_size)
+        if row == "provider" and look.arrangement.wording == "full":
+            face = Face(f"{face.name}-Bold", type_size)
+        first = len(sheet.words)
+        align: Align = "right" if look.flush_right and row == "total" else "left"
+        sheet.set_line(printed[row], face, look.ink, (left, right), baseline, align=align)
         if row in QUESTION_TEMPLATES:
-            self.entities.append(Entity(row, tuple(range(first, len(self.words)))))
-
-    def _write(
-        self, text: str, span: tuple[int, int], baseline: int, face: Face, flush: bool = False
-    ) -> None:
-        """Sets one line, between the ends of `span`; flush right if asked for."""
-        setting = set_string(face, text, self.look.ink, WHITE, span[1] - span[0])
-        pen = span[1] - setting.width if flush else span[0]
-        for word, patch in setting.words:
-            self._place(word, patch, pen, baseline)
-            pen += patch.advance + setting.blank
-        self.segments += 1
-
-    def _place(self, word: str, patch: Patch, pen: int, baseline: int) -> None:
-        height, width, _ = patch.pixels.shape
-        left, top = pen + patch.left, baseline + patch.top
-        right, bottom = left + width, top + height
-        self.pixels[top:bottom, left:right] = patch.pixels
-        box = (float(left), float(top), float(right), float(bottom))
-        self.words.append(Word(word, box, self.segments))
+            sheet.label_from(first, row)
+    return sheet
