@@ -6,7 +6,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -183,26 +183,23 @@ class DocumentSource(Protocol):
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Readable(Protocol[T_co]):
-    """A way to read one file of a data set."""
-
-    def __call__(self, path: Path) -> T_co:
-        """Reads `path`; raises `DataError` if it cannot be used."""
-        ...
+Item = TypeVar("Item")
 
 
 def read_all(
-    read: Readable[T], paths: Iterable[Path], on_error: OnError
+    read: Callable[[Item], T], items: Iterable[Item], on_error: OnError
 ) -> tuple[list[T], tuple[DataError, ...]]:
-    """Reads every path; under ``on_error="skip"`` collects the `DataError`s instead of raising."""
+    """Reads every item, such as a path.
+
+    Returns:
+        What was read and, under ``on_error="skip"``, the `DataError`s of the other items. Otherwise
+        the first error is raised. An error of `items` itself is always raised.
+    """
     good: list[T] = []
     bad: list[DataError] = []
-    for path in paths:
+    for item in items:
         try:
-            good.append(read(path))
+            good.append(read(item))
         except DataError as error:
             if on_error == "raise":
                 raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,13 +15,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.data.document import MOST_PIXELS, Box, DataError, OnError, box_on_page
+from fedpriv.data.document import (
+    MOST_PIXELS,
+    Box,
+    DataError,
+    Entity,
+    Word,
+    box_on_page,
+    found_in,
+)
 from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import shown
 
 T = TypeVar("T")
-Item = TypeVar("Item")
 
 _KINDS = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
 
@@ -37,23 +44,62 @@ def at(path: Path, place: str, line: int | None = None) -> Iterator[None]:
         raise DataError(path, f"{place}: {error}" if place else str(error), line) from error
 
 
-def read_each(
-    read: Callable[[Item], T], items: Iterable[Item], on_error: OnError
-) -> tuple[list[T], tuple[DataError, ...]]:
-    """Reads every item; under ``on_error="skip"`` collects the `DataError`s instead of raising.
+class Fields:
+    """The words of a page and their entities, gathered field by field in the file's order."""
 
-    Like `fedpriv.data.document.read_all`, for data sets where one file holds many documents.
+    def __init__(self) -> None:
+        self.words: list[Word] = []
+        self.entities: list[Entity] = []
+        self.identifiers: list[Any] = []
+        """Of the entities, for `fedpriv.data.links.links_between`."""
+
+    def add(self, words: Sequence[Word], label: str = "", identifier: Any = None) -> None:
+        """Adds a field; it is an entity if it has a label and any words."""
+        if words and label:
+            first = len(self.words)
+            self.entities.append(Entity(label, tuple(range(first, first + len(words)))))
+            self.identifiers.append(identifier)
+        self.words += words
+
+
+def files_of_splits(root: Path, names: Mapping[str, str], layout: str) -> dict[str, Path]:
+    """Returns the file of each split that is there.
+
+    Args:
+        root: the data set's folder.
+        names: split → name of its file in `root`.
+        layout: what is expected in `root`, for the error.
+
+    Raises:
+        DataError: if no file is there, or a name leads out of `root`.
     """
-    good: list[T] = []
-    bad: list[DataError] = []
-    for item in items:
-        try:
-            good.append(read(item))
-        except DataError as error:
-            if on_error == "raise":
-                raise
-            bad.append(error)
-    return good, tuple(bad)
+    files = {split: inside(root, name) for split, name in names.items()}
+    present = {split: path for split, path in files.items() if path.exists()}
+    if not present:
+        asked = " nor ".join(names.values())
+        raise DataError(root, f"no {asked} here: expected {layout}; {found_in(root)}")
+    return present
+
+
+def stems_in(folder: Path, kinds: Mapping[str, str], layout: str) -> list[str]:
+    """Returns the sorted stems of all files in some subfolders, of partners without each other too.
+
+    Args:
+        folder: of a split.
+        kinds: subfolder → the ending of its files.
+        layout: what is expected, for the error.
+
+    Raises:
+        DataError: if a subfolder is missing, or no file is in any.
+    """
+    for name in kinds:
+        if not (folder / name).is_dir():
+            raise DataError(folder / name, f"missing: expected {layout}; {found_in(folder)}")
+    # A name that begins with a dot belongs to the file system ("._1.png").
+    stems = {p.stem for name, end in kinds.items() for p in (folder / name).glob(f"[!.]*{end}")}
+    if not stems:
+        raise DataError(folder, f"no documents: expected {layout}, with files in them")
+    return sorted(stems)
 
 
 def known_splits(given: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
@@ -92,7 +138,9 @@ def encodable(text: str) -> str:
 def numbers(values: Any, count: int) -> tuple[float, ...]:
     """Returns `count` finite numbers."""
     try:
-        found = tuple(_number(value) for value in values)
+        if any(isinstance(value, str | bool) for value in values):
+            raise TypeError
+        found = tuple(float(value) for value in values)
     except (OverflowError, TypeError, ValueError):
         found = ()
     if len(found) != count or not all(map(math.isfinite, found)):
@@ -100,10 +148,10 @@ def numbers(values: Any, count: int) -> tuple[float, ...]:
     return found
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, str | bool):
-        raise TypeError
-    return float(value)
+def box_of(values: Any) -> Box:
+    """Returns four finite numbers: left, top, right, bottom."""
+    left, top, right, bottom = numbers(values, 4)
+    return left, top, right, bottom
 
 
 def around(corners: Sequence[float]) -> Box:

@@ -18,13 +18,14 @@ from fedpriv.data.document import (
     DataError,
     Document,
     DocumentSet,
-    Entity,
     OnError,
     Word,
     found_in,
+    read_all,
 )
 from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import (
+    Fields,
     around,
     at,
     blank_page,
@@ -32,16 +33,19 @@ from fedpriv.data.readers.annotation import (
     known_splits,
     member,
     numbers,
-    read_each,
     scale_to,
     size_in,
     size_of_image,
+    stems_in,
     text_of,
 )
 from fedpriv.data.reading import read_json, shown
 
 _FOLDERS = {"train": ("train",), "valid": ("dev", "valid", "validation"), "test": ("test",)}
-_LAYOUT = "train/, dev/ (or valid/) and test/, each with image/ and json/"
+_LAYOUT = (
+    "train/, dev/ (or valid/) and test/, each with json/ and image/ "
+    '(images="blank" does without image/)'
+)
 _CORNERS = ("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4")
 
 
@@ -83,126 +87,78 @@ class Cord:
 
     def load(self) -> DocumentSet:
         """Reads every receipt, ordered by split and file name, and decodes every image once."""
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        base, folders = self._folders()
-        for split, folder in folders.items():
-            stems = _stems(folder, with_images=self.images == "required")
-            reader = _Reader(base, folder, split, self.images)
-            good, bad = read_each(reader, stems, self.on_error)
-            documents += good
-            skipped += bad
-        labels = {entity.label for document in documents for entity in document.entities}
-        return DocumentSet("CORD", tuple(documents), tuple(sorted(labels)), skipped)
-
-    def _folders(self) -> tuple[Path, dict[str, Path]]:
-        """Returns the data's folder and in it that of every split."""
         splits, root = known_splits(self.splits, _FOLDERS), Path(self.root)
         base = root / "CORD" if (root / "CORD").is_dir() else root
-        there = {
+        folders = {
             split: base / name
             for split in splits
             for name in reversed(_FOLDERS[split])
             if (base / name).is_dir()
         }
-        if not there:
+        if not folders:
             asked = " nor ".join(f"{name}/" for split in splits for name in _FOLDERS[split])
             raise DataError(base, f"no {asked} here: expected {_LAYOUT}; {found_in(base)}")
-        return base, there
-
-
-def _stems(folder: Path, *, with_images: bool) -> list[str]:
-    """Returns the stems of a split's annotations, and of images without one too."""
-    kinds = {"json": ".json", "image": ".png"} if with_images else {"json": ".json"}
-    for name in kinds:
-        if not (folder / name).is_dir():
-            hint = ' (images="blank" does without)' if name == "image" else ""
-            why = f"missing: expected {_LAYOUT}; {found_in(folder)}{hint}"
-            raise DataError(folder / name, why)
-    # A name that begins with a dot belongs to the file system ("._1.png").
-    stems = {p.stem for name, end in kinds.items() for p in (folder / name).glob(f"[!.]*{end}")}
-    if not stems:
-        raise DataError(folder, f"no receipts: expected {_LAYOUT}, with files in them")
-    return sorted(stems)
+        kinds = {"json": ".json", "image": ".png"}
+        if self.images == "blank":
+            del kinds["image"]
+        # Listed split by split, as they are read: a folder without receipts is an error.
+        tasks = (
+            (split, folder, stem)
+            for split, folder in folders.items()
+            for stem in stems_in(folder, kinds, _LAYOUT)
+        )
+        documents, skipped = read_all(_Reader(base, self.images), tasks, self.on_error)
+        labels = {entity.label for document in documents for entity in document.entities}
+        return DocumentSet("CORD", tuple(documents), tuple(sorted(labels)), skipped)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the receipt of one stem."""
+    """Reads the receipt of one stem of a split's folder."""
 
     root: Path
-    folder: Path
-    split: str
     images: Literal["required", "blank"]
 
-    def __call__(self, stem: str) -> Document:
-        path = inside(self.root, f"{self.folder.name}/json/{stem}.json")
-        content = _annotation(path)
-        page, size, scale = self._page(stem, path, content)
-        words: list[Word] = []
-        entities: list[Entity] = []
+    def __call__(self, task: tuple[str, Path, str]) -> Document:
+        split, folder, stem = task
+        path = inside(self.root, f"{folder.name}/json/{stem}.json")
+        content = read_json(path)
+        if isinstance(content, dict) and isinstance(content.get("ground_truth"), str):
+            try:
+                content = json.loads(content["ground_truth"])
+            except (ValueError, RecursionError) as error:
+                why = f"the text of ground_truth is not JSON: {error}"
+                raise DataError(path, why) from error
+        page, size, scale = self._page(folder / "image" / f"{stem}.png", path, content)
+        fields = Fields()
         with at(path, ""):
             lines = member(content, "valid_line", list)
         for number, line in enumerate(lines):
+            words: list[Word] = []
             with at(path, f"valid_line[{number}]"):
-                label, found = _line(line, number, scale, size)
-            if found and label != "other":
-                entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
-            words += found
-        name = f"{self.split}/{stem}"
-        return Document(
-            name, name, page, size, tuple(words), entities=tuple(entities), split=self.split
-        )
+                label = text_of(line, "category")
+                if not label:
+                    raise ValueError(f"expected a category, found {shown(line['category'])}")
+                for word in member(line, "words", list):
+                    if text := text_of(word):
+                        quad = member(word, "quad", dict)
+                        corners = numbers([quad.get(corner) for corner in _CORNERS], 8)
+                        words.append(Word(text, fitted(around(corners), scale, size), number))
+            fields.add(words, "" if label == "other" else label)
+        name, entities = f"{split}/{stem}", tuple(fields.entities)
+        return Document(name, name, page, size, tuple(fields.words), entities, split=split)
 
     def _page(
-        self, stem: str, path: Path, content: Any
+        self, image: Path, path: Path, content: Any
     ) -> tuple[Path | NDArray[np.uint8], tuple[int, int], tuple[float, float]]:
         """Returns the page, its size, and the factors from the annotation's pixels to its own."""
         with at(path, "meta"):
-            stated = _stated_size(content)
+            meta = content.get("meta") if isinstance(content, dict) else None
+            given = meta.get("image_size") if isinstance(meta, dict) else None
+            stated = None if given is None else size_in(given)
             if self.images == "blank":
                 if stated is None:
                     raise ValueError('no image_size: images="blank" needs one')
                 return blank_page(stated), stated, (1.0, 1.0)
-            image = self.folder / "image" / f"{stem}.png"
             size = size_of_image(self.root, image)
             return image, size, scale_to(size, stated or size)
-
-
-def _annotation(path: Path) -> Any:
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("ground_truth"), str):
-        return content
-    try:
-        return json.loads(content["ground_truth"])
-    except (ValueError, RecursionError) as error:
-        raise DataError(path, f"the text of ground_truth is not JSON: {error}") from error
-
-
-def _stated_size(content: Any) -> tuple[int, int] | None:
-    meta = content.get("meta") if isinstance(content, dict) else None
-    if not isinstance(meta, dict) or meta.get("image_size") is None:
-        return None
-    return size_in(meta["image_size"])
-
-
-def _line(
-    line: Any, number: int, scale: tuple[float, float], size: tuple[int, int]
-) -> tuple[str, list[Word]]:
-    """Returns the category and the words of one line; blank words are left out."""
-    label = text_of(line, "category")
-    if not label:
-        raise ValueError(f"expected a category, found {shown(line['category'])}")
-    words = [
-        Word(text, _box(word, scale, size), number)
-        for word in member(line, "words", list)
-        if (text := text_of(word))
-    ]
-    return label, words
-
-
-def _box(
-    word: Any, scale: tuple[float, float], size: tuple[int, int]
-) -> tuple[float, float, float, float]:
-    quad = member(word, "quad", dict)
-    return fitted(around(numbers([quad.get(c) for c in _CORNERS], 8)), scale, size)

@@ -6,6 +6,7 @@ arXiv:2302.05658, https://docile.rossum.ai (the full data needs a token and has 
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,19 +25,20 @@ from fedpriv.data.document import (
     OnError,
     Word,
     check_file,
-    found_in,
+    read_all,
 )
 from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import (
     at,
     blank_page,
+    box_of,
     encodable,
+    files_of_splits,
     fitted,
     member,
     numbers,
     page_size,
     plain_name,
-    read_each,
     text_of,
 )
 from fedpriv.data.reading import read_json, shown
@@ -94,30 +96,26 @@ class Docile:
 
     def load(self) -> DocumentSet:
         """Reads every document, by list in its order, and renders its pages."""
-        read = _Reader(Path(self.root), self.pages, self.dpi)
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        for split, path in self._lists().items():
-            names = read_json(path)
-            if not isinstance(names, list):
-                raise DataError(path, f"expected a list of identifiers, found {shown(names)}")
-            tasks = (("test" if split == "val" else split, path, name) for name in names)
-            good, bad = read_each(read, tasks, self.on_error)
-            documents += [page for pages in good for page in pages]
-            skipped += bad
-        labels = {entity.label for document in documents for entity in document.entities}
-        return DocumentSet("DocILE", tuple(documents), tuple(sorted(labels)), skipped)
-
-    def _lists(self) -> dict[str, Path]:
         root = Path(self.root)
         if not self.splits:
             raise ValueError("splits=(): expected the name of one list or more")
-        files = {split: inside(root, f"{split}.json") for split in self.splits}
-        there = {split: path for split, path in files.items() if path.exists()}
-        if not there:
-            asked = " nor ".join(path.name for path in files.values())
-            raise DataError(root, f"no {asked} here: expected {_LAYOUT}; {found_in(root)}")
-        return there
+        names = {split: f"{split}.json" for split in self.splits}
+        files = files_of_splits(root, names, _LAYOUT)
+
+        def listed() -> Iterator[tuple[str, Path, Any]]:
+            for split, path in files.items():
+                identifiers = read_json(path)
+                if not isinstance(identifiers, list):
+                    found = shown(identifiers)
+                    raise DataError(path, f"expected a list of identifiers, found {found}")
+                for identifier in identifiers:
+                    yield "test" if split == "val" else split, path, identifier
+
+        read = _Reader(root, self.pages, self.dpi)
+        pages, skipped = read_all(read, listed(), self.on_error)
+        documents = tuple(itertools.chain.from_iterable(pages))
+        labels = {entity.label for document in documents for entity in document.entities}
+        return DocumentSet("DocILE", documents, tuple(sorted(labels)), skipped)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,6 @@ class _Reader:
                 raise ValueError(f"expected an identifier of its own, found {shown(name)}")
         notes = inside(self.root, f"annotations/{name}.json")
         annotation, text = read_json(notes), inside(self.root, f"ocr/{name}.json")
-        fields = _fields(notes, annotation)
         provider = _provider(notes, annotation) or name
         with at(text, ""):
             sheets = member(read_json(text), "pages", list)
@@ -144,22 +141,20 @@ class _Reader:
         if len(images) != len(sheets):
             why = f"{len(sheets)} pages of text, but the document has {len(images)}"
             raise DataError(text, why)
-        with at(notes, "page"):
-            _on_a_page(fields, len(images))
+        fields = _fields(notes, annotation, len(images))
         found: list[Document] = []
         for number, (sheet, image) in enumerate(zip(sheets, images, strict=True)):
             size = (image.shape[1], image.shape[0])
-            words = _words(text, number, sheet, size)
-            entities = _entities(notes, fields.get(number, []), words, size)
-            page = name if number == 0 else f"{name}/{number + 1}"
+            with at(text, f"pages[{number}]"):
+                words = _words(sheet, size)
             found.append(
                 Document(
-                    page,
+                    name if number == 0 else f"{name}/{number + 1}",
                     provider,
                     image,
                     size,
                     words,
-                    entities=entities,
+                    _entities(notes, fields[number], words, size),
                     split=split,
                     part_of=name,
                 )
@@ -168,31 +163,29 @@ class _Reader:
         return found
 
     def _images(self, name: str, notes: Path, annotation: Any) -> list[NDArray[np.uint8]]:
-        if self.pages == "render":
-            return _rendered(inside(self.root, f"pdfs/{name}.pdf"), self.dpi)
-        with at(notes, "metadata"):
-            sizes = member(member(annotation, "metadata", dict), "page_sizes_at_200dpi", list)
-            scaled = ([side * self.dpi / 200 for side in numbers(size, 2)] for size in sizes)
-            return [blank_page(page_size(w, h)) for w, h in scaled]
+        """Returns the pages: white, height × width, or drawn in grey."""
+        if self.pages == "blank":
+            with at(notes, "metadata"):
+                sizes = member(member(annotation, "metadata", dict), "page_sizes_at_200dpi", list)
+                scaled = ([side * self.dpi / 200 for side in numbers(size, 2)] for size in sizes)
+                return [blank_page(page_size(width, height)) for width, height in scaled]
+        import pypdfium2
 
-
-def _rendered(path: Path, dpi: int) -> list[NDArray[np.uint8]]:
-    """Returns a PDF's pages in grey, height × width."""
-    import pypdfium2
-
-    check_file(path, 'the PDF is missing (pages="blank" does without)')
-    try:
-        with pypdfium2.PdfDocument(path) as pdf, at(path, ""):
-            return [_pixels(page, dpi / _POINTS) for page in pdf]
-    except pypdfium2.PdfiumError as error:
-        raise DataError(path, f"not a PDF that pdfium can read: {error}") from error
-
-
-def _pixels(page: Any, scale: float) -> NDArray[np.uint8]:
-    width, height = page.get_size()
-    page_size(width * scale, height * scale)
-    pixels: NDArray[np.uint8] = page.render(scale=scale, grayscale=True).to_numpy()
-    return pixels.reshape(pixels.shape[:2]).copy()  # of its own, not pdfium's memory
+        path = inside(self.root, f"pdfs/{name}.pdf")
+        check_file(path, 'the PDF is missing (pages="blank" does without)')
+        images: list[NDArray[np.uint8]] = []
+        scale = self.dpi / _POINTS
+        try:
+            with pypdfium2.PdfDocument(path) as pdf, at(path, ""):
+                for page in pdf:
+                    width, height = page.get_size()
+                    page_size(width * scale, height * scale)
+                    pixels = page.render(scale=scale, grayscale=True).to_numpy()
+                    # A copy, because the memory is pdfium's.
+                    images.append(pixels.reshape(pixels.shape[:2]).copy())
+        except pypdfium2.PdfiumError as error:
+            raise DataError(path, f"not a PDF that pdfium can read: {error}") from error
+        return images
 
 
 def _provider(path: Path, annotation: Any) -> str:
@@ -211,9 +204,9 @@ Area = tuple[str, Box]
 """A field type and its box, relative to the page: 0 to 1."""
 
 
-def _fields(path: Path, annotation: Any) -> dict[int, list[Area]]:
-    """Returns the fields and the cells of line items by page, in the file's order."""
-    found: dict[int, list[Area]] = defaultdict(list)
+def _fields(path: Path, annotation: Any, pages: int) -> list[list[Area]]:
+    """Returns the fields and the cells of line items of each page, in the file's order."""
+    found: list[list[Area]] = [[] for _ in range(pages)]
     for key in ("field_extractions", "line_item_extractions"):
         with at(path, ""):
             items = member(annotation, key, list)
@@ -222,65 +215,49 @@ def _fields(path: Path, annotation: Any) -> dict[int, list[Area]]:
                 label, page = text_of(item, "fieldtype"), member(item, "page", int)
                 if not label:
                     raise ValueError(f"expected a fieldtype, found {shown(item['fieldtype'])}")
-                x0, y0, x1, y1 = numbers(item.get("bbox"), 4)
-                found[page].append((label, (x0, y0, x1, y1)))
+                if not 0 <= page < pages:
+                    raise ValueError(
+                        f"the field {label} is on page {shown(page)} of a document of {pages}, "
+                        "counted from 0"
+                    )
+                found[page].append((label, box_of(item.get("bbox"))))
     return found
 
 
-def _on_a_page(fields: dict[int, list[Area]], count: int) -> None:
-    beyond = [page for page in fields if not 0 <= page < count]
-    if beyond:
-        label = fields[beyond[0]][0][0]
-        raise ValueError(
-            f"the field {label} is on page {shown(beyond[0])} of a document of {count}, counted "
-            "from 0"
-        )
-
-
-def _words(path: Path, number: int, sheet: Any, size: tuple[int, int]) -> tuple[Word, ...]:
+def _words(sheet: Any, size: tuple[int, int]) -> tuple[Word, ...]:
     words: list[Word] = []
-    with at(path, f"pages[{number}]"):
-        for segment, line in enumerate(_lines(sheet)):
-            for word in member(line, "words", list):
-                text = text_of(word, "value")
-                if text:
-                    words.append(Word(text, _word_box(word, size), segment))
+    scale = (float(size[0]), float(size[1]))
+    blocks = member(sheet, "blocks", list)
+    lines = (line for block in blocks for line in member(block, "lines", list))
+    for segment, line in enumerate(lines):
+        for word in member(line, "words", list):
+            if not (text := text_of(word, "value")):
+                continue
+            corners = member(word, "geometry", list)
+            if len(corners) != 2:
+                raise ValueError(f"expected [[left, top], [right, bottom]], found {shown(corners)}")
+            (left, top), (right, bottom) = (numbers(corner, 2) for corner in corners)
+            words.append(Word(text, fitted((left, top, right, bottom), scale, size), segment))
     return tuple(words)
-
-
-def _lines(sheet: Any) -> Iterator[Any]:
-    for block in member(sheet, "blocks", list):
-        yield from member(block, "lines", list)
-
-
-def _word_box(word: Any, size: tuple[int, int]) -> Box:
-    corners = member(word, "geometry", list)
-    if len(corners) != 2:
-        raise ValueError(f"expected [[left, top], [right, bottom]], found {shown(corners)}")
-    (left, top), (right, bottom) = (numbers(corner, 2) for corner in corners)
-    return fitted((left, top, right, bottom), (float(size[0]), float(size[1])), size)
 
 
 def _entities(
     path: Path, areas: list[Area], words: tuple[Word, ...], size: tuple[int, int]
 ) -> tuple[Entity, ...]:
     """Returns the entities in the order of their first words."""
-    boxes: list[tuple[str, Box]] = []
+    boxes: list[Box] = []
     for label, box in areas:
         with at(path, label):
-            boxes.append((label, fitted(box, (float(size[0]), float(size[1])), size)))
+            boxes.append(fitted(box, (float(size[0]), float(size[1])), size))
+    surfaces = [(right - left) * (bottom - top) for left, top, right, bottom in boxes]
     members: dict[int, list[int]] = defaultdict(list)
     for place, word in enumerate(words):
-        around = [i for i, (_, box) in enumerate(boxes) if _holds(box, word.box)]
-        if around:
-            members[min(around, key=lambda i: (_surface(boxes[i][1]), i))].append(place)
-    return tuple(Entity(boxes[i][0], tuple(places)) for i, places in members.items())
-
-
-def _holds(box: Box, word: Box) -> bool:
-    x, y = (word[0] + word[2]) / 2, (word[1] + word[3]) / 2
-    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
-
-
-def _surface(box: Box) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
+        x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
+        holding = [
+            number
+            for number, (left, top, right, bottom) in enumerate(boxes)
+            if left <= x <= right and top <= y <= bottom
+        ]
+        if holding:
+            members[min(holding, key=lambda number: (surfaces[number], number))].append(place)
+    return tuple(Entity(areas[number][0], tuple(places)) for number, places in members.items())

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.data.document import (
-    Box,
     DataError,
     Document,
     DocumentSet,
     OnError,
     Question,
     Word,
-    box_on_page,
     check_file,
     found_in,
+    read_all,
 )
 from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
+from fedpriv.data.readers.annotation import around, at, fitted, member, numbers, text_of
 from fedpriv.data.reading import read_json, shown
 
 _SPLITS = {"train": "train", "val": "test", "test": "test"}
@@ -62,42 +62,43 @@ class DocVqa:
 
     def load(self) -> DocumentSet:
         """Reads every page, in the order of the questions, and decodes every image once."""
-        documents: dict[str, Document] = {}
-        skipped: list[DataError] = []
-        for split, path in self._lists().items():
-            for found in _pages(path):
-                try:
-                    if isinstance(found, DataError):
-                        raise found
-                    document = _document(found, path, _SPLITS[split])
-                    if document.id in documents:
-                        raise DataError(path, f"{document.id} is a page of another split too")
-                    documents[document.id] = document
-                except DataError as error:
-                    if self.on_error == "raise":
-                        raise
-                    skipped.append(error)
-        return DocumentSet("DocVQA", tuple(documents.values()), (), tuple(skipped))
-
-    def _lists(self) -> dict[str, Path]:
-        """Returns the file of each split's questions."""
         if not self.splits or any(split not in _SPLITS for split in self.splits):
             raise ValueError(f"splits={self.splits!r}: expected some of {', '.join(_SPLITS)}")
-        found = {split: self._list(split) for split in self.splits}
-        there = {split: path for split, path in found.items() if path}
-        if not there:
+        root, lists = Path(self.root), {}
+        for split in self.splits:
+            names = [base + name.format(split) for base in (f"{split}/", "") for name in _NAMES]
+            if present := [name for name in names if (root / name).exists()]:
+                lists[split] = inside(root, present[0])
+        if not lists:
             asked = " or ".join(f"{split}_v1.0.json" for split in self.splits)
-            root = Path(self.root)
             raise DataError(root, f"no {asked} here or in a folder of the split; {found_in(root)}")
-        return there
+        seen: set[str] = set()
 
-    def _list(self, split: str) -> Path | None:
-        root = Path(self.root)
-        for base in (f"{split}/", ""):
-            for name in _NAMES:
-                if (root / base / name.format(split)).exists():
-                    return inside(root, base + name.format(split))
-        return None
+        def read(task: tuple[str, Path, _Page | DataError]) -> Document:
+            split, path, page = task
+            if isinstance(page, DataError):
+                raise page
+            image = inside(path.parent, page.image)
+            check_file(image, f"missing: {path.name} asks about this page")
+            size = image_size(image)
+            words = _words(inside(path.parent, f"ocr_results/{page.id}.json"), size)
+            if page.id in seen:
+                raise DataError(path, f"{page.id} is a page of another split too")
+            seen.add(page.id)
+            return Document(
+                id=page.id,
+                provider=page.document,
+                page=image,
+                size=size,
+                words=words,
+                questions=tuple(page.questions),
+                split=_SPLITS[split],
+                part_of=page.document,
+            )
+
+        pages = ((split, path, page) for split, path in lists.items() for page in _pages(path))
+        documents, skipped = read_all(read, pages, self.on_error)
+        return DocumentSet("DocVQA", tuple(documents), (), skipped)
 
 
 @dataclass
@@ -116,10 +117,8 @@ class _Page:
 
 def _pages(path: Path) -> Iterator[_Page | DataError]:
     """Yields the pages of a list of questions, and an error for each item that is none."""
-    content = read_json(path)
-    items = content.get("data") if isinstance(content, dict) else None
-    if not isinstance(items, list):
-        raise DataError(path, 'expected a JSON object with a list "data"')
+    with at(path, ""):
+        items = member(read_json(path), "data", list)
     pages: dict[str, _Page] = {}
     seen: set[int | str] = set()
     for number, item in enumerate(items):
@@ -134,7 +133,9 @@ def _add(item: Any, pages: dict[str, _Page], seen: set[int | str]) -> None:
     """Adds one question to its page; raises `ValueError` on a malformed one."""
     if not isinstance(item, dict):
         raise ValueError(f"expected an object, found {shown(item)}")
-    identifier = _identifier(item.get("questionId"))
+    identifier = item.get("questionId")
+    if not isinstance(identifier, int | str) or isinstance(identifier, bool):
+        raise ValueError(f"expected a questionId, found {shown(identifier)}")
     if identifier in seen:
         raise ValueError(f"the questionId {shown(identifier)} occurs twice")
     number = item.get("ucsf_document_page_no")
@@ -143,7 +144,11 @@ def _add(item: Any, pages: dict[str, _Page], seen: set[int | str]) -> None:
         number=str(number) if type(number) is int else _text(item, "ucsf_document_page_no"),
         image=_text(item, "image"),
     )
-    question = Question("", _text(item, "question"), _answers(item.get("answers", [])))
+    answers = item.get("answers", [])
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise ValueError(f"expected a list of answers, found {shown(answers)}")
+    answers = dict.fromkeys(answer.strip() for answer in answers if answer.strip())
+    question = Question("", _text(item, "question").strip(), tuple(answers))
     first = pages.setdefault(page.id, page)
     if (first.document, first.image) != (page.document, page.image):
         raise ValueError(f"{page.id} has the images {shown(first.image)} and {shown(page.image)}")
@@ -151,102 +156,34 @@ def _add(item: Any, pages: dict[str, _Page], seen: set[int | str]) -> None:
     seen.add(identifier)
 
 
-def _identifier(value: Any) -> int | str:
-    if not isinstance(value, int | str) or isinstance(value, bool):
-        raise ValueError(f"expected a questionId, found {shown(value)}")
-    return value
-
-
 def _text(item: Mapping[str, Any], name: str) -> str:
     value = item.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a text {name}, found {shown(value)}")
-    return value.strip() if name == "question" else value
-
-
-def _answers(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
-        raise ValueError(f"expected a list of answers, found {shown(value)}")
-    return tuple(dict.fromkeys(answer.strip() for answer in value if answer.strip()))
-
-
-def _document(page: _Page, path: Path, split: str) -> Document:
-    image = inside(path.parent, page.image)
-    check_file(image, f"missing: {path.name} asks about this page")
-    size = image_size(image)
-    return Document(
-        id=page.id,
-        provider=page.document,
-        page=image,
-        size=size,
-        words=_words(inside(path.parent, f"ocr_results/{page.id}.json"), size),
-        questions=tuple(page.questions),
-        split=split,
-        part_of=page.document,
-    )
+    return value
 
 
 def _words(path: Path, size: tuple[int, int]) -> tuple[Word, ...]:
     """Reads the words of a page of OCR; the page must be of the image's `size`, in pixels."""
-    content = read_json(path)
-    try:
-        page = _item(_items(content, "recognitionResults"), 0)
-        _same_size(page, size)
-        return tuple(
-            Word(word["text"].strip(), _box(word.get("boundingBox"), size), number)
-            for number, line in enumerate(_items(page, "lines"))
-            for word in _items(line, "words")
-            if _spelled(word)
-        )
-    except ValueError as error:
-        raise DataError(path, str(error)) from error
-
-
-def _items(value: Any, name: str) -> list[Any]:
-    items = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(items, list):
-        raise ValueError(f'expected an object with a list "{name}", found {shown(value)}')
-    return items
-
-
-def _item(items: list[Any], place: int) -> Any:
-    if len(items) <= place:
-        raise ValueError("it has no page")
-    return items[place]
-
-
-def _same_size(page: Any, size: tuple[int, int]) -> None:
-    """Refuses boxes that are those of another size of the image, where the file tells."""
-    if not isinstance(page, dict):
-        raise ValueError(f"expected a page, found {shown(page)}")
-    given = (page.get("width", size[0]), page.get("height", size[1]))
-    numbers = all(type(side) in (int, float) for side in given)
-    if not numbers or any(not abs(a - b) <= 2 for a, b in zip(given, size, strict=True)):
-        raise ValueError(
-            f"it is of a page of {shown(given[0])} × {shown(given[1])} pixels, but the image is "
-            f"of {size[0]} × {size[1]}"
-        )
-
-
-def _spelled(word: Any) -> bool:
-    if not isinstance(word, dict) or not isinstance(word.get("text"), str):
-        raise ValueError(f"expected a word with text and boundingBox, found {shown(word)}")
-    return bool(word["text"].strip())
-
-
-def _box(value: Any, size: tuple[int, int]) -> Box:
-    """Returns the box around a quadrilateral x, y, x, y, x, y, x, y."""
-    whole = isinstance(value, list) and len(value) == 8
-    if not whole or not all(type(side) in (int, float) for side in value):
-        raise ValueError(f"expected a boundingBox of 8 numbers, found {shown(value)}")
-    try:
-        sides = [float(side) for side in value]
-    except OverflowError:
-        raise ValueError(f"the boundingBox {shown(value)} is not within the page") from None
-    across, down = sides[0::2], sides[1::2]
-    if any(side != side for side in sides):
-        raise ValueError(f"the boundingBox {shown(value)} holds what is no number")
-    try:
-        return box_on_page((min(across), min(down), max(across), max(down)), size)
-    except ValueError as error:
-        raise ValueError(f"the boundingBox {shown(value)}: {error}") from error
+    words: list[Word] = []
+    with at(path, ""):
+        pages = member(read_json(path), "recognitionResults", list)
+        if not pages:
+            raise ValueError("it has no page")
+        lines = member(pages[0], "lines", list)
+        # Boxes of another size of the image are refused where the file tells.
+        stated = (pages[0].get("width", size[0]), pages[0].get("height", size[1]))
+        if any(
+            type(given) not in (int, float) or not abs(given - side) <= 2
+            for given, side in zip(stated, size, strict=True)
+        ):
+            raise ValueError(
+                f"it is of a page of {shown(stated[0])} × {shown(stated[1])} pixels, but the image "
+                f"is of {size[0]} × {size[1]}"
+            )
+        for number, line in enumerate(lines):
+            for word in member(line, "words", list):
+                if text := text_of(word):
+                    box = around(numbers(word.get("boundingBox"), 8))
+                    words.append(Word(text, fitted(box, (1.0, 1.0), size), number))
+    return tuple(words)

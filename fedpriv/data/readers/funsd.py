@@ -9,24 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedpriv.data.document import (
-    Box,
     DataError,
     Document,
     DocumentSet,
-    Entity,
     OnError,
     Word,
-    box_on_page,
     check_file,
     found_in,
     read_all,
 )
 from fedpriv.data.links import Link, links_between, stated_links
 from fedpriv.data.paths import inside
-from fedpriv.data.readers.annotation import at, encodable, numbers, size_of_image
+from fedpriv.data.readers.annotation import (
+    Fields,
+    at,
+    box_of,
+    fitted,
+    known_splits,
+    member,
+    size_of_image,
+    stems_in,
+    text_of,
+)
 from fedpriv.data.reading import read_json, shown
 
 LABELS = ("header", "question", "answer")
@@ -66,120 +72,67 @@ class Funsd:
 
     def load(self) -> DocumentSet:
         """Reads every form, ordered by split and identifier, and decodes every image once."""
-        folders = self._folders()
-        stems = {split: _stems(folder) for split, folder in folders.items()}
-        count = Counter(stem for found in stems.values() for stem in found)
-        ambiguous = frozenset(stem for stem in count if count[stem] > 1)
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        for split, folder in folders.items():
-            paths = (folder / "annotations" / f"{stem}.json" for stem in stems[split])
-            good, bad = read_all(_Reader(folder.parent, split, ambiguous), paths, self.on_error)
-            documents += good
-            skipped += bad
-        return DocumentSet("FUNSD", tuple(documents), LABELS, skipped)
-
-    def _folders(self) -> dict[str, Path]:
-        root = Path(self.root)
-        unknown = [split for split in self.splits if split not in _FOLDERS]
-        if unknown or not self.splits:
-            raise ValueError(f'splits={self.splits!r}: expected "train", "test" or both')
+        root, splits = Path(self.root), known_splits(self.splits, _FOLDERS)
         base = root / "dataset" if (root / "dataset").is_dir() else root
-        folders = {split: base / _FOLDERS[split] for split in self.splits}
-        there = {split: folder for split, folder in folders.items() if folder.is_dir()}
-        if not there:
+        folders = {split: base / _FOLDERS[split] for split in splits}
+        kinds = {"annotations": ".json", "images": ".png"}
+        stems = {
+            split: stems_in(folder, kinds, _LAYOUT)
+            for split, folder in folders.items()
+            if folder.is_dir()
+        }
+        if not stems:
             asked = " nor ".join(f"{folder.name}/" for folder in folders.values())
             raise DataError(base, f"no {asked} here: expected {_LAYOUT}; {found_in(base)}")
-        return there
-
-
-def _stems(folder: Path) -> list[str]:
-    """Returns the stems of a split's annotations and images, of either without the other too."""
-    stems: set[str] = set()
-    for name, suffix in (("annotations", ".json"), ("images", ".png")):
-        if not (folder / name).is_dir():
-            raise DataError(folder / name, f"missing: expected {_LAYOUT}; {found_in(folder)}")
-        # A name that begins with a dot belongs to the file system ("._1.png").
-        paths = (folder / name).glob(f"[!.]*{suffix}")
-        stems.update(path.stem for path in paths)
-    if not stems:
-        raise DataError(folder, f"no forms: expected {_LAYOUT}, with files in them")
-    return sorted(stems)
+        count = Counter(stem for found in stems.values() for stem in found)
+        read = _Reader(base, frozenset(stem for stem in count if count[stem] > 1))
+        tasks = ((split, stem) for split, found in stems.items() for stem in found)
+        documents, skipped = read_all(read, tasks, self.on_error)
+        return DocumentSet("FUNSD", tuple(documents), LABELS, skipped)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the form of one annotation file."""
+    """Reads the form of a split and stem."""
 
     root: Path
-    split: str
     ambiguous: frozenset[str]
 
-    def __call__(self, path: Path) -> Document:
-        image = path.parent.parent / "images" / f"{path.stem}.png"
+    def __call__(self, task: tuple[str, str]) -> Document:
+        split, stem = task
+        path = self.root / _FOLDERS[split] / "annotations" / f"{stem}.json"
+        image = self.root / _FOLDERS[split] / "images" / f"{stem}.png"
         check_file(path, f"missing: the image {image.name} has no annotation")
         check_file(image, f"missing: the annotation {path.name} has no image")
         inside(self.root, str(path.relative_to(self.root)))
         size = size_of_image(self.root, image)
-        words: list[Word] = []
-        entities: list[Entity] = []
-        identifiers: list[Any] = []
+        fields = Fields()
         pairs: list[Link] = []
-        for number, item in enumerate(_items(path)):
+        with at(path, ""):
+            items = member(read_json(path), "form", list)
+        for number, item in enumerate(items):
             with at(path, f"form[{number}]"):
-                label, field = _field(item, number, size)
+                label = member(item, "label", str)
+                if label not in (*LABELS, "other"):
+                    expected = ", ".join((*LABELS, "other"))
+                    raise ValueError(f"expected a label of {expected}; found {shown(label)}")
+                words = [
+                    Word(text, fitted(box_of(word.get("box")), (1.0, 1.0), size), number)
+                    for word in member(item, "words", list)
+                    if (text := text_of(word))
+                ]
                 pairs += stated_links(item)
-            if field and label in LABELS:
-                entities.append(Entity(label, tuple(range(len(words), len(words) + len(field)))))
-                identifiers.append(item.get("id"))
-            words += field
+            fields.add(words, label if label in LABELS else "", item.get("id"))
         with at(path, "form"):
-            links = links_between(pairs, identifiers)
-        name = f"{self.split}/{path.stem}" if path.stem in self.ambiguous else path.stem
+            links = links_between(pairs, fields.identifiers)
+        name = f"{split}/{stem}" if stem in self.ambiguous else stem
         return Document(
             id=name,
             provider=name,
             page=image,
             size=size,
-            words=tuple(words),
-            entities=tuple(entities),
-            split=self.split,
+            words=tuple(fields.words),
+            entities=tuple(fields.entities),
+            split=split,
             links=links,
         )
-
-
-def _items(path: Path) -> list[Any]:
-    content = read_json(path)
-    items = content.get("form") if isinstance(content, dict) else None
-    if not isinstance(items, list):
-        raise DataError(path, 'expected a JSON object with a list "form"')
-    return items
-
-
-def _field(item: Any, number: int, size: tuple[int, int]) -> tuple[str, list[Word]]:
-    """Returns the label and the words of one form item; raises `ValueError` on a malformed one."""
-    if not isinstance(item, dict):
-        raise ValueError(f"expected an object, found {shown(item)}")
-    label, words = item.get("label"), item.get("words")
-    if label not in (*LABELS, "other"):
-        raise ValueError(f"expected a label of {', '.join(LABELS)}, other; found {shown(label)}")
-    if not isinstance(words, list):
-        raise ValueError(f"expected a list of words, found {shown(words)}")
-    texts = [_text(word) for word in words]
-    found = [(text, word) for text, word in zip(texts, words, strict=True) if text]
-    return str(label), [Word(text, _box(word.get("box"), size), number) for text, word in found]
-
-
-def _text(word: Any) -> str:
-    if not isinstance(word, dict) or not isinstance(word.get("text"), str):
-        raise ValueError(f"expected a word with text and box, found {shown(word)}")
-    return encodable(word["text"]).strip()
-
-
-def _box(value: Any, size: tuple[int, int]) -> Box:
-    x0, y0, x1, y1 = numbers(value, 4)
-    try:
-        return box_on_page((x0, y0, x1, y1), size)
-    except ValueError as error:
-        of = f"the image of {size[0]} × {size[1]} pixels"
-        raise ValueError(f"the box {shown(value)} does not fit {of}: {error}") from error

@@ -9,30 +9,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedpriv.data.document import (
     DataError,
     Document,
     DocumentSet,
-    Entity,
     OnError,
-    Word,
     check_file,
-    found_in,
+    read_all,
     words_of_line,
 )
 from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import (
+    Fields,
     around,
     at,
     encodable,
+    files_of_splits,
     fitted,
     known_splits,
     member,
     numbers,
     plain_name,
-    read_each,
     scale_to,
     size_in,
     size_of_image,
@@ -78,28 +76,18 @@ class Wildreceipt:
 
     def load(self) -> DocumentSet:
         """Reads every receipt, by split in the file's order, and decodes every image once."""
-        root, files = Path(self.root), self._files()
+        root, splits = Path(self.root), known_splits(self.splits, _FILES)
+        files = files_of_splits(root, {split: _FILES[split] for split in splits}, _LAYOUT)
         classes = read_classes(inside(root, "class_list.txt"))
-        read = _Reader(root, classes)
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        for split, path in files.items():
-            rows = enumerate(_text(path).split("\n"), start=1)
-            tasks = ((split, path, number, row) for number, row in rows if row.strip())
-            good, bad = read_each(read, tasks, self.on_error)
-            documents += good
-            skipped += bad
+        rows = (
+            (split, path, number, row)
+            for split, path in files.items()
+            for number, row in enumerate(_text(path).split("\n"), start=1)
+            if row.strip()
+        )
+        documents, skipped = read_all(_Reader(root, classes), rows, self.on_error)
         labels = tuple(name for name in classes.values() if name not in _UNLABELLED)
         return DocumentSet("WildReceipt", tuple(documents), labels, skipped)
-
-    def _files(self) -> dict[str, Path]:
-        root, splits = Path(self.root), known_splits(self.splits, _FILES)
-        files = {split: inside(root, _FILES[split]) for split in splits}
-        there = {split: path for split, path in files.items() if path.exists()}
-        if not there:
-            asked = " nor ".join(path.name for path in files.values())
-            raise DataError(root, f"no {asked} here: expected {_LAYOUT}; {found_in(root)}")
-        return there
 
 
 def read_classes(path: Path) -> dict[int, str]:
@@ -139,7 +127,12 @@ class _Reader:
     def __call__(self, task: tuple[str, Path, int, str]) -> Document:
         split, path, number, row = task
         with at(path, "", number):
-            receipt = _json(row)
+            try:
+                receipt = json.loads(encodable(row))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"not JSON: {error.msg}") from error
+            except RecursionError as error:
+                raise ValueError("not read: its values are nested too deeply") from error
             name = text_of(receipt, "file_name")
             image = inside(self.root, name)
             if name in self.seen:
@@ -147,47 +140,30 @@ class _Reader:
             size = size_of_image(self.root, image)
             scale = scale_to(size, size_in(receipt))
             items = member(receipt, "annotations", list)
-        words: list[Word] = []
-        entities: list[Entity] = []
+        fields = Fields()
+        store = ""
         for place, item in enumerate(items):
             with at(path, f"annotations[{place}]", number):
-                label, found = self._line(item, place, scale, size)
-            if found and label not in _UNLABELLED:
-                entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
-            words += found
+                label, text = member(item, "label", int), text_of(item)
+                if label not in self.classes:
+                    known = f"{min(self.classes)} to {max(self.classes)}"
+                    raise ValueError(
+                        f"expected a label of class_list.txt, {known}; found {shown(label)}"
+                    )
+                if not text:
+                    continue
+                box = fitted(around(numbers(item.get("box"), 8)), scale, size)
+            label_name = self.classes[label]
+            store += text if label_name == _STORE else ""
+            words = words_of_line(text, box, place)
+            fields.add(words, "" if label_name in _UNLABELLED else label_name)
         self.seen.add(name)
         return Document(
             id=name,
-            provider=_provider(words, entities) or name,
+            provider=plain_name(store) or name,
             page=image,
             size=size,
-            words=tuple(words),
-            entities=tuple(entities),
+            words=tuple(fields.words),
+            entities=tuple(fields.entities),
             split=split,
         )
-
-    def _line(
-        self, item: Any, segment: int, scale: tuple[float, float], size: tuple[int, int]
-    ) -> tuple[str, list[Word]]:
-        number, text = member(item, "label", int), text_of(item)
-        if number not in self.classes:
-            known = f"{min(self.classes)} to {max(self.classes)}"
-            raise ValueError(f"expected a label of class_list.txt, {known}; found {shown(number)}")
-        if not text:
-            return self.classes[number], []
-        box = fitted(around(numbers(item.get("box"), 8)), scale, size)
-        return self.classes[number], words_of_line(text, box, segment)
-
-
-def _json(row: str) -> Any:
-    try:
-        return json.loads(encodable(row))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise ValueError("not read: its values are nested too deeply") from error
-
-
-def _provider(words: list[Word], entities: list[Entity]) -> str:
-    places = (place for entity in entities if entity.label == _STORE for place in entity.words)
-    return plain_name("".join(words[place].text for place in places))

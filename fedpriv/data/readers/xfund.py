@@ -6,31 +6,31 @@ Findings of ACL 2022, https://github.com/doc-analysis/XFUND (CC BY-NC-SA 4.0).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedpriv.data.document import (
     Box,
-    DataError,
     Document,
     DocumentSet,
-    Entity,
     OnError,
     Word,
-    found_in,
+    read_all,
     words_of_line,
 )
 from fedpriv.data.links import Link, links_between, stated_links
 from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import (
+    Fields,
     at,
+    box_of,
+    files_of_splits,
     fitted,
     is_file,
     known_splits,
     member,
-    numbers,
-    read_each,
     scale_to,
     size_in,
     size_of_image,
@@ -78,27 +78,20 @@ class Xfund:
 
     def load(self) -> DocumentSet:
         """Reads every form, by split in the file's order, and decodes every image once."""
-        read = _Reader(Path(self.root), self.language)
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        for split, path in self._files().items():
-            with at(path, ""):
-                forms = member(read_json(path), "documents", list)
-            tasks = ((split, path, number, form) for number, form in enumerate(forms))
-            good, bad = read_each(read, tasks, self.on_error)
-            documents += good
-            skipped += bad
-        return DocumentSet(f"XFUND {self.language}", tuple(documents), LABELS, skipped)
-
-    def _files(self) -> dict[str, Path]:
         root, splits = Path(self.root), known_splits(self.splits, _FILES)
         names = {split: f"{self.language}.{_FILES[split]}.json" for split in splits}
-        files = {split: inside(root, name) for split, name in names.items()}
-        there = {split: path for split, path in files.items() if path.exists()}
-        if not there:
-            why = f"no {' nor '.join(names.values())} here; {found_in(root)}"
-            raise DataError(root, why)
-        return there
+        layout = f"{self.language}.train.json and {self.language}.val.json, and their images"
+        files = files_of_splits(root, names, layout)
+
+        def forms() -> Iterator[tuple[str, Path, int, Any]]:
+            for split, path in files.items():
+                with at(path, ""):
+                    found = member(read_json(path), "documents", list)
+                for number, form in enumerate(found):
+                    yield split, path, number, form
+
+        documents, skipped = read_all(_Reader(root, self.language), forms(), self.on_error)
+        return DocumentSet(f"XFUND {self.language}", tuple(documents), LABELS, skipped)
 
 
 @dataclass(frozen=True)
@@ -115,50 +108,37 @@ class _Reader:
             name = text_of(form, "id")
             if not name or name in self.seen:
                 raise ValueError(f"expected an id of its own, found {shown(name)}")
-            image, size, scale = self._image(split, member(form, "img", dict))
+            img = member(form, "img", dict)
+            folders = ("images", f"{self.language}.{_FILES[split]}")
+            paths = [inside(self.root / folder, text_of(img, "fname")) for folder in folders]
+            image = next((path for path in paths if is_file(path)), paths[0])
+            size = size_of_image(self.root, image)
+            scale = scale_to(size, size_in(img))
             items = member(form, "document", list)
-            words, entities, links = _form(path, number, items, scale, size)
+        fields = Fields()
+        pairs: list[Link] = []
+        for place, item in enumerate(items):
+            with at(path, f"documents[{number}].document[{place}]"):
+                label = member(item, "label", str)
+                if label not in (*LABELS, "other"):
+                    expected = ", ".join((*LABELS, "other"))
+                    raise ValueError(f"expected a label of {expected}; found {shown(label)}")
+                words = _words(item, place, scale, size)
+                pairs += stated_links(item)
+            fields.add(words, label if label in LABELS else "", item.get("id"))
+        with at(path, f"documents[{number}]"):
+            links = links_between(pairs, fields.identifiers)
         self.seen.add(name)
         return Document(
             name,
             name,
             image,
             size,
-            tuple(words),
-            entities=tuple(entities),
+            tuple(fields.words),
+            entities=tuple(fields.entities),
             split=split,
             links=links,
         )
-
-    def _image(self, split: str, img: Any) -> tuple[Path, tuple[int, int], tuple[float, float]]:
-        name = text_of(img, "fname")
-        folders = ("images", f"{self.language}.{_FILES[split]}")
-        paths = [inside(self.root / folder, name) for folder in folders]
-        image = next((path for path in paths if is_file(path)), paths[0])
-        size = size_of_image(self.root, image)
-        return image, size, scale_to(size, size_in(img))
-
-
-def _form(
-    path: Path, number: int, items: list[Any], scale: tuple[float, float], size: tuple[int, int]
-) -> tuple[list[Word], list[Entity], tuple[Link, ...]]:
-    words: list[Word] = []
-    entities: list[Entity] = []
-    identifiers: list[Any] = []
-    pairs: list[Link] = []
-    for place, item in enumerate(items):
-        with at(path, f"documents[{number}].document[{place}]"):
-            label = member(item, "label", str)
-            if label not in (*LABELS, "other"):
-                expected = ", ".join((*LABELS, "other"))
-                raise ValueError(f"expected a label of {expected}; found {shown(label)}")
-            found = _words(item, place, scale, size)
-            pairs += stated_links(item)
-        if found and label in LABELS:
-            entities.append(Entity(label, tuple(range(len(words), len(words) + len(found)))))
-            identifiers.append(item.get("id"))
-        words += found
-    return words, entities, links_between(pairs, identifiers)
 
 
 def _words(
@@ -167,8 +147,7 @@ def _words(
     """Returns a field's words in the image's pixels."""
 
     def box(value: Any) -> Box:
-        x0, y0, x1, y1 = numbers(value, 4)
-        return fitted((x0, y0, x1, y1), scale, size)
+        return fitted(box_of(value), scale, size)
 
     if item.get("words"):
         words = member(item, "words", list)

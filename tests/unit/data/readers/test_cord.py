@@ -147,5 +147,5 @@ def test_wrong_folders_and_settings_say_what_would_work(tmp_path):
     with pytest.raises(ValueError, match=r"splits=\('dev',\): expected one or more of 'train'"):
         Cord(tmp_path, splits=("dev",)).load()
     (tmp_path / "train" / "json").mkdir(parents=True)
-    with pytest.raises(DataError, match="no receipts"):
+    with pytest.raises(DataError, match="no documents"):
         Cord(tmp_path, images="blank").load()

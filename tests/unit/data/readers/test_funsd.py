@@ -128,15 +128,15 @@ def test_the_dataset_folder_itself_and_one_split_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("item", "says"),
     [
-        (3, "expected an object, found 3"),
+        (3, "expected an object with 'label', found 3"),
         (field("Answer"), "found 'Answer'"),
-        ({"label": "other"}, "expected a list of words, found None"),
-        ({"label": "other", "words": ["a"]}, "expected a word with text and box, found 'a'"),
-        ({"label": "other", "words": [{"text": None}]}, "expected a word with text"),
+        ({"label": "other"}, "expected a list for 'words', found None"),
+        ({"label": "other", "words": ["a"]}, "expected an object with 'text', found 'a'"),
+        ({"label": "other", "words": [{"text": None}]}, "expected a text for 'text', found None"),
         ({"label": "other", "words": [{"text": "a"}]}, "found None"),
         (field("other", ("a", [1, 2, 3])), "found .1, 2, 3."),
         (field("other", ("a", [1, 2, "x", 4])), "found .1, 2, 'x', 4."),
-        (field("other", ("a", [1, 2, 110, 4])), "does not fit the image of 100 × 200 pixels"),
+        (field("other", ("a", [1, 2, 110, 4])), "does not fit the page of 100 × 200 pixels"),
         (field("other", ("a", [9, 2, 3, 4])), "does not fit"),
     ],
 )
@@ -158,8 +158,8 @@ def test_boxes_are_clipped_and_widened(tmp_path):
     ("text", "line", "says"),
     [
         ('{"form":\n [}', 2, "not JSON"),
-        ('{"forms": []}', None, 'a list "form"'),
-        ("[]", None, 'a list "form"'),
+        ('{"forms": []}', None, "a list for 'form'"),
+        ("[]", None, "expected an object with 'form'"),
     ],
 )
 def test_a_broken_annotation_is_named_with_its_line(tmp_path, text, line, says):
@@ -201,5 +201,5 @@ def test_missing_or_empty_subfolders_are_named(tmp_path):
         Funsd(tmp_path, on_error="skip").load()
     assert caught.value.path.name == "annotations"
     (tmp_path / "training_data" / "annotations").mkdir()
-    with pytest.raises(DataError, match="no forms"):
+    with pytest.raises(DataError, match="no documents"):
         Funsd(tmp_path).load()
