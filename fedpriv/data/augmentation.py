@@ -6,7 +6,7 @@ Pinto et al. 2024: beside each sample (I, Q, a), the sample (I^-a, Q, "ANSWER NO
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,25 +15,24 @@ from fedpriv.data.redaction.answers import check_margin, without_answer
 from fedpriv.data.redaction.painting import MARGIN, CannotRemove
 
 ANSWER_NOT_PRESENT = "ANSWER NOT PRESENT"
-"""What is answered to a question whose answer has been removed."""
+"""The answer that a model learns for a page without the answer."""
 
 
 @dataclass(frozen=True)
 class ExtractionBlocking:
-    """EB: makes, for each question of a document, the page without its answer.
+    """EB: makes the page without its answer for each question of a document.
 
-    A question whose answer is not found on its page gets none (`CannotRemove`), so such a sample
-    stays unblocked: their number is that of all questions less that of what comes back. A model
-    sees about twice as many samples in an epoch. The pages share the pixels of their document
-    (`Document.white`) and are parts of it (`Document.part_of`), but encoded, each is a page of its
-    own.
+    A question is left unblocked if its answer is not found on the page (`CannotRemove`). Fewer
+    pages than questions then come back. A model sees about twice as many samples in an epoch. The
+    pages share the pixels of their document (`Document.white`) and are parts of it
+    (`Document.part_of`), but each is encoded as a page of its own.
 
-    What the model learns to say may tell who was trained on: the paper names this side channel.
+    The paper names a side channel: what the model learns to say may tell who was trained on.
 
     Attributes:
-        margin: by which white boxes are enlarged, of their height.
-        residual: what becomes of a page on which a trace of the answer is left, so that it may
-            still be read: "keep", as the paper, which does not look, or "drop".
+        margin: by which white boxes are enlarged, as a share of their height.
+        residual: "keep" or "drop" a page on which a trace of the answer is left, so that it may
+            still be read. The paper does not check for traces and keeps all pages.
     """
 
     margin: float = MARGIN
@@ -45,21 +44,24 @@ class ExtractionBlocking:
             raise ValueError(f"residual={self.residual!r}: expected 'keep' or 'drop'")
 
     def __call__(self, documents: Sequence[Document]) -> list[Document]:
-        """Returns the pages that are trained on beside these, each with one question.
+        """Returns the pages to train on beside these documents, each with one question.
 
-        Their ids are the names of the questions, with "!blocked" at the end.
+        The id of a page is the name of its question with "!blocked" at the end.
         """
-        return [page for document in documents for page in self._blocked(document)]
-
-    def _blocked(self, document: Document) -> Iterator[Document]:
-        for name, question in zip(document.question_names(), document.questions, strict=True):
-            try:
-                removed = without_answer(document, question, margin=self.margin)
-            except CannotRemove:
-                continue
-            if removed.residual and self.residual == "drop":
-                continue
-            refused = dataclasses.replace(question, answers=(ANSWER_NOT_PRESENT,))
-            yield dataclasses.replace(
-                removed.page, id=f"{name}!blocked", questions=(refused,), part_of=document.whole
-            )
+        pages = []
+        for document in documents:
+            for name, question in zip(document.question_names(), document.questions, strict=True):
+                try:
+                    redacted = without_answer(document, question, margin=self.margin)
+                except CannotRemove:
+                    continue
+                if redacted.residual and self.residual == "drop":
+                    continue
+                page = dataclasses.replace(
+                    redacted.page,
+                    id=f"{name}!blocked",
+                    questions=(dataclasses.replace(question, answers=(ANSWER_NOT_PRESENT,)),),
+                    part_of=document.whole,
+                )
+                pages.append(page)
+        return pages

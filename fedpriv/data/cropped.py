@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from fedpriv.data.document import (
@@ -18,7 +16,6 @@ from fedpriv.data.document import (
     DocumentSet,
     DocumentSource,
     Entity,
-    Question,
     Word,
 )
 from fedpriv.data.links import kept_entities
@@ -72,26 +69,22 @@ class Cropped:
         windows: list[Document] = []
         skipped = list(found.skipped)
         for document in found.documents:
-            try:
-                windows.append(self._window(document))
-            except DataError as error:
-                skipped.append(error)
+            entities = [entity for entity in document.entities if entity.label == self.key]
+            places = (self._place(document, entity) for entity in entities)
+            place = next((place for place in places if place is not None), None)
+            if place is not None:
+                windows.append(_cut(document, place, self.size))
+                continue
+            why = f"no {self.key}"
+            if entities:
+                why = (
+                    f"its {self.key} does not fit into {self.size} pixels, "
+                    f"{self.word_height:g} a line"
+                )
+            where = document.page if isinstance(document.page, Path) else document.id
+            skipped.append(DataError(where, why))
         name = f"{found.name}, cut around {self.key}"
         return DocumentSet(name, tuple(windows), found.labels, tuple(skipped))
-
-    def _window(self, document: Document) -> Document:
-        """Returns the window; raises `DataError` where there is none."""
-        entities = [entity for entity in document.entities if entity.label == self.key]
-        if not entities:
-            raise DataError(_where(document), f"no {self.key}")
-        for entity in entities:
-            place = self._place(document, entity)
-            if place is not None:
-                return _cut(document, place, self.size)
-        raise DataError(
-            _where(document),
-            f"its {self.key} does not fit into {self.size} pixels, {self.word_height:g} a line",
-        )
 
     def _place(self, document: Document, entity: Entity) -> Box | None:
         """Returns the window around an entity in the page's pixels; none where it does not fit."""
@@ -110,57 +103,38 @@ class Cropped:
 
 
 def _cut(document: Document, place: Box, size: int) -> Document:
-    left, top, right, _ = place
+    left, top, right, bottom = place
     scale = size / (right - left)
-    kept = [at for at, word in enumerate(document.words) if _inside(word.box, place)]
-    entities, links = kept_entities(document, {old: new for new, old in enumerate(kept)})
-    words = tuple(
-        dataclasses.replace(
-            document.words[at], box=_scaled(document.words[at].box, left, top, scale)
-        )
-        for at in kept
+    words: list[Word] = []
+    moved: dict[int, int] = {}
+    for old, word in enumerate(document.words):
+        x0, y0, x1, y1 = word.box
+        # Less than a thousandth of a pixel outside is rounding.
+        if min(x0 - left, y0 - top, right - x1, bottom - y1) < -1e-3:
+            continue
+        box = ((x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale)
+        moved[old] = len(words)
+        words.append(dataclasses.replace(word, box=box))
+    entities, links = kept_entities(document, moved)
+    labels = {entity.label for entity in entities}
+    text = _plain(" ".join(word.text for word in words))
+    questions = tuple(
+        question
+        for question in document.questions
+        if question.key in labels
+        or any(f" {_plain(answer)} " in f" {text} " for answer in question.answers)
     )
+    window = document.image().resize((size, size), Image.Resampling.BICUBIC, box=place)
     return dataclasses.replace(
         document,
-        page=_pixels(document, place, size),
+        page=np.array(window, dtype=np.uint8),
         size=(size, size),
-        words=words,
+        words=tuple(words),
         entities=entities,
         links=links,
-        questions=tuple(q for q in document.questions if _answered(q, words, entities)),
+        questions=questions,
     )
-
-
-def _inside(box: Box, place: Box) -> bool:
-    # Less than a thousandth of a pixel outside is rounding.
-    return all(box[k] >= place[k] - 1e-3 and box[k + 2] <= place[k + 2] + 1e-3 for k in (0, 1))
-
-
-def _scaled(box: Box, left: float, top: float, scale: float) -> Box:
-    x0, y0, x1, y1 = box
-    return (
-        (x0 - left) * scale,
-        (y0 - top) * scale,
-        (x1 - left) * scale,
-        (y1 - top) * scale,
-    )
-
-
-def _pixels(document: Document, place: Box, size: int) -> NDArray[np.uint8]:
-    window = document.image().resize((size, size), Image.Resampling.BICUBIC, box=place)
-    return np.array(window, dtype=np.uint8)
-
-
-def _answered(question: Question, words: Sequence[Word], entities: Sequence[Entity]) -> bool:
-    if any(entity.label == question.key for entity in entities):
-        return True
-    text = _plain(" ".join(word.text for word in words))
-    return any(f" {_plain(answer)} " in f" {text} " for answer in question.answers)
 
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def _where(document: Document) -> Path | str:
-    return document.page if isinstance(document.page, Path) else document.id

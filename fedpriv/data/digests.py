@@ -1,4 +1,4 @@
-"""Digests of documents and of encoded examples: what tells whether data are the same.
+"""Digests of documents and of encoded examples: they tell whether data are the same.
 
 Without them in its key, a cache would hand out the encoding of other pages, and private noise would
 be drawn again for other messages.
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
@@ -21,9 +20,9 @@ from fedpriv.runtime.tensors import digest
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Returns a hash of all that documents hold; of an image file, its path, size and time.
+    """Returns a hash of everything that documents hold; of an image file, its path, size and time.
 
-    To which other pages one belongs (`Document.part_of`) is not in it: no model reads that.
+    `Document.part_of` is not in it: no model reads that.
     """
     hashed = hashlib.sha256()
     for document in documents:
@@ -32,30 +31,27 @@ def documents_digest(documents: Iterable[Document]) -> str:
 
 
 def document_digest(document: Document) -> str:
-    """Returns a hash of all that one document holds; as `documents_digest`."""
-    return hash_of(_content(document))
-
-
-def _content(document: Document) -> list[Any]:
-    return [
-        document.id,
-        document.provider,
-        document.size,
-        document.split,
-        [(word.text, word.box, word.segment) for word in document.words],
-        [(entity.label, entity.words) for entity in document.entities],
-        [(question.key, question.text, question.answers) for question in document.questions],
-        document.links,
-        document.white,
-        _page(document.page),
-    ]
-
-
-def _page(page: Path | NDArray[np.uint8]) -> list[Any]:
-    if isinstance(page, Path):
-        return file_stamp(page)
-    pixels = np.ascontiguousarray(page)
-    return [pixels.shape, str(pixels.dtype), hashlib.sha256(pixels.data).hexdigest()]
+    """Returns a hash of one document; see `documents_digest`."""
+    page: list[Any]
+    if isinstance(document.page, Path):
+        page = file_stamp(document.page)
+    else:
+        pixels = np.ascontiguousarray(document.page)
+        page = [pixels.shape, str(pixels.dtype), hashlib.sha256(pixels.data).hexdigest()]
+    return hash_of(
+        [
+            document.id,
+            document.provider,
+            document.size,
+            document.split,
+            [(word.text, word.box, word.segment) for word in document.words],
+            [(entity.label, entity.words) for entity in document.entities],
+            [(question.key, question.text, question.answers) for question in document.questions],
+            document.links,
+            document.white,
+            page,
+        ]
+    )
 
 
 BLOCK = 256
@@ -70,8 +66,8 @@ def data_digest(train: Examples, rows: Iterable[np.ndarray[Any, Any]]) -> str:
         rows: for each client, its positions in `train`.
     """
     hashed = hashlib.blake2b(digest_size=16)
-    for own in rows:
-        examples = train.take(own)
+    for client_rows in rows:
+        examples = train.take(client_rows)
         hashed.update(f"client of {len(examples)}".encode())
         for start in range(0, len(examples), BLOCK):
             block = examples.take(np.arange(start, min(start + BLOCK, len(examples))))

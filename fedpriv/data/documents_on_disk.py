@@ -34,7 +34,16 @@ def keep_documents(
         png = io.BytesIO()
         document.image().save(png, "PNG", compress_level=1)
         folder.write(f"{pages}/{name}.png", png.getvalue())
-        kept.append({**_to_json(document), "page": name})
+        values = {
+            field.name: getattr(document, field.name)
+            for field in dataclasses.fields(document)
+            # White boxes are white in the picture.
+            if field.name not in ("page", "white")
+        }
+        values["words"] = [[word.text, word.box, word.segment] for word in document.words]
+        values["entities"] = [[entity.label, entity.words] for entity in document.entities]
+        values["questions"] = [[q.key, q.text, q.answers] for q in document.questions]
+        kept.append({**values, "page": name})
     return kept
 
 
@@ -54,7 +63,26 @@ def kept_documents(
         Damaged: if a page is not there, or another than its name says.
         KeyError, TypeError, ValueError: if `kept` is not what `keep_documents` returned.
     """
-    return tuple(_from_json(v, _given(folder, pages, str(v["page"]), own)) for v in kept)
+    documents = []
+    for values in kept:
+        width, height = values["size"]
+        document = Document(
+            values["id"],
+            values["provider"],
+            _given(folder, pages, str(values["page"]), own),
+            (width, height),
+            tuple(
+                Word(text, (left, top, right, bottom), segment)
+                for text, (left, top, right, bottom), segment in values["words"]
+            ),
+            tuple(Entity(label, tuple(words)) for label, words in values["entities"]),
+            tuple(Question(key, text, tuple(given)) for key, text, given in values["questions"]),
+            values["split"],
+            tuple((first, second) for first, second in values["links"]),
+            part_of=values["part_of"],
+        )
+        documents.append(document)
+    return tuple(documents)
 
 
 def page_digest(document: Document) -> str:
@@ -85,37 +113,3 @@ def _given(folder: RunFolder, pages: str, name: str, own: Path) -> Path:
     except DataError as error:
         raise Damaged(f"{folder.path / page}: {error.why}") from error
     return copy
-
-
-def _to_json(document: Document) -> dict[str, Any]:
-    """Returns everything but the page."""
-    # What is white on the page is so in its picture.
-    left_out = ("page", "white")
-    names = [f.name for f in dataclasses.fields(document) if f.name not in left_out]
-    values = {name: getattr(document, name) for name in names}
-    words = [[word.text, word.box, word.segment] for word in document.words]
-    entities = [[entity.label, entity.words] for entity in document.entities]
-    questions = [[q.key, q.text, q.answers] for q in document.questions]
-    values |= {"words": words, "entities": entities, "questions": questions}
-    return values
-
-
-def _from_json(values: Mapping[str, Any], page: Path) -> Document:
-    width, height = values["size"]
-    return Document(
-        values["id"],
-        values["provider"],
-        page,
-        (width, height),
-        tuple(Word(text, _box(box), segment) for text, box, segment in values["words"]),
-        tuple(Entity(label, tuple(words)) for label, words in values["entities"]),
-        tuple(Question(key, text, tuple(answers)) for key, text, answers in values["questions"]),
-        values["split"],
-        tuple((first, second) for first, second in values["links"]),
-        part_of=values["part_of"],
-    )
-
-
-def _box(sides: Sequence[float]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = sides
-    return left, top, right, bottom

@@ -18,7 +18,9 @@ def stated_links(item: Any) -> list[Link]:
         ValueError: if something else stands there.
     """
     pairs = item.get("linking", [])
-    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list) and [type(end) for end in pair] == [int, int] for pair in pairs
+    ):
         raise ValueError(f'expected pairs of whole numbers in "linking", found {shown(pairs)}')
     return [(first, second) for first, second in pairs]
 
@@ -59,7 +61,3 @@ def kept_entities(
     places = {old: new for new, old in enumerate(kept)}
     links = [link for link in document.links if all(end in places for end in link)]
     return entities, tuple((places[first], places[second]) for first, second in links)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)

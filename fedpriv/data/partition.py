@@ -143,8 +143,18 @@ class HoldOut:
         Raises:
             ValueError: if nothing is left to train on, or `unseen` is less than one provider.
         """
-        unseen = self._unseen(documents, generator(seed, "held-out providers"))
-        held = unseen | self._held(documents, seed)
+        held = self._held(documents, seed)
+        if self.unseen:
+            groups = list(by_provider(documents, range(len(documents))).values())
+            count = round(self.unseen * len(groups))
+            if count == 0:
+                raise ValueError(
+                    f"unseen={self.unseen} of {len(groups)} providers is none: take at least "
+                    f"{1 / len(groups):.3g}"
+                )
+            rng = generator(seed, "held-out providers")
+            chosen = rng.choice(len(groups), count, replace=False)
+            held |= {i for group in chosen for i in groups[group]}
         train = [i for i in range(len(documents)) if i not in held]
         if not train:
             raise ValueError(
@@ -179,19 +189,6 @@ class HoldOut:
         for i in held:
             groups["seen" if documents[i].provider in known else "unseen"].append(i)
         return {name: group for name, group in groups.items() if group}
-
-    def _unseen(self, documents: Sequence[Document], rng: np.random.Generator) -> set[int]:
-        if not self.unseen:
-            return set()
-        groups = list(by_provider(documents, range(len(documents))).values())
-        count = round(self.unseen * len(groups))
-        if count == 0:
-            raise ValueError(
-                f"unseen={self.unseen} of {len(groups)} providers is none: take at least "
-                f"{1 / len(groups):.3g}"
-            )
-        chosen = rng.choice(len(groups), count, replace=False)
-        return {i for group in chosen for i in groups[group]}
 
     def _held(self, documents: Sequence[Document], seed: int) -> set[int]:
         """Returns what `by` keeps back, whoever is unseen."""

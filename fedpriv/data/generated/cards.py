@@ -97,12 +97,43 @@ class Cards:
     def load(self) -> DocumentSet:
         """Draws every document, provider by provider."""
         customers = generator(self.seed, "card dealing").permutation(self._customers())
-        places = itertools.product(range(self.providers), range(self.documents_per_provider))
-        documents = tuple(
-            self._card(provider, number, int(customer))
-            for (provider, number), customer in zip(places, customers, strict=True)
-        )
-        return DocumentSet("generated cards", documents, LABELS)
+        companies = generator(self.seed, "card names").permutation(len(_COMPANIES))
+        names = generator(self.seed, "card holders").permutation(len(_NAMES))
+        side = self.page_size[0]
+        block, margin = side // 7, side // 28
+        face = Face("DejaVuSans", side * 10 // _LEAST_SIDE)
+        documents: list[Document] = []
+        for card, customer in enumerate(map(int, customers)):
+            provider, number = divmod(card, self.documents_per_provider)
+            company, (given, family) = _COMPANIES[companies[provider]], _NAMES[names[customer]]
+            sheet = Sheet(self.page_size)
+            random = generator(self.seed, "card colour", client=provider)
+            sheet.pixels[:, side - block :] = random.integers(40, 216, 3)
+            random = generator(self.seed, "card mark", client=customer)
+            for row, column in itertools.product(*map(range, _MARK)):
+                top, left = margin + row * block, margin + column * block
+                sheet.pixels[top : top + block, left : left + block] = pick(random, _BLOCKS)
+            random = generator(self.seed, "card ink", number, provider)
+            grey = int(random.integers(self.inks[0], self.inks[1] + 1))
+            for text, share in zip((company, given, family), _BASELINES, strict=True):
+                baseline = round(share * side)
+                sheet.set_line(text, face, (grey, grey, grey), (margin, side), baseline)
+            answers = {"provider": company, "customer": f"{given} {family}"}
+            documents.append(
+                Document(
+                    f"card-p{provider:03}-d{number:03}",
+                    company,
+                    sheet.pixels,
+                    self.page_size,
+                    tuple(sheet.words),
+                    (Entity("provider", (0,)), Entity("customer", (1, 2))),
+                    tuple(
+                        Question(key, QUESTION_TEMPLATES[key][0], (answers[key],))
+                        for key in self.questions
+                    ),
+                )
+            )
+        return DocumentSet("generated cards", tuple(documents), LABELS)
 
     def _customers(self) -> list[int]:
         """Returns the customer of each card, before they are dealt to the providers."""
@@ -110,34 +141,3 @@ class Cards:
         runs = (itertools.repeat(customer, cards) for customer, cards in enumerate(held))
         count = self.providers * self.documents_per_provider
         return list(itertools.islice(itertools.chain.from_iterable(runs), count))
-
-    def _card(self, provider: int, number: int, customer: int) -> Document:
-        order = generator(self.seed, "card names").permutation(len(_COMPANIES))
-        company = _COMPANIES[order[provider]]
-        order = generator(self.seed, "card holders").permutation(len(_NAMES))
-        given, family = _NAMES[order[customer]]
-        darkest, lightest = self.inks
-        random = generator(self.seed, "card ink", number, provider)
-        grey = int(random.integers(darkest, lightest + 1))
-        sheet, side = Sheet(self.page_size), self.page_size[0]
-        block, margin = side // 7, side // 28
-        random = generator(self.seed, "card colour", client=provider)
-        sheet.pixels[:, side - block :] = random.integers(40, 216, 3)
-        random = generator(self.seed, "card mark", client=customer)
-        for row, column in itertools.product(*map(range, _MARK)):
-            top, left = margin + row * block, margin + column * block
-            sheet.pixels[top : top + block, left : left + block] = pick(random, _BLOCKS)
-        face = Face("DejaVuSans", side * 10 // _LEAST_SIDE)
-        for text, share in zip((company, given, family), _BASELINES, strict=True):
-            baseline = round(share * side)
-            sheet.set_line(text, face, (grey, grey, grey), (margin, side), baseline)
-        answers = {"provider": company, "customer": f"{given} {family}"}
-        return Document(
-            f"card-p{provider:03}-d{number:03}",
-            company,
-            sheet.pixels,
-            self.page_size,
-            tuple(sheet.words),
-            (Entity("provider", (0,)), Entity("customer", (1, 2))),
-            tuple(Question(k, QUESTION_TEMPLATES[k][0], (answers[k],)) for k in self.questions),
-        )

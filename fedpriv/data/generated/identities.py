@@ -110,12 +110,34 @@ class Identities:
 
     def load(self) -> DocumentSet:
         """Draws every page, person by person."""
-        pages = tuple(
-            self._page(_draw_person(self, number), number, page)
-            for number in range(self.each * len(self.repeats))
-            for page in range(self.repeats[number % len(self.repeats)])
-        )
-        return DocumentSet("generated identities", pages, _LABELS)
+        documents: list[Document] = []
+        for number in range(self.each * len(self.repeats)):
+            person = _draw_person(self, number)
+            answers = {"person": person.name, "account": person.account}
+            questions = tuple(
+                Question(key, text, (answers[key],))
+                for key, text in person.questions.items()
+                if key in self.questions
+            )
+            for page in range(self.repeats[number % len(self.repeats)]):
+                random = generator(self.seed, "identity page", round=page, client=number)
+                # Eleven days for each page, one of which is drawn: none repeats.
+                days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
+                day = _FIRST_DAY + timedelta(days=days)
+                written = person.date_format.format(day=day.day, month=day.month, year=day.year)
+                sheet = _draw_page(self.page_size, person, answers | {"date": written})
+                documents.append(
+                    Document(
+                        id=f"identity-p{number:03}-d{page:03}",
+                        provider=f"person {number:03}",
+                        page=sheet.pixels,
+                        size=(sheet.width, sheet.height),
+                        words=tuple(sheet.words),
+                        entities=tuple(sheet.entities),
+                        questions=questions,
+                    )
+                )
+        return DocumentSet("generated identities", tuple(documents), _LABELS)
 
     def references(self, count: int, rng: np.random.Generator) -> tuple[str, ...]:
         """Draws different account numbers from the space of all, as `others_alike` does.
@@ -124,28 +146,6 @@ class Identities:
             ValueError: if there are not so many.
         """
         return others_alike("#" * self.digits, count, rng)
-
-    def _page(self, person: _Person, number: int, page: int) -> Document:
-        random = generator(self.seed, "identity page", round=page, client=number)
-        # Eleven days for each page, one of which is drawn: none repeats.
-        days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
-        day = _FIRST_DAY + timedelta(days=days)
-        written = person.date_format.format(day=day.day, month=day.month, year=day.year)
-        answers = {"person": person.name, "account": person.account}
-        sheet = _draw_page(self.page_size, person, answers | {"date": written})
-        return Document(
-            id=f"identity-p{number:03}-d{page:03}",
-            provider=f"person {number:03}",
-            page=sheet.pixels,
-            size=(sheet.width, sheet.height),
-            words=tuple(sheet.words),
-            entities=tuple(sheet.entities),
-            questions=tuple(
-                Question(key, text, (answers[key],))
-                for key, text in person.questions.items()
-                if key in self.questions
-            ),
-        )
 
 
 def others_alike(text: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:

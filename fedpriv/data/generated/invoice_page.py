@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from fedpriv.data.document import Entity, Word
 from fedpriv.data.generated.glyphs import Colour, Face, Pixels, text_width
@@ -72,11 +72,15 @@ def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> P
     """
     sheet = _Invoice(style, size, printed)
     _edge(sheet)
-    bands = _bands(style.arrangement, style.mirrored)
+    bands: list[list[list[str]]] = []
+    for line in style.arrangement.split("/"):
+        stacks = [slot.strip().split("+") for slot in line.split("|")]
+        stacks = [[] if blocks == ["."] else blocks for blocks in stacks]
+        bands.append(stacks[::-1] if style.mirrored else stacks)
     tops = _band_tops(sheet, bands)
     for place, (band, top) in enumerate(zip(bands, tops, strict=True)):
         # The table has lines of its own above and below.
-        if style.rules and place and ("table",) not in (*band, *bands[place - 1]):
+        if style.rules and place and ["table"] not in band + bands[place - 1]:
             sheet.rule(top - sheet.scaled(5), _tint(GREY, 0.5))
         for slot, blocks in zip(_slots(sheet, band), band, strict=True):
             block_top = top
@@ -105,24 +109,14 @@ class _Slot:
     alone: bool
 
 
-@lru_cache(maxsize=64)
-def _bands(arrangement: str, mirrored: bool) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    bands = []
-    for band in arrangement.split("/"):
-        slots = [tuple(slot.strip().split("+")) for slot in band.split("|")]
-        slots = [() if slot == (".",) else slot for slot in slots]
-        bands.append(tuple(reversed(slots) if mirrored else slots))
-    return tuple(bands)
-
-
-def _slots(sheet: _Invoice, band: tuple[tuple[str, ...], ...]) -> list[_Slot]:
+def _slots(sheet: _Invoice, band: list[list[str]]) -> list[_Slot]:
     """Shares the page's width among the slots; a logo takes no more than it needs."""
     style, gutter = sheet.style, sheet.scaled(16)
     left, right = sheet.left, sheet.right
     if len(band) == 1:
         loose = style.centred and band[0][0] in ("logo", "provider", "title", "notes")
         return [_Slot(left, right, "center" if loose else "left", alone=True)]
-    logos = [slot == ("logo",) for slot in band]
+    logos = [blocks == ["logo"] for blocks in band]
     room = right - left - gutter * (len(band) - 1) - sum(logos) * sheet.logo_side
     share = room // (len(band) - sum(logos))
     slots = []
@@ -154,7 +148,7 @@ def _height(sheet: _Invoice, block: str, alone: bool) -> int:
     return round(lines[block] * pitch)
 
 
-def _band_tops(sheet: _Invoice, bands: tuple[tuple[tuple[str, ...], ...], ...]) -> list[int]:
+def _band_tops(sheet: _Invoice, bands: list[list[list[str]]]) -> list[int]:
     """Spreads the bands over the page's height; what is left over stands at the foot."""
     heights = []
     for band in bands:
@@ -168,7 +162,7 @@ def _band_tops(sheet: _Invoice, bands: tuple[tuple[tuple[str, ...], ...], ...]) 
     tops, top = [], sheet.margin
     for band, height in zip(bands, heights, strict=True):
         tops.append(top)
-        top += height + (min(gap, sheet.scaled(12)) if ("table",) in band else gap)
+        top += height + (min(gap, sheet.scaled(12)) if ["table"] in band else gap)
     if not any("totals" in slot for slot in bands[-1]):
         tops[-1] = sheet.height - sheet.margin - heights[-1]
     return tops

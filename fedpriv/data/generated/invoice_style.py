@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from fedpriv.data.generated.glyphs import Colour, Pixels
@@ -162,16 +161,13 @@ def draw_style(random: np.random.Generator) -> Style:
         captions={key: pick(random, wordings) for key, wordings in CAPTIONS.items()},
         columns=pick(random, _COLUMNS),
         notes=tuple(NOTES[i] for i in random.choice(len(NOTES), size=2, replace=False)),
-        logo=_draw_logo(random, accent, second),
+        logo=Logo(
+            kind=pick(random, ("blocks", "blocks", "disc", "diamond", "square", "quarters")),
+            # The first number, the outermost ring, is never empty: no logo is blank.
+            pattern=(1, *(int(n) for n in random.integers(0, 3, size=17))),
+            colours=(accent, second),
+        ),
     )
-
-
-def _draw_logo(random: np.random.Generator, accent: Colour, second: Colour) -> Logo:
-    kind: Literal["blocks", "disc", "diamond", "square", "quarters"]
-    kind = pick(random, ("blocks", "blocks", "disc", "diamond", "square", "quarters"))
-    # The first number, the outermost ring, is never empty: no logo is blank.
-    pattern = (1, *(int(n) for n in random.integers(0, 3, size=17)))
-    return Logo(kind, pattern, (accent, second))
 
 
 def pick(random: np.random.Generator, choices: Sequence[T]) -> T:
@@ -183,29 +179,22 @@ def pick(random: np.random.Generator, choices: Sequence[T]) -> T:
 def logo_pixels(logo: Logo, side: int) -> Pixels:
     """Returns the mark, side × side × 3, smoothed by drawing it three times as large."""
     fine = 3 * side
-    across = (np.arange(fine) + 0.5) / fine
-    y, x = np.meshgrid(across, across, indexing="ij")
+    centres = (np.arange(fine) + 0.5) / fine
+    y, x = np.meshgrid(centres, centres, indexing="ij")
     u, v = np.abs(2 * x - 1), np.abs(2 * y - 1)
     pattern = np.array(logo.pattern)
     if logo.kind == "blocks":
         index = pattern[(6 * y).astype(int) * 3 + np.minimum((3 * u).astype(int), 2)]
     elif logo.kind == "quarters":
-        index = _quarter_discs(3 * x, 3 * y, pattern)
+        # 3 × 3 quarter discs, each turned and coloured by the pattern.
+        tile = np.minimum((3 * y).astype(int), 2) * 3 + np.minimum((3 * x).astype(int), 2)
+        turn = pattern[tile] + pattern[(tile + 1) % 9]
+        across = np.where(turn % 2, 3 * x % 1, 1 - 3 * x % 1)
+        down = np.where(turn // 2 % 2, 3 * y % 1, 1 - 3 * y % 1)
+        index = np.where(np.hypot(across, down) < 1, 1 + pattern[tile + 9] % 2, 0)
     else:
         norm = {"disc": np.hypot(u, v), "diamond": u + v, "square": np.maximum(u, v)}[logo.kind]
         ring = np.minimum((5 * norm).astype(int), 4)
         index = np.where(norm < 1, pattern[4 - ring], 0)
     colours = np.array([WHITE, *logo.colours], np.uint8)[index]
     return np.array(Image.fromarray(colours).reduce(3))
-
-
-def _quarter_discs(
-    x: NDArray[np.float64], y: NDArray[np.float64], pattern: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Returns colour numbers of 3 × 3 quarter discs, each turned and coloured by the pattern."""
-    tile = np.minimum(y.astype(int), 2) * 3 + np.minimum(x.astype(int), 2)
-    turn = pattern[tile] + pattern[(tile + 1) % 9]
-    across = np.where(turn % 2, x % 1, 1 - x % 1)
-    down = np.where(turn // 2 % 2, y % 1, 1 - y % 1)
-    inside = np.hypot(across, down) < 1
-    return np.where(inside, 1 + pattern[tile + 9] % 2, 0)

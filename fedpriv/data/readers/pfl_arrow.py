@@ -94,7 +94,17 @@ def write_records(
     schema = SCHEMA.with_metadata({LENGTH: str(len(items)).encode()})
     with pq.ParquetWriter(target, schema, compression="zstd", write_page_checksum=True) as writer:
         for rows in _batches(items, outcome, budget):
-            writer.write_batch(_record_batch(rows, schema))
+            boxes = [row["boxes"] for row in rows]
+            flat = pa.array(np.concatenate(boxes).ravel(), pa.float32())
+            ends = pa.array(np.cumsum([0, *map(len, boxes)]), pa.int32())
+            quads = pa.ListArray.from_arrays(ends, pa.FixedSizeListArray.from_arrays(flat, 4))
+            columns = [
+                quads
+                if column.name == "boxes"
+                else pa.array([row[column.name] for row in rows], column.type)
+                for column in schema
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     if not outcome.records:
         why = f"; {outcome.reasons[0]}" if outcome.reasons else ""
         raise DataError(source, f"none of its {len(items)} items is a record{why}")
@@ -144,18 +154,29 @@ def _row(item: Any, position: int, index: int, budget: _Budget) -> dict[str, Any
     set_name = _text(item.get("set_name", ""), "set_name")
     words = _texts(item.get("ocr_tokens"), "ocr_tokens", budget)
     boxes = _boxes(item.get("ocr_normalized_boxes"), len(words), budget)
+    # In PFL-DocVQA one text of lines, elsewhere a list.
+    answers = item.get("answers", "")
+    answers = answers.split("\n") if isinstance(answers, str) else answers
+    answers = [text.strip() for text in _texts(answers, "answers", budget)]
+    identifier, label = item.get("question_id"), item.get("label")
+    if identifier is None:
+        identifier = f"{set_name}-{index}"
+    if type(identifier) is not int:
+        identifier = _text(identifier, "question_id")
+    if not isinstance(label, int | None) or not -(2**31) <= (label or 0) < 2**31:
+        raise ValueError(f"label: expected a whole number, found {shown(label)}")
     return {
         "position": position,
         "question": _text(item.get("question"), "question"),
-        "answers": _answers(item.get("answers", ""), budget),
+        "answers": [text for text in answers if text],
         "words": words,
         "boxes": boxes,
         "image_name": _text(item.get("image_name"), "image_name"),
         "set_name": set_name,
-        "question_id": _identifier(item.get("question_id"), f"{set_name}-{index}"),
+        "question_id": str(identifier),
         "provider": _optional(item, "provider"),
         "document": _optional(item, "document"),
-        "label": _label(item.get("label")),
+        "label": None if label is None else int(label),
     }
 
 
@@ -179,17 +200,18 @@ def _texts(value: object, name: str, budget: _Budget) -> list[str]:
     return texts
 
 
-def _answers(value: object, budget: _Budget) -> list[str]:
-    """Returns the alternatives: in PFL-DocVQA one text of lines, elsewhere a list."""
-    given = value.split("\n") if isinstance(value, str) else value
-    texts = _texts(given, "answers", budget)
-    return [text.strip() for text in texts if text.strip()]
-
-
 def _boxes(value: object, count: int, budget: _Budget) -> NDArray[np.float32]:
     """Returns `count` boxes, count × 4."""
     budget.spend(4 * count)
-    found = _numbers(value)
+    # An array of numbers, or a list of lists or arrays of numbers.
+    items = _plain(value)
+    rows = [_plain(item) for item in items] if isinstance(items, list | tuple) else items
+    if not isinstance(rows, np.ndarray):
+        for row in rows:
+            numbers = isinstance(row, list | tuple) and all(type(x) in (int, float) for x in row)
+            if not (isinstance(row, np.ndarray) or numbers) or len(row) != 4:
+                raise ValueError(f"ocr_normalized_boxes: expected 4 numbers, found {shown(row)}")
+    found = np.array(rows, dtype=np.float64)
     if found.size == 0 and count == 0:
         return np.zeros((0, 4), np.float32)
     if found.shape != (count, 4):
@@ -201,18 +223,6 @@ def _boxes(value: object, count: int, budget: _Budget) -> NDArray[np.float32]:
         return found.astype(np.float32)
 
 
-def _numbers(value: object) -> NDArray[np.float64]:
-    """Returns an array of numbers, or a list of lists or arrays of numbers, as one array."""
-    items = _plain(value)
-    rows = [_plain(item) for item in items] if isinstance(items, list | tuple) else items
-    if not isinstance(rows, np.ndarray):
-        for row in rows:
-            numbers = isinstance(row, list | tuple) and all(type(x) in (int, float) for x in row)
-            if not (isinstance(row, np.ndarray) or numbers) or len(row) != 4:
-                raise ValueError(f"ocr_normalized_boxes: expected 4 numbers, found {shown(row)}")
-    return np.array(rows, dtype=np.float64)
-
-
 def _plain(value: object) -> Any:
     """Returns an array's numbers, or its items if it is of objects; lists as they are."""
     if isinstance(value, Array):
@@ -222,41 +232,8 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _identifier(value: object, otherwise: str) -> str:
-    if value is None:
-        return otherwise
-    if type(value) is int:
-        return str(value)
-    return _text(value, "question_id")
-
-
 def _optional(item: dict[str, Any], name: str) -> str | None:
     return None if item.get(name) is None else _text(item[name], name)
-
-
-def _label(value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise ValueError(f"label: expected a whole number, found {shown(value)}")
-    return int(value)
-
-
-def _record_batch(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        _box_column([row["boxes"] for row in rows])
-        if column.name == "boxes"
-        else pa.array([row[column.name] for row in rows], column.type)
-        for column in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _box_column(boxes: Sequence[NDArray[np.float32]]) -> pa.Array:
-    ends = np.cumsum([0, *(len(part) for part in boxes)])
-    flat = pa.array(np.concatenate(boxes).ravel(), pa.float32())
-    quads = pa.FixedSizeListArray.from_arrays(flat, 4)
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), quads)
 
 
 def length_of(path: Path) -> int:

@@ -114,18 +114,6 @@ class OfficialClients:
 
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
         """Deals out by image name; the seed has no part in it."""
-        owner = self._owners()
-        hands: dict[int, list[int]] = {client: [] for client in sorted(set(owner.values()))}
-        for place, document in enumerate(documents):
-            if document.id not in owner:
-                raise ValueError(f"{document.id}: no client of {self.root} holds this page")
-            hands[owner[document.id]].append(place)
-        empty = [f"client_{client}" for client, hand in hands.items() if not hand]
-        if empty:
-            raise ValueError(f"{', '.join(empty)}: none of the training documents is theirs")
-        return tuple(map(tuple, hands.values()))
-
-    def _owners(self) -> dict[str, int]:
         release = _Release(Path(self.root), self.converted)
         owner: dict[str, int] = {}
         for file in release.files(self.train):
@@ -138,7 +126,15 @@ class OfficialClients:
                     continue
                 if owner.setdefault(image, file.client) != file.client:
                     raise DataError(file.path, f"{shown(image)} is client_{owner[image]}'s too")
-        return owner
+        hands: dict[int, list[int]] = {client: [] for client in sorted(set(owner.values()))}
+        for place, document in enumerate(documents):
+            if document.id not in owner:
+                raise ValueError(f"{document.id}: no client of {self.root} holds this page")
+            hands[owner[document.id]].append(place)
+        empty = [f"client_{client}" for client, hand in hands.items() if not hand]
+        if empty:
+            raise ValueError(f"{', '.join(empty)}: none of the training documents is theirs")
+        return tuple(map(tuple, hands.values()))
 
 
 @dataclass(frozen=True)
@@ -178,21 +174,19 @@ class _Release:
         self.converted = Path(converted) if converted is not None else self.home
 
     def files(self, sets: Sequence[str]) -> list[_File]:
-        return [file for name in sets for file in self._files(name)]
-
-    def _files(self, name: str) -> list[_File]:
         paths = self.converted.glob("[!.]*.parquet") if self.converted.is_dir() else ()
         files = [_File(inside(self.converted, path.name)) for path in sorted(paths)]
-        exact = [file for file in files if file.path.stem == name]
-        of_set = [file for file in files if file.set_name == name]
-        clients = [file for file in of_set if file.client is not None]
-        numbers = [file.client for file in clients]
-        if len(set(numbers)) < len(numbers):
-            names = ", ".join(file.path.name for file in clients)
-            raise DataError(self.converted, f"two files of one client for {name!r}: {names}")
-        found = exact or sorted(clients, key=lambda file: file.client or 0) or of_set
-        if not found:
-            raise self._missing(name)
+        found: list[_File] = []
+        for name in sets:
+            exact = [file for file in files if file.path.stem == name]
+            of_set = [file for file in files if file.set_name == name]
+            clients = [file for file in of_set if file.client is not None]
+            if len({file.client for file in clients}) < len(clients):
+                names = ", ".join(file.path.name for file in clients)
+                raise DataError(self.converted, f"two files of one client for {name!r}: {names}")
+            if not of_set and not exact:
+                raise self._missing(name)
+            found += exact or sorted(clients, key=lambda file: file.client or 0) or of_set
         return found
 
     def _missing(self, name: str) -> DataError:
@@ -226,7 +220,23 @@ class _Release:
             points = points[key]
         elif any(isinstance(value, dict) for value in points.values()):
             return {}  # of the clients' files, not of this one
-        return _by_position(path, points, file.length)
+        if not isinstance(points, dict):
+            why = f"expected providers with lists of indexes, found {shown(points)}"
+            raise DataError(path, why)
+        names = _names(path, points)
+        found: dict[int, str] = {}
+        for raw, indexes in points.items():
+            for index in indexes if isinstance(indexes, list) else [indexes]:
+                if type(index) is not int or not 1 <= index < file.length:
+                    raise DataError(
+                        path,
+                        f"{shown(raw)}: index {shown(index)}; expected whole numbers from 1 (the "
+                        f"header counts as 0) to {file.length - 1}, the last record",
+                    )
+                if found.setdefault(index, names[raw]) != names[raw]:
+                    why = f"index {index} is of {shown(found[index])} and of {shown(names[raw])}"
+                    raise DataError(path, why)
+        return found
 
     @cached_property
     def by_document(self) -> dict[str, str]:
@@ -262,25 +272,6 @@ def _names(path: Path, raw: Iterable[str]) -> dict[str, str]:
             )
         names[key] = name
     return names
-
-
-def _by_position(path: Path, points: Any, length: int) -> dict[int, str]:
-    if not isinstance(points, dict):
-        raise DataError(path, f"expected providers with lists of indexes, found {shown(points)}")
-    names = _names(path, points)
-    found: dict[int, str] = {}
-    for raw, indexes in points.items():
-        for index in indexes if isinstance(indexes, list) else [indexes]:
-            if type(index) is not int or not 1 <= index < length:
-                raise DataError(
-                    path,
-                    f"{shown(raw)}: index {shown(index)}; expected whole numbers from 1 (the "
-                    f"header counts as 0) to {length - 1}, the last record",
-                )
-            if found.setdefault(index, names[raw]) != names[raw]:
-                why = f"index {index} is of {shown(found[index])} and of {shown(names[raw])}"
-                raise DataError(path, why)
-    return found
 
 
 def _of_documents(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -363,15 +354,27 @@ class _Pages:
     ) -> None:
         """Adds one record to its page, all of it or nothing."""
         name = row["image_name"]
-        question = _question(row)
+        text = row["question"].strip()
+        if not text:
+            raise ValueError("its question is empty")
         page = self.pages.get(name) or self._page(row, file, split, listed)
-        self._check(page, row, file, split, listed)
+        if page.split != split:
+            raise ValueError(f"{name} is a page of the {page.split} sets too: one must go")
+        if split == "train" and page.client != file.client:
+            raise ValueError(f"{name} is a page of client_{page.client} too")
+        if page.document != (document := _document_of(row)):
+            raise ValueError(f"{name} is a page of {shown(page.document)} and of {shown(document)}")
+        provider = self._provider(row, split, listed)
+        if page.provider != provider:
+            raise ValueError(f"{name} is of {shown(page.provider)} and of {shown(provider)}")
+        if row["question_id"] in page.identifiers:
+            raise ValueError(f"question {row['question_id']} of {name} occurs twice")
         spelled = hash((tuple(row["words"]), tuple(map(tuple, row["boxes"]))))
         if row["words"] and page.spelled is None:
             page.words, page.spelled = _words(row, page.size), spelled
         elif row["words"] and page.spelled != spelled:
             raise ValueError(f"its words or boxes differ from those of {name} in other records")
-        page.questions.append(question)
+        page.questions.append(Question("", text, tuple(dict.fromkeys(row["answers"]))))
         page.identifiers.add(row["question_id"])
         self.pages[name] = page
 
@@ -391,27 +394,6 @@ class _Pages:
             _document_of(row),
             self._provider(row, split, listed),
         )
-
-    def _check(
-        self,
-        page: _Page,
-        row: Mapping[str, Any],
-        file: _File,
-        split: str,
-        listed: Mapping[int, str],
-    ) -> None:
-        name = row["image_name"]
-        if page.split != split:
-            raise ValueError(f"{name} is a page of the {page.split} sets too: one must go")
-        if split == "train" and page.client != file.client:
-            raise ValueError(f"{name} is a page of client_{page.client} too")
-        if page.document != (document := _document_of(row)):
-            raise ValueError(f"{name} is a page of {shown(page.document)} and of {shown(document)}")
-        provider = self._provider(row, split, listed)
-        if page.provider != provider:
-            raise ValueError(f"{name} is of {shown(page.provider)} and of {shown(provider)}")
-        if row["question_id"] in page.identifiers:
-            raise ValueError(f"question {row['question_id']} of {name} occurs twice")
 
     def _provider(self, row: Mapping[str, Any], split: str, listed: Mapping[int, str]) -> str:
         document = _document_of(row)
@@ -434,13 +416,6 @@ class _Pages:
 def _document_of(row: Mapping[str, Any]) -> str:
     """Returns the identifier of the document whose page a record is about."""
     return str(row["document"] or re.sub(r"_[^_]*$", "", row["image_name"]))
-
-
-def _question(row: Mapping[str, Any]) -> Question:
-    text = row["question"].strip()
-    if not text:
-        raise ValueError("its question is empty")
-    return Question("", text, tuple(dict.fromkeys(row["answers"])))
 
 
 def _words(row: Mapping[str, Any], size: tuple[int, int]) -> tuple[Word, ...]:

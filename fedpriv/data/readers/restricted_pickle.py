@@ -47,11 +47,17 @@ def load_objects(path: Path, guard: AbstractContextManager[Any] | None = None) -
             length = _length(file)
             with guard or nullcontext():
                 found = _Restricted(file).load()
-            items = _items(found, length)
+        if not isinstance(found, Array):
+            raise ValueError(f"the file holds {shown(found)}; expected an array")
+        items = found.items()
+        if found.shape != (length,):
+            raise ValueError(f"its header announces {length} objects, but it holds {len(items)}")
     except MemoryError as error:
         raise DataError(path, "takes more memory than its size explains; not read") from error
     except Exception as error:  # a broken pickle raises nearly anything
-        raise DataError(path, f"not a safe array of records: {_said(error)}") from error
+        expected = isinstance(error, pickle.UnpicklingError | ValueError)
+        why = str(error) if expected else repr(error)
+        raise DataError(path, f"not a safe array of records: {why}") from error
     return items
 
 
@@ -163,8 +169,12 @@ class _Name:
             return _scalar(*arguments)
         if self.name == "collections.OrderedDict":
             return dict(*arguments)
+        # Bytes as pickles of protocol 2 and below spell them: a text and its encoding.
         if self.name == "_codecs.encode":
-            return _latin1(*arguments)
+            text, encoding = arguments
+            if not isinstance(text, str) or encoding != "latin1":
+                raise Refused("bytes in an encoding other than latin1")
+            return text.encode("latin1")
         raise Refused(f"a call of {self.name} with {shown(arguments)}")
 
 
@@ -176,13 +186,6 @@ def _scalar(dtype: object, data: object) -> Any:
     if kind.itemsize != len(data):
         raise Refused(f"a scalar of {len(data)} bytes, which {kind} has not")
     return np.frombuffer(data, kind)[0].item()
-
-
-def _latin1(text: object, encoding: object) -> bytes:
-    """Returns bytes as pickles of protocol 2 and below spell them."""
-    if not isinstance(text, str) or encoding != "latin1":
-        raise Refused("bytes in an encoding other than latin1")
-    return text.encode("latin1")
 
 
 _NDARRAY = _Name("numpy.ndarray")
@@ -225,16 +228,3 @@ def _length(file: BinaryIO) -> int:
             f"an array of shape {shape} and dtype {dtype}; expected one dimension of objects"
         )
     return int(shape[0])
-
-
-def _items(found: object, length: int) -> list[Any]:
-    if not isinstance(found, Array):
-        raise ValueError(f"the file holds {shown(found)}; expected an array")
-    items = found.items()
-    if found.shape != (length,):
-        raise ValueError(f"its header announces {length} objects, but it holds {len(items)}")
-    return items
-
-
-def _said(error: Exception) -> str:
-    return f"{error}" if isinstance(error, pickle.UnpicklingError | ValueError) else repr(error)

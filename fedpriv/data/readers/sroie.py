@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from fedpriv.data.document import (
 from fedpriv.data.generated.questions import RECEIPT_QUESTIONS
 from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
-from fedpriv.data.readers.annotation import at, encodable, numbers
+from fedpriv.data.readers.annotation import around, at, encodable, numbers
 from fedpriv.data.readers.sroie_labels import LABELS, label_words
 from fedpriv.data.reading import shown
 from fedpriv.runtime.seeds import generator
@@ -90,42 +90,33 @@ class Sroie:
 
     def load(self) -> DocumentSet:
         """Reads every receipt, ordered by split and identifier, and decodes every image once."""
-        folders = self._folders()
-        manifest = read_manifest(inside(Path(self.root), "manifest.jsonl"))
-        count = Counter(stem for folder in folders for stem in folder.stems)
-        ambiguous = frozenset(stem for stem in count if count[stem] > 1)
-        documents: list[Document] = []
-        skipped: tuple[DataError, ...] = ()
-        for folder in folders:
-            read = _Reader(folder, self.boxes, manifest, ambiguous)
-            twice = self._rescans(folder, manifest)
-            paths = (folder.file("img", stem) for stem in folder.stems if stem not in twice)
-            good, bad = read_all(read, paths, self.on_error)
-            documents += good
-            skipped += (*twice.values(), *bad)
-        return DocumentSet("SROIE", tuple(documents), LABELS, skipped)
-
-    def _rescans(
-        self, folder: _Folder, manifest: Mapping[tuple[str, str], ManifestRow]
-    ) -> dict[str, DataError]:
-        """Returns the receipts of a split that are left out as second scans, with the reason."""
-        rows = {
-            stem: manifest.get((folder.path.name, stem), ManifestRow()) for stem in folder.stems
-        }
-        return {
-            stem: DataError(folder.file("img", stem), f"possibly a second scan of {row.rescan_of}")
-            for stem, row in rows.items()
-            if row.rescan_of and self.rescans == "drop"
-        }
-
-    def _folders(self) -> list[_Folder]:
         root = Path(self.root)
         splits = [name for name in dict.fromkeys(self.splits) if (root / name).is_dir()]
         if not splits:
             asked = " nor ".join(f"{name}/" for name in self.splits) or "split (none was asked for)"
             why = f"no {asked} here: expected {_LAYOUT}; {found_in(root)}"
             raise DataError(root, why)
-        return [_Folder.of(root / split) for split in splits]
+        folders = [_Folder.of(root / split) for split in splits]
+        manifest = read_manifest(inside(root, "manifest.jsonl"))
+        count = Counter(stem for folder in folders for stem in folder.stems)
+        ambiguous = frozenset(stem for stem in count if count[stem] > 1)
+        documents: list[Document] = []
+        skipped: list[DataError] = []
+        for folder in folders:
+            rescans: dict[str, str] = {}
+            if self.rescans == "drop":
+                rows = ((stem, manifest.get((folder.path.name, stem))) for stem in folder.stems)
+                rescans = {stem: row.rescan_of for stem, row in rows if row and row.rescan_of}
+            read = _Reader(folder, self.boxes, manifest, ambiguous)
+            paths = (folder.file("img", stem) for stem in folder.stems if stem not in rescans)
+            good, bad = read_all(read, paths, self.on_error)
+            documents += good
+            skipped += [
+                DataError(folder.file("img", stem), f"possibly a second scan of {original}")
+                for stem, original in rescans.items()
+            ]
+            skipped += bad
+        return DocumentSet("SROIE", tuple(documents), LABELS, tuple(skipped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,26 +175,22 @@ def read_lines(path: Path) -> list[BoxLine]:
     for number, line in enumerate(decode(_bytes(path)).split("\n"), start=1):
         if not line.strip():
             continue
-        try:
-            text, box = _parse(line)
-        except ValueError as error:
-            raise DataError(path, str(error), number) from error
-        if text:
-            lines.append(BoxLine(text, box, number))
+        with at(path, "", number):
+            *corners, text = fields = line.split(",", 8)
+            if len(fields) != 9:
+                raise ValueError(
+                    f"expected x1,y1,x2,y2,x3,y3,x4,y4,text; found {len(fields)} fields of 9"
+                )
+            given = shown(",".join(corners))
+            try:
+                sides = [float(corner) for corner in corners]
+            except ValueError:
+                raise ValueError(f"expected 8 coordinates, found {given}") from None
+            if not all(map(math.isfinite, sides)):
+                raise ValueError(f"expected 8 finite coordinates, found {given}")
+        if text := text.strip():
+            lines.append(BoxLine(text, around(sides), number))
     return lines
-
-
-def _parse(line: str) -> tuple[str, Box]:
-    *corners, text = fields = line.split(",", 8)
-    if len(fields) != 9:
-        raise ValueError(f"expected x1,y1,x2,y2,x3,y3,x4,y4,text; found {len(fields)} fields of 9")
-    try:
-        xs, ys = [float(x) for x in corners[0::2]], [float(y) for y in corners[1::2]]
-    except ValueError:
-        raise ValueError(f"expected 8 coordinates, found {shown(','.join(corners))}") from None
-    if not all(map(math.isfinite, xs + ys)):
-        raise ValueError(f"expected 8 finite coordinates, found {shown(','.join(corners))}")
-    return text.strip(), (min(xs), min(ys), max(xs), max(ys))
 
 
 def read_entities(path: Path) -> dict[str, str]:
@@ -278,12 +265,6 @@ def _bytes(path: Path) -> bytes:
 # ---------------------------------------------------------------------------------- one receipt
 
 
-def _questions(name: str, values: Mapping[str, str]) -> tuple[Question, ...]:
-    rng = generator(0, f"wording of the questions on receipt {name}")
-    wordings = {key: rng.choice(phrasings) for key, phrasings in RECEIPT_QUESTIONS.items()}
-    return tuple(Question(key, str(wordings[key]), (values[key],)) for key in LABELS if values[key])
-
-
 @dataclass(frozen=True)
 class _Folder:
     """A split's folder and what lies in its subfolders: file stem to path."""
@@ -293,7 +274,12 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> _Folder:
-        files = {name: _listing(path / name, ends) for name, ends in _SUFFIXES.items()}
+        files: dict[str, dict[str, Path]] = {name: {} for name in _SUFFIXES}
+        for name, suffixes in _SUFFIXES.items():
+            # A name that begins with a dot belongs to the file system (".DS_Store", "._X.jpg").
+            for file in sorted((path / name).glob("[!.]*")):
+                if file.suffix.lower() in suffixes:
+                    files[name][file.stem] = file
         for names in (("img",), ("box", "box_scaled"), ("entities",)):
             if not any((path / name).is_dir() for name in names):
                 raise DataError(path / names[0], f"missing: expected {_LAYOUT}; {found_in(path)}")
@@ -320,14 +306,6 @@ _SUFFIXES = {
 }
 
 
-def _listing(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
-    if not folder.is_dir():
-        return {}
-    # A name that begins with a dot belongs to the file system (".DS_Store", "._X.jpg").
-    paths = (p for p in sorted(folder.iterdir()) if not p.name.startswith("."))
-    return {path.stem: path for path in paths if path.suffix.lower() in suffixes}
-
-
 @dataclass(frozen=True)
 class _Reader:
     """Reads the receipt of one image path of a split's folder."""
@@ -343,17 +321,34 @@ class _Reader:
         size = image_size(path)
         row = self.manifest.get((split, stem), ManifestRow())
         values = read_entities(self.folder.file("entities", stem))
+        boxes, (across, down) = self._source(stem, size, row)
         words: list[Word] = []
-        for segment, (text, box) in enumerate(self._lines(stem, size, row)):
-            words += words_of_line(text, box, segment)
+        for segment, line in enumerate(read_lines(boxes)):
+            x0, y0, x1, y1 = line.box
+            try:
+                box = box_on_page((x0 * across, y0 * down, x1 * across, y1 * down), size)
+            except ValueError as error:
+                why = (
+                    f"the box does not fit the image {stem} of {size[0]} × {size[1]} pixels: "
+                    f"{error}. If the image was shrunk, put box_scaled/{stem}.txt or the scale in "
+                    f"manifest.jsonl beside it, or the image in its original size; "
+                    f"boxes={self.boxes!r} was given"
+                )
+                raise DataError(boxes, why, line.number) from error
+            words += words_of_line(line.text, box, segment)
+        name = f"{split}/{stem}"
+        rng = generator(0, f"wording of the questions on receipt {name}")
+        wordings = {key: rng.choice(phrasings) for key, phrasings in RECEIPT_QUESTIONS.items()}
         return Document(
-            id=f"{split}/{stem}" if stem in self.ambiguous else stem,
+            id=name if stem in self.ambiguous else stem,
             provider=row.provider or provider_name(values["company"]),
             page=path,
             size=size,
             words=tuple(words),
             entities=label_words(words, values),
-            questions=_questions(f"{split}/{stem}", values),
+            questions=tuple(
+                Question(key, str(wordings[key]), (values[key],)) for key in LABELS if values[key]
+            ),
             split=split,
             part_of=row.rescan_of,
         )
@@ -369,24 +364,6 @@ class _Reader:
             if not folder.has(name, stem):
                 raise DataError(folder.file(name, stem), f"missing: {stem} has no {what}")
 
-    def _lines(
-        self, stem: str, size: tuple[int, int], row: ManifestRow
-    ) -> Iterator[tuple[str, Box]]:
-        path, (across, down) = self._source(stem, size, row)
-        for line in read_lines(path):
-            x0, y0, x1, y1 = line.box
-            try:
-                box = box_on_page((x0 * across, y0 * down, x1 * across, y1 * down), size)
-            except ValueError as error:
-                why = (
-                    f"the box does not fit the image {stem} of {size[0]} × {size[1]} pixels: "
-                    f"{error}. If the image was shrunk, put box_scaled/{stem}.txt or the scale in "
-                    f"manifest.jsonl beside it, or the image in its original size; "
-                    f"boxes={self.boxes!r} was given"
-                )
-                raise DataError(path, why, line.number) from error
-            yield line.text, box
-
     def _source(
         self, stem: str, size: tuple[int, int], row: ManifestRow
     ) -> tuple[Path, tuple[float, float]]:
@@ -400,23 +377,19 @@ class _Reader:
         # Boxes for a shrunk image of a third size serve nobody: then the scale is worked out.
         if has_scaled and (not has_box or row.size in (None, size)):
             return scaled, (1.0, 1.0)
-        factors = _scale(row, size, self.folder.file("img", stem))
+        factors = row.scale
+        if row.orig_size is not None:
+            # Not `scale_to`: the manifest may state fractions of a pixel.
+            across, down = size[0] / row.orig_size[0], size[1] / row.orig_size[1]
+            # Rounding to whole pixels moves the two factors apart by less than this.
+            if abs(across * row.orig_size[1] / size[1] - 1) > 0.02:
+                why = (
+                    f"the image has {size[0]} × {size[1]} pixels, which is no shrunk form of the "
+                    f"manifest's orig_size {row.orig_size[0]:g} × {row.orig_size[1]:g}"
+                )
+                raise DataError(self.folder.file("img", stem), why)
+            factors = (across, down)
         if factors is None and self.boxes == "scaled":
             why = f"missing, and manifest.jsonl gives no scale for {stem}: boxes='scaled' needs one"
             raise DataError(scaled, why)
         return box, factors or (1.0, 1.0)
-
-
-def _scale(row: ManifestRow, size: tuple[int, int], path: Path) -> tuple[float, float] | None:
-    """Returns the factors from the original image's pixels to those of one of `size`."""
-    if row.orig_size is None:
-        return row.scale
-    across, down = size[0] / row.orig_size[0], size[1] / row.orig_size[1]
-    # Rounding to whole pixels moves the two factors apart by less than this.
-    if abs(across * row.orig_size[1] / size[1] - 1) > 0.02:
-        why = (
-            f"the image has {size[0]} × {size[1]} pixels, which is no shrunk form of the "
-            f"manifest's orig_size {row.orig_size[0]:g} × {row.orig_size[1]:g}"
-        )
-        raise DataError(path, why)
-    return across, down

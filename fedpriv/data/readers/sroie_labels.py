@@ -57,14 +57,14 @@ def _groups(text: str) -> list[str]:
 
 def _amounts(text: str) -> list[str]:
     """Returns the amounts in a text as digits with a decimal point: "RM1,234.50" is "1234.50"."""
-    return [_amount(token) for token in re.findall(r"(?:(?<!\d)-)?\d(?:[\d.,]*\d)?", text)]
-
-
-def _amount(token: str) -> str:
-    whole, comma, cents = token.rpartition(",")
-    if comma and len(cents) == 2:
-        return f"{whole.replace('.', '').replace(',', '')}.{cents}"
-    return token.replace(",", "")
+    amounts = []
+    for token in re.findall(r"(?:(?<!\d)-)?\d(?:[\d.,]*\d)?", text):
+        whole, comma, cents = token.rpartition(",")
+        if comma and len(cents) == 2:
+            amounts.append(f"{whole.replace('.', '').replace(',', '')}.{cents}")
+        else:
+            amounts.append(token.replace(",", ""))
+    return amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.data.document import (
-    Box,
     Document,
     DocumentSet,
     OnError,
@@ -123,7 +122,14 @@ class _Reader:
                 if label not in (*LABELS, "other"):
                     expected = ", ".join((*LABELS, "other"))
                     raise ValueError(f"expected a label of {expected}; found {shown(label)}")
-                words = _words(item, place, scale, size)
+                words: list[Word] = []
+                if item.get("words"):
+                    for word in member(item, "words", list):
+                        if text := text_of(word):
+                            box = fitted(box_of(word.get("box")), scale, size)
+                            words.append(Word(text, box, place))
+                elif text := text_of(item):
+                    words = words_of_line(text, fitted(box_of(item.get("box")), scale, size), place)
                 pairs += stated_links(item)
             fields.add(words, label if label in LABELS else "", item.get("id"))
         with at(path, f"documents[{number}]"):
@@ -139,18 +145,3 @@ class _Reader:
             split=split,
             links=links,
         )
-
-
-def _words(
-    item: Any, segment: int, scale: tuple[float, float], size: tuple[int, int]
-) -> list[Word]:
-    """Returns a field's words in the image's pixels."""
-
-    def box(value: Any) -> Box:
-        return fitted(box_of(value), scale, size)
-
-    if item.get("words"):
-        words = member(item, "words", list)
-        return [Word(t, box(word.get("box")), segment) for word in words if (t := text_of(word))]
-    text = text_of(item)
-    return words_of_line(text, box(item.get("box")), segment) if text else []

@@ -1,6 +1,20 @@
 """Takes an answer off a page: white boxes over all its occurrences, its words dropped.
 
 I^-a of Pinto et al. 2024, §3. What a model still answers, it knows from elsewhere.
+
+A trace of the answer is left if the remaining words, joined without blanks and signs,
+
+- contain an answer of four letters and digits or more, as "vegas.com" contains "Vega";
+- contain one once signs that OCR confuses are taken for each other (O and 0; l, I and 1; S and 5;
+  B and 8; Z and 2; g, q and 9);
+- contain a text that has a `partial_ratio` of 90 with an answer of six letters and digits or more,
+  and the same digits: other digits make another number, not a misread one;
+
+or if a shorter answer is a whole run of letters or of digits in a word: "RM5" for "5". An answer
+that is not among the words is not found: it may still stand in a logo.
+
+The paper (§3) takes Tesseract's boxes of "all occurrences" and does not say how these are matched;
+its authors looked for remaining traces by eye.
 """
 
 from __future__ import annotations
@@ -51,20 +65,6 @@ def without_answer(document: Document, question: Question, *, margin: float = MA
     Each occurrence becomes one white box for every line that it stands on, enlarged by the margin.
     Whole words are painted and dropped, and with them the entities that contain one of them. The
     page shares its pixels with the document, so a removal costs no memory (`Document.white`).
-
-    A trace is left (`residual`) if the remaining words, joined without blanks and signs,
-
-    - contain an answer of four letters and digits or more, as "vegas.com" contains "Vega";
-    - contain one once signs that OCR confuses are taken for each other (O and 0; l, I and 1; S
-      and 5; B and 8; Z and 2; g, q and 9);
-    - contain a text that has a `partial_ratio` of 90 with an answer of six letters and digits or
-      more, and the same digits: other digits make another number, not a misread one;
-
-    or if a shorter answer is a whole run of letters or of digits in a word: "RM5" for "5". An
-    answer that is not among the words is not found: it may still stand in a logo.
-
-    The paper (§3) takes Tesseract's boxes of "all occurrences" and does not say how these are
-    matched; its authors looked for remaining traces by eye.
 
     Args:
         document: the page.
@@ -141,7 +141,7 @@ def _folded(text: str) -> str:
 
 
 def _can_be_read(texts: Sequence[str], answer: str) -> bool:
-    """Says whether the answer, or nearly the answer, can still be read; see `without_answer`."""
+    """Says whether the answer, or nearly the answer, can still be read; see the module."""
     words = list(map(letters, texts))
     if len(answer) < SHORTEST:
         return any(answer in _RUN.findall(word) for word in words)

@@ -1,6 +1,16 @@
 """Takes every clue to an answer off a page: blurred in the picture, dropped from the words.
 
-Memorisation test of Tito et al. 2023, Appendix D.1.1. What a model still answers, it remembers.
+Memorisation test of PFL-DocVQA (Tito et al. 2023, Appendix D.1.1). What a model still answers, it
+remembers.
+
+A clue is left if a remaining word contains one of the answer's words of four letters or more, or if
+the remaining words, joined without blanks, contain half of the answer, and at least four letters,
+in one stretch. Of an answer of two or three letters and digits, a clue is left if a single word
+contains all of it, even by chance: "12" stands in "2012". So pages without a residual are surely
+clean. Of a single letter nothing can be said.
+
+A clue that is not among the words is not found: a logo stays, as in the paper. The logo of a
+generated invoice is a mark without letters: it tells providers apart, but spells nothing.
 """
 
 from __future__ import annotations
@@ -63,14 +73,6 @@ def without_clues(
     least the height of the line, so that large letters cannot be read either; it can still be seen
     that there was ink.
 
-    A clue is left (`residual`) if a remaining word contains one of the answer's words of four
-    letters or more, or if the remaining words, joined without blanks, contain half of the answer,
-    and at least four letters, in one stretch. Of an answer of two or three letters and digits, a
-    clue is left if a single word contains all of it, even by chance: "12" stands in "2012". So
-    pages without a residual are surely clean. Of a single letter nothing can be said. A clue that
-    is not among the words is not found: a logo stays, as in the paper. The logo of a generated
-    invoice is a mark without letters: it tells providers apart, but spells nothing.
-
     Args:
         document: the page.
         question: on it, to be asked of the redacted page.
@@ -89,20 +91,8 @@ def without_clues(
     if not clues:
         raise CannotRemove(document, answers, "no answer has a letter or digit")
     texts = [letters(word.text) for word in document.words]
-    gone: set[int] = set()
-    while True:
-        left = [place for place in range(len(texts)) if place not in gone]
-        left_texts = [texts[place] for place in left]
-        more: set[int] = set()
-        for clue in clues:
-            more.update(left[n] for row in clue.in_rows(left_texts) for n in row)
-            more.update(place for place in left if clue.in_word(texts[place], likeness))
-            # A short word of the answer, or a sign, goes with its neighbour.
-            beside = (p for p in left if not texts[p] or texts[p] in clue.words)
-            more.update(p for p in beside if p - 1 in gone or p + 1 in gone)
-        if not more:
-            break
-        gone |= more
+    gone = _find(texts, clues, likeness)
+    left_texts = [text for place, text in enumerate(texts) if place not in gone]
     dropped = "".join(texts[place] for place in sorted(gone))
     if not any(clue.is_half_in(dropped, likeness) for clue in clues):
         raise CannotRemove(document, answers, "the page's words do not spell the answer")
@@ -118,6 +108,27 @@ def check_settings(radius: float, likeness: float) -> None:
         raise ValueError(f"radius={radius}: expected more than 0 pixels; the paper's is {RADIUS:g}")
     if not 0 < likeness <= 100:
         raise ValueError(f"likeness={likeness}: expected more than 0, and at most 100")
+
+
+def _find(texts: Sequence[str], clues: Sequence[_Clue], likeness: float) -> set[int]:
+    """Returns the places of the words that give an answer away.
+
+    The search is repeated until nothing more is found, since removing words brings others together.
+    """
+    gone: set[int] = set()
+    while True:
+        left = [place for place in range(len(texts)) if place not in gone]
+        left_texts = [texts[place] for place in left]
+        more: set[int] = set()
+        for clue in clues:
+            more.update(left[n] for row in clue.in_rows(left_texts) for n in row)
+            more.update(place for place in left if clue.in_word(texts[place], likeness))
+            # A short word of the answer, or a sign, goes with its neighbour.
+            beside = (p for p in left if not texts[p] or texts[p] in clue.words)
+            more.update(p for p in beside if p - 1 in gone or p + 1 in gone)
+        if not more:
+            return gone
+        gone |= more
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,7 @@ class _Clue:
         return 2 * sum(map(len, there)) >= sum(map(len, self.words)) > 0
 
     def can_be_read(self, texts: Sequence[str]) -> bool:
-        """Says whether a good part of the answer can be read; see `without_clues`."""
+        """Says whether a good part of the answer can be read; see the module."""
         if len(self.text) < SHORTEST_ALIKE:
             return len(self.text) >= SHORTEST_LEFT and any(self.text in text for text in texts)
         words = [word for word in self.words if len(word) >= SHORTEST_ALIKE]
