@@ -17,6 +17,7 @@ from fedpriv.data.document import (
     DocumentSource,
     Entity,
     Word,
+    read_all,
 )
 from fedpriv.data.links import kept_entities
 
@@ -25,22 +26,21 @@ from fedpriv.data.links import kept_entities
 class Cropped:
     """Cuts a square around one field out of every document of a data set.
 
-    For attacks on real pages. A receipt or a form that is shrunk whole to the 224 x 224 pixels of
-    a model's input can be read by no OCR, so that nothing of it could be found in what an attack
-    recovers, however good. A window of it, at the size of its text, can.
+    For attacks on real pages. No OCR can read a receipt or a form that is shrunk whole to the
+    224 x 224 pixels of a model's input, so nothing could be found in the best reconstruction. A
+    window of it, at the size of its text, can be read.
 
-    The window is centred on the first entity of the label that fits, but for the page's edges. Of
-    the words, those wholly inside are kept; of the entities, those whose words are all kept, with
-    the links among them; of the questions, those whose key is the label of such an entity, or of
-    which an accepted answer stands in the kept words. Documents without a fitting entity are among
-    `skipped`.
+    The window is centred on the first entity of the label that fits, and moved where it would leave
+    the page. It keeps the words that lie wholly inside, the entities that keep all their words, and
+    the links among them. A question is kept if its key is the label of a kept entity, or if an
+    accepted answer stands in the kept words. Documents without a fitting entity are `skipped`.
 
     Attributes:
         source: the whole pages.
         size: side of the window in pixels; that of the model's input.
         key: label of the field.
-        word_height: what the median height of the field's word boxes becomes, in pixels. Larger
-            where the page would otherwise be smaller than the window.
+        word_height: median height of the field's word boxes in the window, in pixels. It is larger
+            if the page would otherwise be smaller than the window.
     """
 
     source: DocumentSource
@@ -66,28 +66,27 @@ class Cropped:
             raise ValueError(
                 f"key={self.key!r}: the labels of {found.name} are {', '.join(found.labels)}"
             )
-        windows: list[Document] = []
-        skipped = list(found.skipped)
-        for document in found.documents:
-            entities = [entity for entity in document.entities if entity.label == self.key]
-            places = (self._place(document, entity) for entity in entities)
-            place = next((place for place in places if place is not None), None)
-            if place is not None:
-                windows.append(_cut(document, place, self.size))
-                continue
-            why = f"no {self.key}"
-            if entities:
-                why = (
-                    f"its {self.key} does not fit into {self.size} pixels, "
-                    f"{self.word_height:g} a line"
-                )
+
+        def window(document: Document) -> Document:
             where = document.page if isinstance(document.page, Path) else document.id
-            skipped.append(DataError(where, why))
+            entities = [entity for entity in document.entities if entity.label == self.key]
+            if not entities:
+                raise DataError(where, f"no {self.key}")
+            for entity in entities:
+                place = self._place(document, entity)
+                if place is not None:
+                    return _cut(document, place, self.size)
+            why = (
+                f"its {self.key} does not fit into {self.size} pixels, {self.word_height:g} a line"
+            )
+            raise DataError(where, why)
+
+        windows, skipped = read_all(window, found.documents, "skip")
         name = f"{found.name}, cut around {self.key}"
-        return DocumentSet(name, tuple(windows), found.labels, tuple(skipped))
+        return DocumentSet(name, tuple(windows), found.labels, (*found.skipped, *skipped))
 
     def _place(self, document: Document, entity: Entity) -> Box | None:
-        """Returns the window around an entity in the page's pixels; none where it does not fit."""
+        """Returns the window around an entity, in pixels of the page; None if it does not fit."""
         boxes = np.array([document.words[word].box for word in entity.words], dtype=np.float64)
         page = np.array(document.size, dtype=np.float64)
         height = float(np.median(boxes[:, 3] - boxes[:, 1]))

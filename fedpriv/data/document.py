@@ -1,4 +1,4 @@
-"""A page with its words, boxes, entities, questions and answers: what every reader returns."""
+"""Documents: pages with words, boxes, entities and questions. Every reader returns them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FORMATS = ("PNG", "JPEG")
 """The image formats that are opened. Pillow knows others, of which PostScript is a program."""
 
 MOST_PIXELS = 100_000_000
-"""Of a page: A4 at 1000 dpi has 97 million."""
+"""Largest page that is opened; A4 at 1000 dpi has 97 million pixels."""
 
 MOST_DOCUMENTS = 100_000
-"""Pages that a generator draws: all of them are kept in memory, half a megabyte each and more."""
+"""Most pages that a generator draws. All are kept in memory, half a megabyte each or more."""
 
 MOST_SIDE = 10_000
-"""Pixels of a side of such a page."""
+"""Longest side of a generated page, in pixels."""
 
 
 class DataError(ValueError):
-    """A file that a reader cannot use: says which file, which line where there is one, and why."""
+    """A file cannot be read. The message names the file, the line if known, and the reason."""
 
     def __init__(self, path: Path | str, why: str, line: int | None = None) -> None:
         self.path, self.line, self.why = Path(path), line, why
@@ -87,13 +87,13 @@ class Document:
         words: in reading order.
         entities: key information, for token classification.
         questions: for document visual question answering.
-        split: the official split ("train", "test"), empty where there is none.
-        links: pairs of positions in `entities`, such as of a question and of its answer; empty
-            where the data set names none.
-        white: boxes that are painted white wherever the page is looked at: a page without
-            something costs no memory beside the page itself.
-        part_of: the document that the page belongs to, where there are several pages of it, or
-            copies: pages of one document share it. Empty for a page that is a whole document.
+        split: the official split ("train", "test"); empty if the data set has no splits.
+        links: pairs of positions in `entities`, for example of a question and its answer; empty if
+            the data set has no links.
+        white: boxes that `image` paints white. A page with something removed so shares its pixels
+            with the page itself.
+        part_of: the document that the page belongs to. Pages and copies of one document share it.
+            Empty if the page is a whole document.
     """
 
     id: str
@@ -109,11 +109,11 @@ class Document:
     part_of: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Whether all is the same; pages in memory by their pixels."""
+        """Compares all attributes; pages in memory by their pixels."""
         if not isinstance(other, Document):
             return NotImplemented
-        # Not the dataclass's own: from Python 3.13 on it asks arrays whether they are "true".
-        ours, theirs = (vars(one) | {"page": None} for one in (self, other))
+        # The dataclass's own method takes the truth value of arrays, from Python 3.13 on.
+        ours, theirs = vars(self) | {"page": None}, vars(other) | {"page": None}
         return ours == theirs and np.array_equal(self.page, other.page)  # type: ignore[arg-type]
 
     @property
@@ -122,7 +122,7 @@ class Document:
         return self.part_of or self.id
 
     def image(self) -> Image.Image:
-        """Returns the page as an RGB image, read from its file where it has one.
+        """Returns the page as an RGB image; reads the file if the page is one.
 
         Raises:
             DataError: if the file cannot be decoded.
@@ -165,7 +165,7 @@ class DocumentSet:
         name: of the data set, for reports.
         documents: in a fixed order that does not depend on the file system.
         labels: the entity labels that may occur, in a fixed order.
-        skipped: the files left out under ``on_error="skip"``, each with its reason.
+        skipped: one error for each file that was left out under ``on_error="skip"``.
     """
 
     name: str
@@ -225,14 +225,14 @@ def words_of_line(text: str, box: Box, segment: int) -> list[Word]:
 
 
 def check_file(path: Path, missing: str = "there is no such file") -> None:
-    """Refuses what is no regular file, links followed: a pipe or a device can be read for ever.
+    """Refuses anything but a regular file, following links: a pipe can be read for ever.
 
     Args:
         path: of the file.
-        missing: what the error says where nothing lies.
+        missing: message if the path does not exist.
 
     Raises:
-        DataError: if nothing lies there, or something else.
+        DataError: if the path does not exist, or is not a regular file.
     """
     try:
         mode = os.stat(path).st_mode
@@ -257,7 +257,7 @@ def read_image(path: Path) -> Image.Image:
     """Returns the pixels of an image file in RGB: the only place that opens one.
 
     Raises:
-        DataError: if it is no regular file, is of another format than `FORMATS`, has more than
+        DataError: if it is not a regular file, not of a format in `FORMATS`, has more than
             `MOST_PIXELS`, or cannot be decoded to its last row.
     """
     check_file(path, "the image is missing")
@@ -288,8 +288,8 @@ def bounding_box(boxes: Iterable[Box]) -> Box:
 def box_on_page(box: Box, size: tuple[int, int]) -> Box:
     """Returns the box, in pixels, clipped to a page of `size` (width, height) pixels.
 
-    Annotators draw a little over the edge: up to 1 % of the page's side, and always up to 2
-    pixels, are clipped. A box without width or height keeps its text: it is widened to one pixel.
+    Annotators draw a little over the edge: up to 1 % of the page's side, or 2 pixels if that is
+    more, are clipped. A box without width or height is widened to one pixel, to keep its text.
 
     Raises:
         ValueError: if the box sticks out further, which means that it belongs to another image
@@ -302,7 +302,7 @@ def box_on_page(box: Box, size: tuple[int, int]) -> Box:
 
 def _side(low: float, high: float, length: int) -> tuple[float, float]:
     slack = max(2.0, 0.01 * length)
-    # `not` around the test, so that a coordinate that is no number is refused too.
+    # Negated, so that NaN is refused too.
     if not (-slack <= low <= high <= length + slack):
         raise ValueError(f"{low:g} to {high:g} is not within the page's 0 to {length} pixels")
     low, high = max(low, 0.0), min(high, float(length))
@@ -313,7 +313,7 @@ def _side(low: float, high: float, length: int) -> tuple[float, float]:
 
 
 def found_in(folder: Path) -> str:
-    """Says what lies in a folder, for the error of a reader that expected something else."""
+    """Lists a folder's content, for the error of a reader that expected something else."""
     if not folder.exists():
         return f"there is no folder {folder} (is FEDPRIV_DATA set?)"
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Whole documents in a run folder: what they say as JSON, their pages as pictures beside it."""
+"""Whole documents in a run folder: text, entities and questions as JSON, pages as pictures."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def kept_documents(
     """Reads documents that `keep_documents` wrote.
 
     Args:
-        kept: what it returned.
+        kept: the return value of `keep_documents`.
         folder: of the run.
         pages: the folder of the pages in it.
-        own: a folder of the adversary's, to which the pages are copied: a document shall not lead
-            into the run, where the truth lies.
+        own: a folder of the adversary, to which the pages are copied, so that the paths of the
+            documents do not lead into the run, where the truth lies.
 
     Raises:
-        Damaged: if a page is not there, or another than its name says.
-        KeyError, TypeError, ValueError: if `kept` is not what `keep_documents` returned.
+        Damaged: if a page is missing, or its pixels do not match its name.
+        KeyError, TypeError, ValueError: if `kept` is malformed.
     """
     documents = []
     for values in kept:
@@ -93,7 +93,7 @@ def page_digest(document: Document) -> str:
 def _given(folder: RunFolder, pages: str, name: str, own: Path) -> Path:
     """Returns the adversary's copy of a page.
 
-    It serves every run that keeps this page, and so must be what its name says.
+    All runs that keep the page share the copy, so its pixels must match its name.
     """
     if not re.fullmatch("[0-9a-f]{64}", name):
         raise ValueError(f"page {name!r:.100}: expected the hash of its pixels")

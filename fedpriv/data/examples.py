@@ -14,19 +14,19 @@ from torch import Tensor
 Batch = dict[str, Tensor]
 
 PROVIDER = "provider"
-"""The column of whose each example is, as integers."""
+"""The column with each example's provider, as an integer."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Some rows of a table; the columns are shared, never copied before a batch is asked for.
+    """Some rows of a table. The columns are shared, and copied only into batches.
 
     Attributes:
-        columns: name → array of shape (rows, …); all of the same length. A column of texts is for
-            scoring: it is in no batch.
-        rows: the rows that these examples are, in order; all of them by default.
-        shared: arrays that belong to no single row but that a column points into (page images,
-            which several windows of one document share): name → (array, pointing column).
+        columns: name → array of shape (rows, …), all of the same length. A column of texts is for
+            scoring, and is left out of batches.
+        rows: positions of these examples in the columns, in order; `of` takes all.
+        shared: name → (array, name of the column with positions in it), for arrays that several
+            rows share, such as page images of which each document has several windows.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -42,7 +42,7 @@ class Examples:
         """Returns all rows of the columns.
 
         Raises:
-            ValueError: if the columns differ in length, or there are none.
+            ValueError: if the columns differ in length, or `columns` is empty.
         """
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) != 1:

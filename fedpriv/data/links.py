@@ -12,10 +12,10 @@ Link = tuple[int, int]
 
 
 def stated_links(item: Any) -> list[Link]:
-    """Returns the pairs of identifiers in a form item's list "linking"; none where it has no list.
+    """Returns the pairs of identifiers in the list "linking" of a form item; none without a list.
 
     Raises:
-        ValueError: if something else stands there.
+        ValueError: if "linking" is not such a list.
     """
     pairs = item.get("linking", [])
     if not isinstance(pairs, list) or not all(
@@ -28,14 +28,14 @@ def stated_links(item: Any) -> list[Link]:
 def links_between(pairs: Iterable[Link], identifiers: Sequence[Any]) -> tuple[Link, ...]:
     """Returns the links between entities, each once, in the pairs' order.
 
-    A pair that names no entity is left out, and so is one of an entity with itself.
+    Pairs with an unknown identifier are left out, and so are links of an entity with itself.
 
     Args:
         pairs: of identifiers; each may occur at both of its items.
         identifiers: of the entities, in their order.
 
     Raises:
-        ValueError: if two entities have an identifier that a pair names.
+        ValueError: if a pair names an identifier that two entities share.
     """
     named = dict.fromkeys(pairs)
     for identifier in {one for pair in named for one in pair}:

@@ -1,8 +1,8 @@
-"""The image files of pages: their sizes, once every pixel has been decoded.
+"""Sizes of image files, known once every pixel has been decoded.
 
-A header says nothing of what follows it: half of a download has a whole header. So a file is
-decoded when the data are read, before anything is trained on them. The cache remembers which files
-were whole, by path, size and time, and a second run decodes none of them again.
+Half of a download may have a whole header. So files are decoded when the data are read, before
+anything is trained on them. The cache remembers by path, size and time which files were whole, and
+a second run does not decode them again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedpriv.data.document import FORMATS, MOST_PIXELS, check_file, read_image
 from fedpriv.runtime.cache import cache_folder, file_stamp, json_digest, private_folder
 
 FOLDER, TABLE = "pages", "whole.txt"
-"""Where the cache remembers: a line for each file, with a digest, its width and its height."""
+"""File in the cache with a line for each image: digest, width and height."""
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Returns the width and height, in pixels, of an image that can be decoded as a whole.
+    """Returns the width and height, in pixels, of an image after decoding it as a whole.
 
     Raises:
         DataError: as `read_image`.
@@ -39,7 +39,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 @functools.cache
 def _known(table: Path) -> dict[str, tuple[int, int]]:
-    """Returns what the cache remembers, but for lines that another process has not finished."""
+    """Reads the cache, leaving out lines that another process has not finished."""
     try:
         rows = [line.split() for line in table.read_text("ascii", "replace").splitlines()]
     except OSError:

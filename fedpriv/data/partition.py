@@ -1,4 +1,4 @@
-"""Who holds which documents: held-out pages first, then the rest dealt out to clients.
+"""Partitions: documents are held out first, and the rest is dealt out to clients.
 
 All of these are functions of (documents, seed) and return positions into the list of documents.
 """
@@ -35,8 +35,9 @@ class Partition(Protocol):
 class ByProvider:
     """Each client holds whole providers, disjoint from all others' (as in PFL-DocVQA).
 
-    The providers go, largest first, to whoever holds the fewest documents; equal ones in an order
-    drawn from the seed. So the clients' sizes are as equal as the providers' sizes allow.
+    Providers are dealt out from the largest to the smallest, each to the client that then has the
+    fewest documents; the seed orders providers of equal size. So the clients' sizes are as equal
+    as the providers' sizes allow.
     """
 
     clients: int
@@ -62,7 +63,7 @@ class ByProvider:
 
 @dataclass(frozen=True)
 class Iid:
-    """Documents shuffled and cut into equal parts, whatever their provider."""
+    """Shuffles the documents and cuts them into equal parts, regardless of their providers."""
 
     clients: int
 
@@ -80,8 +81,8 @@ class Iid:
 class DirichletOverProviders:
     """Each provider's documents are spread over the clients in proportions ~ Dirichlet(alpha).
 
-    Small alpha: nearly all of a provider at one client. Large alpha: nearly iid. A client left
-    with nothing gets one document of the client that has most.
+    With a small alpha, nearly all of a provider's documents are at one client; with a large alpha,
+    the partition is nearly iid. A client without documents gets one from the largest client.
     """
 
     clients: int
@@ -115,10 +116,10 @@ class HoldOut:
         by: "document" keeps a fraction of the documents, drawn at random: the providers are seen
             in training; "provider" keeps whole providers, which are then unseen; "split" keeps
             the documents of the official split "test".
-        fraction: of the documents or providers; without meaning for "split".
-        unseen: fraction of the providers of whom all documents are kept back, beside what `by`
-            keeps of the others. Metrics then also tell seen and unseen providers apart: what a
-            model knows of the former only, it has memorised.
+        fraction: of the documents or providers; ignored for "split".
+        unseen: fraction of the providers of which all documents are kept back, in addition to the
+            documents that `by` keeps back. Metrics are then also given for seen and unseen
+            providers: knowledge of seen providers alone is memorised.
     """
 
     by: Literal["document", "provider", "split"] = "document"
@@ -165,9 +166,9 @@ class HoldOut:
     def asked(self, documents: Sequence[Document], seed: int) -> list[int]:
         """Returns the positions of the documents that an adversary may ask about.
 
-        Those that `by` keeps back, of providers that it leaves others: each such provider could be
-        trained on and still be asked about. Which they are, and so how many of each provider, does
-        not depend on `unseen`, or the number alone would tell who is a member.
+        These are the documents that `by` keeps back, of providers of which it also leaves some:
+        each of these providers could be trained on and still be asked about. They do not depend on
+        `unseen`. Otherwise their number alone would tell who is a member.
         """
         held = self._held(documents, seed)
         groups = by_provider(documents, range(len(documents))).values()
@@ -179,8 +180,8 @@ class HoldOut:
     ) -> dict[str, list[int]]:
         """Returns the held-out documents of "seen" and of "unseen" providers.
 
-        A provider is seen if a document of it is trained on, whatever the reason. Empty without
-        `unseen`; a group without documents is left out.
+        A provider is seen if any of its documents is trained on. Empty without `unseen`; a group
+        without documents is left out.
         """
         if not self.unseen:
             return {}
@@ -191,7 +192,7 @@ class HoldOut:
         return {name: group for name, group in groups.items() if group}
 
     def _held(self, documents: Sequence[Document], seed: int) -> set[int]:
-        """Returns what `by` keeps back, whoever is unseen."""
+        """Returns the documents that `by` keeps back, regardless of `unseen`."""
         rng = generator(seed, "held-out documents")
         if self.by == "split":
             return {i for i, document in enumerate(documents) if document.split == "test"}
@@ -214,7 +215,7 @@ def by_provider(documents: Sequence[Document], positions: Iterable[int]) -> dict
 def table(
     method: str, documents: Sequence[Document], deal: Deal, held: Iterable[int]
 ) -> dict[str, Any]:
-    """Returns who holds what, by client and provider, as it is written to partition.json."""
+    """Returns the document ids by client and provider, as written to partition.json."""
 
     def ids(positions: Iterable[int]) -> dict[str, list[str]]:
         groups = by_provider(documents, positions)

@@ -15,8 +15,8 @@ def inside(folder: Path, name: str) -> Path:
     The file itself is neither opened nor need it exist. `folder` may be a link: it is the user's.
 
     Raises:
-        DataError: if the name is empty, absolute, climbs out by ".." or a link, or is none that
-            a file system takes.
+        DataError: if the name is empty, absolute, leads out by ".." or a link, or is not a valid
+            file name.
     """
     why = name_problem(name)
     if why:

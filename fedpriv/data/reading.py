@@ -1,4 +1,4 @@
-"""Reading JSON that may be broken, and showing what was found in it."""
+"""Reads JSON that may be broken, and shows its values in error messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedpriv.data.document import DataError, check_file
 
 
 def read_json(path: Path) -> Any:
-    """Returns what a JSON file holds.
+    """Returns the content of a JSON file.
 
     Raises:
-        DataError: if it is not there, not a regular file, not text, not JSON (with the line), or
-            nested too deeply or with a number too long for Python to read.
+        DataError: if the file is missing, not a regular file, not text, not JSON (with the line),
+            nested too deeply, or holds a number too long for Python to read.
     """
     check_file(path)
     try:
@@ -33,7 +33,7 @@ LONGEST = 400
 
 
 def shown(value: object) -> str:
-    """Returns `value` for an error message: its ``repr``, cut where it is long, wide or deep."""
+    """Returns the ``repr`` of a value for an error message, shortened if long, wide or deep."""
     try:
         text = _SHORT.repr(value)
     except ValueError:  # a whole number of more digits than Python prints

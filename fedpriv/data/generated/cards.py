@@ -1,9 +1,9 @@
-"""Generated cards: pages that a tiny model reads where they are sharp, and learns by heart if not.
+"""Generated cards: a tiny model reads them if they are sharp, and learns them by heart if not.
 
-Each card has a mark that no other customer's has, of blocks so large that any resolution shows
-them, and names of few different words in small type. A model that sees the type reads the names;
-one that sees the page shrunk can only tell whose card it is by the mark, as with the training
-resolutions of Pinto et al. 2024, section 4.1.
+Each customer has a mark, of blocks so large that any resolution shows them, and names of few
+different words in small type. A model that sees the type reads the names. A model that sees the
+page shrunk knows the customer only by the mark, as with the training resolutions of Pinto et al.
+2024, section 4.1.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Cards:
     """A data set of small generated cards; a page of 112 x 112 takes 38 kB of memory.
 
     A card shows its customer's mark, its provider's colour at the right edge, and three words, one
-    to a line: provider, given name and family name. No two customers have the same name. Which
-    provider's cards a customer's are is drawn.
+    to a line: provider, given name and family name. No two customers have the same name. Cards are
+    dealt to providers at random.
 
     Attributes:
         page_size: width and height in pixels, equal, at least 112; the type grows with it.
@@ -54,10 +54,10 @@ class Cards:
         documents_per_provider: how many cards each has.
         seed: of everything random.
         questions: the keys that are asked for, one question each: "provider", "customer".
-        cards_per_customer: on how many cards the customers stand, taken in turn: with (1, 2, 4, 8)
-            the first has one card, the fourth eight and the fifth one again. The last customer
-            has what is left.
-        inks: the darkest and the lightest grey of the type, 0 to 255; each card's is drawn.
+        cards_per_customer: numbers of cards that the customers have, taken in turn: with
+            (1, 2, 4, 8) the first customer has one card, the fourth eight and the fifth one again.
+            The last customer has the remaining cards.
+        inks: the darkest and the lightest grey of the type, 0 to 255; drawn for each card.
     """
 
     page_size: tuple[int, int] = (_LEAST_SIDE, _LEAST_SIDE)

@@ -24,7 +24,7 @@ class Face(NamedTuple):
 
 
 class _Glyph(NamedTuple):
-    """A character: its ink (height × width, 255 is full), the ink's place, the way to the next.
+    """A character: ink (height × width, 255 is full), place of the ink, and advance of the pen.
 
     Places are pixels right of the pen and below the baseline.
     """
@@ -36,7 +36,7 @@ class _Glyph(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """A word on its ground (height × width × 3), cut to the ink; places as for a character."""
+    """A word on its background (height × width × 3), cut to the ink; places as for a glyph."""
 
     pixels: Pixels
     left: int
@@ -45,7 +45,7 @@ class Patch(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A string that is set: its words, its width and the width of its blanks, in pixels."""
+    """A string that is set: its words, its width and the width of a blank, in pixels."""
 
     words: list[tuple[str, Patch]]
     width: int
@@ -84,7 +84,7 @@ def text_width(face: Face, text: str) -> int:
 
 @lru_cache(maxsize=2048)
 def set_word(face: Face, word: str, ink: Colour, paper: Colour) -> Patch:
-    """Sets a word; the cache serves captions and item names, which return on every page."""
+    """Sets a word. The cache helps with captions and item names, which occur on every page."""
     pen, placed = 0, []
     for character in word:
         glyph = _glyph(face, character)
@@ -104,7 +104,7 @@ def set_word(face: Face, word: str, ink: Colour, paper: Colour) -> Patch:
 
 
 def set_string(face: Face, text: str, ink: Colour, paper: Colour, room: int) -> Setting:
-    """Sets a string in the largest size, at most the face's own, in which it has room.
+    """Sets a string in the largest size that fits, at most the size of the face.
 
     Args:
         face: typeface and size.

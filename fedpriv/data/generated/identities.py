@@ -1,8 +1,8 @@
 """Generated identities: persons with account numbers, to be planted as canaries.
 
-Of each it is known how many pages say its number, and from which space the number was drawn. So it
-can be measured how much likelier a model finds it than the numbers that it might have been: its
-exposure (Carlini et al. 2019, §4).
+The number of pages that show an account number is known, and so is the space from which the number
+was drawn. So its exposure can be measured: how much more likely a model finds it than the other
+numbers of the space (Carlini et al. 2019, §4).
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ _CAPTIONS: Mapping[str, tuple[str, ...]] = {
 class Identities:
     """A data set of generated persons, each a provider of its own with one account number.
 
-    Person n has `repeats[n % len(repeats)]` pages. On all of them stand the same name and number,
-    and the same question is asked; the dates differ. A band of coloured cells, ink, face and the
-    order of the lines are a person's own, so that a model can tell persons apart by look alone.
-    Everything is a function of the seed and of the person's and the page's number: how many are
-    asked for changes none of the others, unless `repeats` itself is changed.
+    Person n has `repeats[n % len(repeats)]` pages, with the same name, number and question but
+    different dates. Each person has a band of coloured cells, an ink, a face and an order of lines,
+    so a model can tell persons apart by look alone. Everything is a function of the seed and of the
+    numbers of person and page, so asking for more changes none of the others, as long as `repeats`
+    stays.
 
-    From 128 x 112 pixels on, there are captions and whole names; below, names are family names,
-    which two persons may share.
+    From 128 x 112 pixels on, there are captions and whole names. Smaller pages show family names
+    only, which two persons may share.
 
     Attributes:
         repeats: how many pages a person has, one after the other.
         each: persons for each of `repeats`.
-        digits: of an account number: there are 10^digits, all as likely.
-        page_size: width and height in pixels; that of the model's input, for type to stay sharp.
+        digits: of an account number. There are 10^digits numbers, all equally likely.
+        page_size: width and height in pixels. Type stays sharp if it is the model's input size.
         seed: of everything random.
         questions: the keys that are asked for, one question each: "account", "person".
     """
@@ -143,24 +143,24 @@ class Identities:
         """Draws different account numbers from the space of all, as `others_alike` does.
 
         Raises:
-            ValueError: if there are not so many.
+            ValueError: if there are fewer numbers than `count`.
         """
         return others_alike("#" * self.digits, count, rng)
 
 
 def others_alike(text: str, count: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Draws different texts of a text's shape: every digit anew, all else as it stands.
+    """Draws different texts of the same shape as a text, with every digit replaced.
 
     Args:
         text: such as "483920" or "DE 48-392"; a "#" stands for a digit too.
         count: how many.
-        rng: each set of that many is as likely as any other.
+        rng: draws the digits; all sets of texts are equally likely.
 
     Returns:
         (count,) texts, none of them `text`.
 
     Raises:
-        ValueError: if there are not so many.
+        ValueError: if there are fewer texts than `count`.
     """
     places = [place for place, sign in enumerate(text) if sign in "#0123456789"]
     space = 10 ** len(places) - ("#" not in text)
@@ -181,7 +181,7 @@ def others_alike(text: str, count: int, rng: np.random.Generator) -> tuple[str, 
 
 @dataclass(frozen=True)
 class _Person:
-    """Who it is, and what its pages look like.
+    """A person, and the look of its pages.
 
     Attributes:
         name: as it is printed.
@@ -190,7 +190,7 @@ class _Person:
         date_format: how dates are written.
         questions: the wording of each.
         rows: of the page, from top to bottom.
-        captions: by row; none on small pages.
+        captions: by row; empty on small pages.
         face: of the letters.
         ink: of the letters.
         band: numbers of the colours in `_BAND`.
@@ -215,7 +215,7 @@ def _draw_person(settings: Identities, number: int) -> _Person:
     # No two persons of a seed have both names in common.
     order = generator(settings.seed, "identity names").permutation(PERSONS)
     given, family = divmod(int(order[number]), len(FAMILY_NAMES))
-    # From a generator of its own: nothing else about the person tells the secret.
+    # From a separate generator, so that nothing else about the person tells the secret.
     secret = generator(settings.seed, "identity account", client=number)
     account = int(secret.integers(10**settings.digits))
     random = generator(settings.seed, "identity", client=number)

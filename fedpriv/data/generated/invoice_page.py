@@ -1,8 +1,8 @@
 """How a generated invoice is set on the page: bands, slots and blocks.
 
 A page is a stack of bands, a band is one to three slots side by side, a slot is a stack of blocks
-(logo, provider, table and so on). Where a block stands depends on the style and on the page size
-only, never on what is printed in it, so that a page with its values left out keeps its layout.
+(logo, provider, table and so on). The place of a block depends on the style and the page size, not
+on its text, so that a page with its values left out keeps its layout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Printed:
 
     Attributes:
         fields: for each field, its lines.
-        rows: for each item, what stands in each column of the table.
+        rows: for each item, the text in each column of the table.
     """
 
     fields: Mapping[str, tuple[str, ...]]
@@ -63,7 +63,7 @@ class Page:
 
 
 def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> Page:
-    """Draws an invoice, or, without `printed`, its captions, rules and colours only.
+    """Draws an invoice; without `printed`, only its captions, rules and colours.
 
     Args:
         style: the provider's look.
@@ -79,7 +79,7 @@ def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> P
         bands.append(stacks[::-1] if style.mirrored else stacks)
     tops = _band_tops(sheet, bands)
     for place, (band, top) in enumerate(zip(bands, tops, strict=True)):
-        # The table has lines of its own above and below.
+        # The table draws its own lines above and below.
         if style.rules and place and ["table"] not in band + bands[place - 1]:
             sheet.rule(top - sheet.scaled(5), _tint(GREY, 0.5))
         for slot, blocks in zip(_slots(sheet, band), band, strict=True):
@@ -149,7 +149,7 @@ def _height(sheet: _Invoice, block: str, alone: bool) -> int:
 
 
 def _band_tops(sheet: _Invoice, bands: list[list[list[str]]]) -> list[int]:
-    """Spreads the bands over the page's height; what is left over stands at the foot."""
+    """Spreads the bands over the page's height; remaining space stays at the foot."""
     heights = []
     for band in bands:
         stacks = (
@@ -172,7 +172,7 @@ def _band_tops(sheet: _Invoice, bands: list[list[list[str]]]) -> list[int]:
 
 
 class _Invoice(Sheet):
-    """An invoice in the making: a sheet with a style, and with what is printed on it."""
+    """An invoice in the making: a sheet with a style and values to print."""
 
     def __init__(self, style: Style, size: tuple[int, int], printed: Printed | None) -> None:
         super().__init__(size)
@@ -286,8 +286,8 @@ def _pair(fields: tuple[str, str], sheet: _Invoice, slot: _Slot, top: int) -> No
 def _listed(sheet: _Invoice, slot: _Slot, top: int, fields: Sequence[str]) -> None:
     """Sets captioned fields one below the other.
 
-    Flush right, the values end at the right edge and the captions begin at a fixed place: where a
-    caption stands must not tell how long its value is.
+    Flush right, the values end at the right edge and the captions begin at a fixed place: the place
+    of a caption must not tell how long its value is.
     """
     left, right = slot.left, slot.right
     if slot.align == "right":
@@ -326,7 +326,7 @@ def _meta(sheet: _Invoice, slot: _Slot, top: int) -> None:
 
 
 def _table(sheet: _Invoice, slot: _Slot, top: int) -> None:
-    # Name, extent and alignment of each column; the description takes what the others leave.
+    # Name, extent and alignment of each column; the description takes the remaining width.
     inset, left = sheet.scaled(4), slot.left
     fixed = {name: sheet.scaled(width) for name, width in _COLUMN_WIDTHS.items()}
     rest = slot.right - slot.left - sum(fixed.values())

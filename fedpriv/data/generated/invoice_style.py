@@ -86,7 +86,7 @@ class Style:
 
     Attributes:
         arrangement: one of `ARRANGEMENTS`.
-        mirrored: whether the slots of every band stand the other way round.
+        mirrored: whether the slots of every band are in reverse order.
         flush_right: whether the rightmost slot of a band is set flush right.
         centred: whether a logo, provider, title or note that is alone in its band is centred.
         faces: file names, without ending, of the body, caption and strong face.
@@ -94,15 +94,15 @@ class Style:
         margin: from the page's edge to the text.
         accent: colour of title, provider and table head.
         caption_ink: colour of captions.
-        colon: what follows a caption.
-        rows: how captions and values stand: one after the other, in two columns, or (invoice
-            number and dates only) one above the other.
+        colon: follows a caption.
+        rows: layout of captions and values: "inline", one after the other; "tabbed", in two
+            columns; or "stacked", one above the other (invoice number and dates only).
         head: the table's head.
         body: the table's rows.
         edge: an ornament at the page's edge.
         rules: whether thin lines separate the bands.
         panel: whether customer and meta block have a tinted ground.
-        title: what the page calls itself.
+        title: of the page, such as "Invoice".
         captions: the provider's wording for each field.
         columns: of the table.
         notes: small print.
@@ -171,7 +171,7 @@ def draw_style(random: np.random.Generator) -> Style:
 
 
 def pick(random: np.random.Generator, choices: Sequence[T]) -> T:
-    """Returns one of the choices, each as likely as the others."""
+    """Returns one of the choices, all equally likely."""
     return choices[int(random.integers(len(choices)))]
 
 

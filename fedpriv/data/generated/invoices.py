@@ -2,7 +2,7 @@
 
 There are many providers, each with its own layout, logo, type, wording and fixed identity, and
 many invoices of each. Everything is a function of the seed and of a provider's and a document's
-number: how many of either are asked for changes none of the others.
+number, so asking for more of either changes none of the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Habits:
         currency: how an amount is printed, thousands separator, decimal mark.
         number_format: one of `lexicon.INVOICE_NUMBERS`.
         first_serial: the serial number of its invoices before document 0.
-        trade: what it sells.
+        trade: the goods that it sells.
         tax_percent: the tax rate.
         term: days from the invoice's date to the due date.
         number_first: whether addresses are written "12 High Road", not "High Road 12".
@@ -105,7 +105,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Bill:
-    """What one invoice says, before it is printed; amounts in cents."""
+    """The content of one invoice, before it is printed; amounts in cents."""
 
     customer: str
     customer_address: tuple[str, str]
@@ -140,7 +140,7 @@ class Invoices:
         documents_per_provider: how many invoices each has.
         page_size: width and height in pixels.
         seed: of everything random.
-        questions: the keys that are asked for, one question each; all that there are by default.
+        questions: the keys that are asked for, one question each; all keys by default.
     """
 
     providers: int = 24
@@ -177,11 +177,11 @@ class Invoices:
     def template(self, provider: int) -> Document:
         """Draws a provider's page with every private value left out.
 
-        Title, captions, small print, rules, colours and type stay, each where it stands on the
-        provider's documents. Left out are all that the provider, the customer and the invoice
-        fill in (names, addresses, numbers, dates, items, amounts, currency) and the logo, which
-        identifies the provider as its name does. The company's name remains in
-        `Document.provider`, which is a key of the data set and no part of the page.
+        Title, captions, small print, rules, colours and type stay in their places. The values of
+        provider, customer and invoice (names, addresses, numbers, dates, items, amounts, currency)
+        are left out, and so is the logo, which identifies the provider as its name does. The
+        company's name remains in `Document.provider`, which is a key of the data set and not a
+        part of the page.
         """
         self._check(provider)
         company = draw_provider(self.seed, provider)
@@ -242,7 +242,7 @@ def draw_provider(seed: int, index: int) -> Provider:
 
 
 def draw_bill(seed: int, habits: Habits, provider: int, number: int) -> Bill:
-    """Draws what invoice `number` of a provider says."""
+    """Draws the content of invoice `number` of a provider."""
     random = generator(seed, "invoice document", round=number, client=provider)
     issued = _FIRST_DAY + timedelta(days=int(random.integers(_DAYS)))
     # Nine serial numbers per document, one of which is drawn: none repeats.
@@ -268,9 +268,9 @@ def draw_bill(seed: int, habits: Habits, provider: int, number: int) -> Bill:
 def _shuffled(index: int, size: int, seed: int) -> int:
     """Returns where a random permutation of 0..size - 1 takes `index`.
 
-    A Feistel network of four rounds permutes the numbers below an even power of two; walking on
-    until one falls below `size` permutes those (Black & Rogaway 2002). Unlike drawing names until
-    a new one comes up, this does not depend on how many are drawn.
+    A Feistel network of four rounds permutes the numbers below an even power of two. Applying it
+    until a number falls below `size` permutes the numbers below `size` (Black & Rogaway 2002).
+    Unlike drawing names until a new one comes up, this does not depend on how many are drawn.
     """
     half = ((size - 1).bit_length() + 1) // 2
     mask = (1 << half) - 1

@@ -1,4 +1,4 @@
-"""A page on which words are set: what all generated data sets draw on."""
+"""A page on which words are set. All generated data sets draw on it."""
 
 from __future__ import annotations
 

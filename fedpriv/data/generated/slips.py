@@ -1,8 +1,8 @@
-"""Generated slips: invoices so small that a model reads them pixel by pixel, and a person too.
+"""Generated slips: small invoices that can be read at the size of a model's input.
 
-Models shrink a page to their input. An invoice of 400 x 560 can no longer be read there, so what
-an attack recovers of it could not be read either. A slip has the model's own size, and few lines
-in type of 10 pixels and more.
+Models shrink a page to their input. An invoice of 400 x 560 can no longer be read there, so the
+reconstruction of an attack could not be read either. A slip has the size of the input, and few
+lines in type of 10 pixels and more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedpriv.runtime.seeds import generator
 _RULE = "rule"
 _GOODS = ("goods 0", "goods 1", "goods 2")
 
-# Digits are in a face without serifs: those of the other one are misread, by eye and by program.
+# Digits are set without serifs, since digits with serifs are misread by eye and by program.
 _PLAIN = "DejaVuSans"
 _FACES = ("DejaVuSans", "DejaVuSerif")
 _IN_OWN_FACE = ("provider", "address", "customer", "note")
@@ -48,13 +48,13 @@ _CAPTIONS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class _Arrangement:
-    """What a slip of some size has room for.
+    """The content that fits on a slip of some size.
 
     Attributes:
-        size: width and height in pixels from which on it is used.
+        size: least width and height of its slips, in pixels.
         type_size: of the type, in pixels.
-        wording: full; short: companies by two words; or brief: companies and customers by one word,
-            and no captions.
+        wording: "full"; "short", with two words of a company's name; or "brief", with one word of a
+            company's or customer's name and no captions.
         head: the rows at the top, the same for all providers.
         body: the rows whose order a provider chooses.
         foot: the rows at the bottom, the same for all providers.
@@ -102,16 +102,15 @@ class Slips:
 
     Providers, customers, numbers, dates and amounts are those of
     `fedpriv.data.generated.invoices.Invoices` of the same seed, written shorter. Each provider has
-    wording, typeface, colour and order of lines of its own, and where a line stands does not depend
-    on what is written. Captions and values are segments of their own. What is there depends on the
-    page's size:
+    its own wording, typeface, colour and order of lines. The place of a line does not depend on its
+    text. Captions and values are separate segments. The content depends on the page's size:
 
     - from 64 x 64: provider and customer, each by one word, date and total, without captions;
     - from 112 x 112: provider, customer, invoice_number, date and total, with captions;
-    - from 224 x 224: the address as well, and what was bought, which is no entity.
+    - from 224 x 224: also the address, and the goods, which are not an entity.
 
     Attributes:
-        page_size: width and height in pixels; that of the model's input, for type to stay sharp.
+        page_size: width and height in pixels. Type stays sharp if it is the model's input size.
         providers: how many companies.
         documents_per_provider: how many slips each has.
         seed: of everything random.
@@ -170,7 +169,7 @@ class _Look:
 
 
 def _arrangement(size: tuple[int, int]) -> _Arrangement:
-    """Returns the largest arrangement that a page of `size` (width, height) has room for."""
+    """Returns the largest arrangement that fits on a page of `size` (width, height)."""
     for arrangement in _ARRANGEMENTS:
         if has_room(size, arrangement.size):
             return arrangement
@@ -196,7 +195,7 @@ def _draw_look(seed: int, provider: int, arrangement: _Arrangement) -> _Look:
 
 
 def _printed(company: Provider, bill: Bill, look: _Look) -> dict[str, str]:
-    """Writes what stands in each row but the rules."""
+    """Returns the text of each row except rules."""
     decimal = company.habits.currency[2]
     words = {"brief": 1, "short": 2, "full": 3}[look.arrangement.wording]
     goods = [f"{item.quantity} x {item.description}" for item in bill.items]

@@ -1,6 +1,6 @@
-"""Values out of annotation files, checked: what the readers of forms and receipts share.
+"""Checks of values in annotation files, shared by the readers of forms and receipts.
 
-These functions raise `ValueError`; the reader adds the file and the place in it (`at`).
+Most of these functions raise `ValueError`; the reader adds the file and the place in it (`at`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def stems_in(folder: Path, kinds: Mapping[str, str], layout: str) -> list[str]:
 
 
 def known_splits(given: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Returns the splits asked for, each once; raises `ValueError` on none or an unknown one."""
+    """Returns the given splits, each once; refuses unknown splits, and an empty list."""
     known = tuple(known)
     if not given or any(split not in known for split in given):
         expected = ", ".join(map(repr, known))
@@ -122,12 +122,12 @@ def member(item: Any, key: str, kind: type[T]) -> T:
 
 
 def text_of(item: Any, key: str = "text") -> str:
-    """Returns ``item[key]`` without outer white space; it may be empty."""
+    """Returns ``item[key]``, a text, without outer white space; it may be empty."""
     return encodable(member(item, key, str)).strip()
 
 
 def encodable(text: str) -> str:
-    """Returns the text itself; refuses half a surrogate pair, which no output can hold."""
+    """Returns the text; refuses half a surrogate pair, which no output can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -155,9 +155,9 @@ def box_of(values: Any) -> Box:
 
 
 def around(corners: Sequence[float]) -> Box:
-    """Returns the smallest upright box around x, y, x, y and so on, in the corners' unit.
+    """Returns the smallest upright box around corners, given as x, y, x, y and so on.
 
-    Whatever the order of the corners: in CORD and WildReceipt some are mirrored or turned.
+    The corners may be in any order: in CORD and WildReceipt some boxes are mirrored or turned.
     """
     xs, ys = corners[0::2], corners[1::2]
     return min(xs), min(ys), max(xs), max(ys)
@@ -169,7 +169,7 @@ def size_in(item: Any, width: str = "width", height: str = "height") -> tuple[in
 
 
 def page_size(width: float, height: float) -> tuple[int, int]:
-    """Returns the size in whole pixels; refuses one that no page has."""
+    """Returns the size in whole pixels; refuses an impossible size."""
     # Each side first: a product of two large numbers may be no number.
     sides_fit = all(1 <= side <= MOST_PIXELS for side in (width, height))
     if not sides_fit or width * height > MOST_PIXELS:
@@ -181,11 +181,11 @@ def page_size(width: float, height: float) -> tuple[int, int]:
 
 
 def scale_to(real: tuple[int, int], stated: tuple[int, int]) -> tuple[float, float]:
-    """Returns the factors from a stated size in pixels to that of the image, which may be shrunk.
+    """Returns the factors from a stated size in pixels to the image's size, which may be shrunk.
 
     Raises:
-        ValueError: if the two differ in shape by more than 2 %, which rounding to whole pixels
-            explains down to sides of 50: the annotation is then of another image.
+        ValueError: if the shapes differ by more than 2 %, so that the annotation must be of another
+            image. Rounding to whole pixels explains less than 2 %, down to sides of 50 pixels.
     """
     across, down = real[0] / stated[0], real[1] / stated[1]
     if abs(across / down - 1) > 0.02:
@@ -221,7 +221,7 @@ def size_of_image(folder: Path, path: Path) -> tuple[int, int]:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file lies there; a path too long for the file system holds none."""
+    """Says whether the path is a file; False for a path too long for the file system."""
     return os.path.isfile(path)  # Path.is_file raises on it
 
 

@@ -53,20 +53,20 @@ _CORNERS = ("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4")
 class Cord:
     """Reads CORD, version 1 or 2, from the folder of its release.
 
-    Layout: ``{train,dev,test}/image/receipt_N.png`` and ``json/receipt_N.json``; ``valid/`` or
-    ``validation/`` is also taken for ``dev/``. A file of `json/` holds the annotation itself, or
-    an object whose `ground_truth` is the annotation as a text, as a row of version 2 does.
+    Layout: ``{train,dev,test}/image/receipt_N.png`` and ``json/receipt_N.json``; ``dev/`` may also
+    be called ``valid/`` or ``validation/``. A file of `json/` holds the annotation itself or, as
+    rows of version 2 do, an object with the annotation as a text in `ground_truth`.
 
     Every line of `valid_line` becomes a segment and, unless its category is "other", an entity of
     that category, words that name the field ("TOTAL") included, as LayoutLMv3's benchmark counts
     them. Words carry their own boxes, upright around quadrilaterals that may be mirrored. Where
     `meta.image_size` differs from the image, boxes are scaled; both must have the same shape.
 
-    Labels: the categories that occur in the splits read, sorted. They are no fixed list: version
-    2 has "menu.sub.nm" where lists made for version 1 have "menu.sub_nm".
+    Labels: the categories that occur in the splits read, sorted. The list is not fixed: version 2
+    has "menu.sub.nm" where lists made for version 1 have "menu.sub_nm".
 
-    Provider: CORD names none, so that every receipt is its own provider: provider-level privacy
-    is then document-level privacy.
+    Provider: CORD names none, so every receipt is its own provider, and provider-level privacy is
+    document-level privacy.
 
     Identifiers: ``split/stem``, since every split counts its receipts from 0.
 
@@ -74,10 +74,10 @@ class Cord:
         root: the folder with the splits' folders, or the folder above its CORD/.
         images: "required", or "blank": a white page of `meta.image_size` stands for every image,
             for annotations without images. A model that looks at pixels learns nothing from it.
-        splits: "train", "valid", "test", in the order given; one that is not there is left out,
-            unless all are. `HoldOut(by="split")` keeps "test" back, so that "valid" is trained on.
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a missing
-            folder raises all the same.
+        splits: "train", "valid", "test", in the order given. A missing split is left out, unless
+            all are missing. `HoldOut(by="split")` keeps "test" back and trains on "valid".
+        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A missing
+            folder always raises.
     """
 
     root: str | Path

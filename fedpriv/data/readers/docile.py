@@ -56,11 +56,11 @@ class Docile:
     ``ocr/ID.json`` and ``pdfs/ID.pdf``.
 
     Words and text lines are those of `ocr/` (`geometry`, not `snapped_geometry`); a line is a
-    segment. Every field and every cell of a line item is an entity of its `fieldtype`: the words
-    whose centre lies in its box. A word in several boxes belongs to the smallest, and of equal
-    ones to the first: a document number that is also the payment reference is labelled once, and
-    a customer's name is not also part of the address around it. Headers of line items are no
-    entities. A field in whose box there is no word has no entity.
+    segment. Every field and every cell of a line item is an entity of its `fieldtype`, made of the
+    words that have their centre in its box. A word in several boxes belongs to the smallest, or to
+    the first of equal ones: a document number that is also the payment reference is labelled once,
+    and a customer's name is not also part of the address around it. Headers of line items are not
+    entities, and neither are fields without a word.
 
     Labels: the field types that occur in the splits read, sorted.
 
@@ -77,11 +77,11 @@ class Docile:
             letter size takes 0.5 MB of memory, the 6,680 annotated documents about 4.5 GB.
             "blank" stands a white page of the same size for each: no PDF is opened.
         dpi: pixels per inch of the page; words and boxes scale with it.
-        splits: names of lists, in this order; one that is not there is left out, unless all are.
-            The list "val" becomes the split "test": the annotations of the official test list
-            are not public.
-        on_error: ``"skip"`` leaves out documents that cannot be read and counts them; a broken or
-            missing list raises all the same.
+        splits: names of lists, in this order. A missing list is left out, unless all are missing.
+            The list "val" becomes the split "test", because the annotations of the official test
+            list are not public.
+        on_error: ``"skip"`` leaves out documents that cannot be read and counts them. A broken or
+            missing list always raises.
     """
 
     root: str | Path

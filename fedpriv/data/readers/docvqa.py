@@ -38,22 +38,22 @@ class DocVqa:
     Layout: ``<split>_v1.0.json`` (or ``<split>_v1.0_withQT.json``), ``documents/`` and
     ``ocr_results/``, in ``root/<split>/`` or all in ``root``.
 
-    Each page has all of its questions, in the file's order. Its words are those of
-    the release's OCR; each line is a segment. Blank words and answers are left out. Questions have
-    no key; those of the official test split have no answers.
+    Each page has all of its questions, in the file's order. Its words are those of the release's
+    OCR; each line is a segment. Blank words and answers are left out. Questions have no key;
+    questions of the official test split have no answers.
 
-    Provider: DocVQA names none. A page's is the document that it was taken from
-    (``ucsf_document_id``), so that provider-level privacy is document-level privacy, with all
-    pages of a document. Who wrote the documents (a company has many) is not in the release.
+    Provider: DocVQA names none. The provider of a page is the document that it was taken from
+    (``ucsf_document_id``), so provider-level privacy is privacy of documents with all their pages.
+    The release does not say who wrote the documents; a company has many.
 
     Identifiers: ``<ucsf_document_id>_<page>``, a part of ``<ucsf_document_id>``.
 
     Attributes:
         root: the folder with the splits.
-        splits: "train", "val", "test", some of them; val and test get the split "test". One that
-            is not there is left out, unless all are.
-        on_error: ``"skip"`` leaves out questions and pages that cannot be read and counts them; a
-            missing or broken list of questions raises all the same.
+        splits: some of "train", "val", "test"; val and test get the split "test". A missing split
+            is left out, unless all are missing.
+        on_error: ``"skip"`` leaves out questions and pages that cannot be read and counts them. A
+            missing or broken list of questions always raises.
     """
 
     root: str | Path
@@ -116,7 +116,7 @@ class _Page:
 
 
 def _pages(path: Path) -> Iterator[_Page | DataError]:
-    """Yields the pages of a list of questions, and an error for each item that is none."""
+    """Yields the pages of a list of questions, and an error for each malformed item."""
     with at(path, ""):
         items = member(read_json(path), "data", list)
     pages: dict[str, _Page] = {}

@@ -48,22 +48,22 @@ class Funsd:
     Layout: ``dataset/{training_data,testing_data}/annotations/N.json`` and ``images/N.png``.
 
     A form's fields become segments, in the file's order. Words carry their own boxes; a word may
-    hold a space ("AUG 4"), as in the release. Blank words are left out, and so are fields that
-    have no other. Fields labelled header, question or answer are entities; "other" is none.
-    Links are pairs of entities in the file's order, mostly of a question and of its answer; those
-    of a field that is no entity are left out.
+    hold a space ("AUG 4"), as in the release. Blank words are left out, and so are fields without
+    any other word. Fields labelled header, question or answer are entities; fields labelled "other"
+    are not. Links are pairs of entities in the file's order, mostly of a question and its answer.
+    Links of a field that is not an entity are left out.
 
-    Provider: FUNSD names none, so that every form is its own provider, by its identifier:
-    provider-level privacy is then document-level privacy.
+    Provider: FUNSD names none, so every form is its own provider, by its identifier, and
+    provider-level privacy is document-level privacy.
 
-    Identifiers: the file's stem; ``split/stem`` where both splits hold the same stem.
+    Identifiers: the file's stem, or ``split/stem`` if both splits have this stem.
 
     Attributes:
         root: the folder with dataset/, or the dataset folder itself.
-        splits: "train", "test" or both, in this order; one that is not there is left out, unless
-            all are.
-        on_error: ``"skip"`` leaves out forms that cannot be read and counts them; a missing
-            folder raises all the same.
+        splits: "train", "test" or both, in this order. A missing split is left out, unless all are
+            missing.
+        on_error: ``"skip"`` leaves out forms that cannot be read and counts them. A missing folder
+            always raises.
     """
 
     root: str | Path

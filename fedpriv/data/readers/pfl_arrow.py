@@ -52,12 +52,12 @@ _REASONS = 5
 
 @dataclass
 class Outcome:
-    """What became of one array.
+    """The outcome of converting one array.
 
     Attributes:
         records: written.
-        skipped: records that are none, left out.
-        reasons: why, for the first few.
+        skipped: malformed records, left out.
+        reasons: for the first few of them.
     """
 
     records: int = 0
@@ -65,7 +65,7 @@ class Outcome:
     reasons: list[str] = field(default_factory=list)
 
     def skip(self, position: int, why: object) -> None:
-        """Counts a record that is none."""
+        """Counts a malformed record."""
         self.skipped += 1
         if len(self.reasons) < _REASONS:
             self.reasons.append(f"record {position}: {why}")
@@ -85,8 +85,8 @@ def write_records(
         guard: entered while the pickle is read.
 
     Raises:
-        DataError: if the array cannot be read safely, holds no record that can be used, or spells
-            out to far more than its size (records that share one list of words for ever).
+        DataError: if the array cannot be read safely, holds no usable record, or takes far more
+            space written out than its size (records that share one list of words over and over).
     """
     items = load_objects(source, guard)
     outcome = Outcome()
@@ -132,9 +132,9 @@ def _batches(
 
 
 class _Budget:
-    """How many characters and boxes the records of a file may spell out to, together.
+    """Limits the characters and boxes of all records of a file together, once written out.
 
-    Records that share a list of words store it once: the questions of a page, a few dozen.
+    Records that share a list of words, such as the few dozen questions of a page, store it once.
     """
 
     def __init__(self, source: Path) -> None:
@@ -148,7 +148,7 @@ class _Budget:
 
 
 def _row(item: Any, position: int, index: int, budget: _Budget) -> dict[str, Any]:
-    """Returns the columns of the record at `index` after the header; `ValueError` if it is none."""
+    """Returns the columns of the record at `index` after the header; `ValueError` if malformed."""
     if not isinstance(item, dict):
         raise ValueError(f"expected a record, found {shown(item)}")
     set_name = _text(item.get("set_name", ""), "set_name")
@@ -240,7 +240,7 @@ def length_of(path: Path) -> int:
     """Returns how many items the array of a converted file had, its header included.
 
     Raises:
-        DataError: if it is no file of `write_records`.
+        DataError: if `write_records` did not write the file.
     """
     with _opened(path) as file:
         return int(file.schema_arrow.metadata[LENGTH])
@@ -250,7 +250,7 @@ def read_records(path: Path, columns: Sequence[str] | None = None) -> Iterator[d
     """Yields the records of a converted file, with the columns of `SCHEMA` or some of them.
 
     Raises:
-        DataError: if it is no file of `write_records`, or damaged.
+        DataError: if `write_records` did not write the file, or it is damaged.
     """
     with _opened(path) as file:
         try:
@@ -279,15 +279,16 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 
 class _Shut:
-    """While entered, every event that Python audits is refused: no file, process or import."""
+    """While entered, refuses every event that Python audits, such as opening a file."""
 
     def __init__(self) -> None:
         self.shut = False
-        sys.addaudithook(self._refuse)
 
-    def _refuse(self, event: str, _: tuple[Any, ...]) -> None:
-        if self.shut and event != "pickle.find_class":
-            raise RuntimeError(f"it tries {event}")
+        def refuse(event: str, _: tuple[Any, ...]) -> None:
+            if self.shut and event != "pickle.find_class":
+                raise RuntimeError(f"it tries {event}")
+
+        sys.addaudithook(refuse)
 
     def __enter__(self) -> None:
         self.shut = True

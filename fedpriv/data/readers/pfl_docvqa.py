@@ -52,25 +52,25 @@ class PflDocvqa:
     disagree are an error. White space in a name becomes single spaces; two names of one file that
     are equal then are an error. A held-out page of no known provider counts as a provider of its
     own, by its document's identifier (``image_name`` without the page's number). A training page
-    is an error instead, since provider-level privacy would protect the wrong group, unless
-    ``without_provider="document"`` says that there documents are what is to be protected.
+    is an error instead, since provider-level privacy would protect the wrong group. With
+    ``without_provider="document"``, its document is the group to protect.
 
-    Identifiers: ``image_name``, a part of the record's ``document`` or, without one, of what the
-    name is without the page's number. A page of both the training and the held-out sets is an
-    error: to an attack it would be a non-member that was trained on.
+    Identifiers: ``image_name``, a part of the record's ``document`` or, without one, of the name
+    without the page's number. A page in both the training and the held-out sets is an error: an
+    attack would take it for a non-member although it was trained on.
 
     Attributes:
         root: the release's folder.
-        train: sets to train on. A set is a file's name without ``.parquet``; or what is left of it
-            without "imdb_" and "_client_<k>", for the files of all clients or else the one file:
-            "train", "blue_train".
-        test: sets to hold out, whose documents get the split "test": "val", "red_test".
-        test_names: keep only those held-out records whose ``set_name`` is one of these, such as
-            "red_test_positive"; empty for all.
-        converted: the folder of the ``.parquet`` files, where ``--out`` named another.
-        without_provider: of training pages, "raise" or "document".
-        on_error: ``"skip"`` leaves out records that cannot be used and counts them; a missing or
-            broken file of records or providers raises all the same.
+        train: sets to train on. A set is named by a file's name without ``.parquet``, or also
+            without "imdb_" and "_client_<k>", which means the files of all clients or the one file
+            there is: "train", "blue_train".
+        test: sets to hold out: "val", "red_test". Their documents get the split "test".
+        test_names: values of ``set_name``, such as "red_test_positive", of the held-out records to
+            keep; all if empty.
+        converted: the folder of the ``.parquet`` files, if ``--out`` named another.
+        without_provider: for training pages without a provider, "raise" or "document".
+        on_error: ``"skip"`` leaves out records that cannot be used and counts them. A missing or
+            broken file of records or providers always raises.
     """
 
     root: str | Path
@@ -99,8 +99,8 @@ class PflDocvqa:
 class OfficialClients:
     """Each client holds the pages that the release gives it.
 
-    Client k of the files ``..._client_<k>``, in the order of k; of its records only those that
-    ``data_points.json`` lists, where there is such a file.
+    Client k holds the pages of the files ``..._client_<k>``, in the order of k. If there is a
+    ``data_points.json``, only the records that it lists count.
 
     Attributes:
         root: the release's folder.
@@ -113,7 +113,7 @@ class OfficialClients:
     converted: str | Path | None = None
 
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
-        """Deals out by image name; the seed has no part in it."""
+        """Deals out by image name; the seed is not used."""
         release = _Release(Path(self.root), self.converted)
         owner: dict[str, int] = {}
         for file in release.files(self.train):
@@ -166,7 +166,7 @@ class _File:
 
 
 class _Release:
-    """The files of a release, and what they say about providers."""
+    """The files of a release, and the providers that they name."""
 
     def __init__(self, root: Path, converted: str | Path | None) -> None:
         self.root = root
@@ -260,7 +260,7 @@ class _Release:
 
 
 def _names(path: Path, raw: Iterable[str]) -> dict[str, str]:
-    """Returns each provider's name with single spaces; a data error if two become one."""
+    """Returns each provider's name with single spaces; refuses two names that become one."""
     names: dict[str, str] = {}
     origin: dict[str, str] = {}
     for key in raw:
@@ -352,7 +352,7 @@ class _Pages:
     def _add(
         self, row: Mapping[str, Any], file: _File, split: str, listed: Mapping[int, str]
     ) -> None:
-        """Adds one record to its page, all of it or nothing."""
+        """Adds one record to its page; nothing is added if it is malformed."""
         name = row["image_name"]
         text = row["question"].strip()
         if not text:
@@ -397,12 +397,12 @@ class _Pages:
 
     def _provider(self, row: Mapping[str, Any], split: str, listed: Mapping[int, str]) -> str:
         document = _document_of(row)
-        said = (
+        named = (
             " ".join((row["provider"] or "").split()),
             listed.get(row["position"]),
             self.release.by_document.get(document),
         )
-        known = sorted({provider for provider in said if provider})
+        known = sorted({provider for provider in named if provider})
         if len(known) > 1:
             raise ValueError(f"{document} is of {' and of '.join(map(shown, known))}")
         if not known and split == "train" and not self.alone:
@@ -414,7 +414,7 @@ class _Pages:
 
 
 def _document_of(row: Mapping[str, Any]) -> str:
-    """Returns the identifier of the document whose page a record is about."""
+    """Returns the identifier of the document of a record's page."""
     return str(row["document"] or re.sub(r"_[^_]*$", "", row["image_name"]))
 
 

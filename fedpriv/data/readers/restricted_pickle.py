@@ -1,11 +1,11 @@
-"""Unpickling NumPy's object arrays without running what a pickle asks to run.
+"""Unpickles NumPy's object arrays without running the functions that a pickle names.
 
-A pickle is a program: it may name any function and call it. Here it can name none of Python's or
-NumPy's. The few names that an array of plain records needs stand for objects of this module, which
-hold what they are given and check it when it is asked for. NumPy's own are not used, since a forged
+A pickle is a program: it may name any function and call it. Here it can name no function of Python
+or NumPy. The few names that an array of plain records needs stand for objects of this module, which
+hold what they are given and check it on access. NumPy's own objects are not used, since a forged
 dtype makes `ndarray.__setstate__` take bytes for addresses.
 
-What remains is a pickle that takes all memory or time: call this in a process that has limits
+A pickle may still take all memory or time: call this in a process that has limits
 (`fedpriv.data.readers.pfl_arrow`).
 """
 
@@ -33,14 +33,14 @@ def load_objects(path: Path, guard: AbstractContextManager[Any] | None = None) -
     """Returns the items of a one-dimensional ``.npy`` array of objects.
 
     Items are plain values (None, bool, int, float, str, bytes, list, tuple, dict, set, nested as
-    in the file) and `Array`. Values may hold themselves: walk them by a schema, never by recursion.
+    in the file) and `Array`. Values may hold themselves: walk them by a schema, not by recursion.
 
     Args:
         path: of the file.
         guard: entered while the pickle is read.
 
     Raises:
-        DataError: if the file is no such array, or asks for anything else.
+        DataError: if the file is not such an array, or its pickle names anything else.
     """
     try:
         with path.open("rb") as file:
@@ -77,7 +77,7 @@ class Array:
         """Returns the items of an array of objects, flat.
 
         Raises:
-            ValueError: if this is none, or has another number of items than its shape says.
+            ValueError: if this is not an array of objects, or does not match its shape.
         """
         shape, dtype, _, data = self._parts()
         if dtype.code != "O" or not isinstance(data, list) or math.prod(shape) != len(data):
@@ -88,7 +88,7 @@ class Array:
         """Returns the array, of its shape, if it is of numbers.
 
         Raises:
-            ValueError: if it is of anything else, or of another size than its shape says.
+            ValueError: if this is not an array of numbers, or does not match its shape.
         """
         shape, dtype, fortran, data = self._parts()
         if dtype.code == "O":
@@ -105,7 +105,7 @@ class Array:
 
     @property
     def of_objects(self) -> bool:
-        """Whether `items` is what it has."""
+        """Whether this is an array of objects, with `items`."""
         return self._parts()[1].code == "O"
 
     @property
@@ -147,9 +147,9 @@ class _Dtype:
 
 
 class _Name:
-    """What a pickle gets for a name: it can be handed over, and called if it stands for a call.
+    """Stands for a name in a pickle: it can be passed on, and called if it names a function.
 
-    An object rather than a function or class: those can be given attributes by a pickle.
+    An object rather than a function or class, because a pickle can set attributes of those.
     """
 
     __slots__ = ("name",)
@@ -204,7 +204,7 @@ _ADMITTED = {
 
 class _Restricted(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what stands for an admitted name; imports nothing."""
+        """Returns the stand-in of an admitted name; imports nothing."""
         found = _ADMITTED.get((module, name))
         if found is None:
             raise Refused(f"it asks for {shown(f'{module}.{name}')}, which no record needs")

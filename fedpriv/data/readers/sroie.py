@@ -49,33 +49,33 @@ class Sroie:
     their original size; or with shrunk images, and then beside them ``box_scaled/ID.txt``, a
     ``manifest.jsonl`` in the root, or both.
 
-    Boxes: ``box/`` holds coordinates of the ORIGINAL image. ``"auto"`` takes it where the manifest
-    says that the image has its original size, or where nothing says that it was shrunk; otherwise
-    ``box_scaled/``, or ``box/`` times the manifest's scale. ``"original"`` and ``"scaled"`` insist.
-    A box that sticks out of the image by more than 1 % is an error, never silently moved: it is
-    the only sign of a shrunk image without manifest and ``box_scaled/`` (3 of our 258 shrunk
-    receipts do not show it, so keep the manifest with shrunk images).
+    Boxes: ``box/`` holds coordinates of the ORIGINAL image. ``"auto"`` uses it if the manifest
+    says that the image has its original size, or if nothing says that it was shrunk; otherwise
+    ``box_scaled/``, or ``box/`` times the manifest's scale. ``"original"`` and ``"scaled"`` force
+    one of them. A box that sticks out of the image by more than 1 % is an error and never moved:
+    it is the only sign of a shrunk image without manifest and ``box_scaled/``. Of our 258 shrunk
+    receipts, 3 do not show it, so keep the manifest with shrunk images.
 
     Words: a line's words share its box in proportion to their characters; a line is one segment.
 
-    Provider: the manifest's `provider` where there is one (misspellings merged); otherwise
-    `provider_name` of the company. All receipts without a company are one provider, "unknown".
+    Provider: the manifest's `provider` (misspellings merged) or, without one, `provider_name` of
+    the company. All receipts without a company are one provider, "unknown".
 
-    Questions: one on every key that has a value, in the order of the keys, whose wording is drawn
-    from `RECEIPT_QUESTIONS` by the receipt's split and stem: the same in every run.
+    Questions: one on every key that has a value, in the order of the keys. Its wording is drawn
+    from `RECEIPT_QUESTIONS` by the receipt's split and stem, so it is the same in every run.
 
-    Identifiers: the file's stem; ``split/stem`` where two splits hold the same stem.
+    Identifiers: the file's stem, or ``split/stem`` if two splits have this stem.
 
     Attributes:
         root: the folder with train/ and test/, or with one of them.
         boxes: which coordinates to trust, see above.
-        splits: the folders to read, in this order; those that are not there are left out, unless
-            all are.
+        splits: the folders to read, in this order. Missing folders are left out, unless all are
+            missing.
         rescans: ``"drop"`` leaves out receipts that the manifest takes for a second scan of another
-            one, and counts them; a page that is held out should not be trained on as another.
+            one, and counts them: a held-out receipt should not be trained on in another scan.
             Under ``"keep"`` both scans count as one document (`Document.part_of`).
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
-            manifest or a missing folder raises all the same, since it concerns every receipt.
+        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A broken
+            manifest or a missing folder always raises, since it concerns every receipt.
     """
 
     root: str | Path
@@ -130,7 +130,7 @@ class BoxLine:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """What `manifest.jsonl` says of one receipt; sizes in pixels, scale = size / original size."""
+    """A row of `manifest.jsonl`, of one receipt; sizes in pixels, scale = size / original size."""
 
     provider: str = ""
     rescan_of: str = ""
@@ -167,8 +167,8 @@ def decode(data: bytes) -> str:
 def read_lines(path: Path) -> list[BoxLine]:
     """Reads a box file: ``x1,y1,x2,y2,x3,y3,x4,y4,text`` per line, LF and CRLF mixed.
 
-    Lines that are blank or whose text is blank are left out. The text is the rest of the line,
-    commas and quotes included. The box is the quadrilateral's smallest upright rectangle.
+    Lines with a blank text are left out. The text is the rest of the line, with its commas and
+    quotes. The box is the smallest upright rectangle around the quadrilateral.
     """
     lines: list[BoxLine] = []
     # Not splitlines: it would also cut at characters that are part of a text, such as U+0085.
@@ -267,7 +267,7 @@ def _bytes(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A split's folder and what lies in its subfolders: file stem to path."""
+    """A split's folder, and the paths of the files in its subfolders by their stems."""
 
     path: Path
     files: Mapping[str, Mapping[str, Path]]
@@ -374,7 +374,7 @@ class _Reader:
             if not has_box:
                 raise DataError(box, f"missing: {stem} has boxes in box_scaled/ only")
             return box, (1.0, 1.0)
-        # Boxes for a shrunk image of a third size serve nobody: then the scale is worked out.
+        # Boxes for a shrunk image of a third size are of no use: then the scale is computed.
         if has_scaled and (not has_box or row.size in (None, size)):
             return scaled, (1.0, 1.0)
         factors = row.scale

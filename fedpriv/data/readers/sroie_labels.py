@@ -1,6 +1,6 @@
-"""SROIE's labels: the words of a receipt that spell its company, date, address and total.
+"""Labels of SROIE: the words of a receipt that spell its company, date, address and total.
 
-The release gives the four values as strings only; each is looked for among the receipt's words.
+The release gives the four values as strings only. Each is searched among the receipt's words.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LABELS = ("company", "date", "address", "total")
 def label_words(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Entity, ...]:
     """Finds the words that spell the values of `LABELS`; a value that is not found has no entity.
 
-    Texts are compared by letters and digits only, whatever their case. The order of priority is
-    company, date, total, address: a word belongs to the first that claims it.
+    Texts are compared by letters and digits only, regardless of case. A word belongs to the first
+    label that claims it, in the order company, date, total, address.
 
     - company: the first run of words, within a line or over consecutive lines, that spells the
       value; otherwise the first run that contains it between word boundaries, such as
@@ -27,12 +27,12 @@ def label_words(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Entit
     - date: the same on its groups of digits and of letters, so that 1/12/2017 is not 11/2/2017;
       the word that contains it ("DATE:25/12/2018") counts where no run is equal; last, a run
       equal by letters and digits ("25122018").
-    - total: the words that hold the same amount, decimal point and sign included, currency and
-      thousands' commas not. Of several, the last one that stands in the same row of print as a
-      line that says TOTAL (SUBTOTAL does not count); otherwise the one that follows such a line
-      most closely; otherwise the last. A currency of the value in the word before is included.
-    - address: the run of consecutive whole lines whose texts occur in the value in this order
-      and cover most of it, if that is more than half of its characters.
+    - total: the words that hold the same amount, with its decimal point and sign but without
+      currency and thousands' commas. Of several, the last one that stands in the same row of print
+      as a line that says TOTAL (SUBTOTAL does not count); otherwise the one that follows such a
+      line most closely; otherwise the last. The value's currency in the word before is included.
+    - address: the run of consecutive whole lines that occur in the value in this order and cover
+      most of it, if they cover more than half of its characters.
 
     Found on the 269 receipts of our pack: company 262, date 267, total 269, address 261 (249 of
     them to the last character). The rest are values that the receipt's text does not spell.
@@ -78,7 +78,7 @@ class _Run:
 def _runs(
     words: Sequence[Word], cut: Callable[[str], list[str]], value: str, taken: set[int]
 ) -> list[_Run]:
-    """Returns the runs of free words in whose pieces the value's pieces occur, in page order."""
+    """Returns the runs of free words that contain the value's pieces, in page order."""
     wanted = cut(value)
     pieces = [(piece, place) for place, word in enumerate(words) for piece in cut(word.text)]
     texts, places = [piece for piece, _ in pieces], [-1, *(place for _, place in pieces), -1]

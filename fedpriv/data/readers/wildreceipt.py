@@ -53,21 +53,21 @@ class Wildreceipt:
     number; ``class_list.txt``, a class per line, with its number before the name or without.
 
     A line is a segment; its words share its box in proportion to their characters. Lines without
-    text are left out. Every line is an entity of its class, such as "Total_key" or "Total_value";
-    those of the classes Ignore and Others are none. Where the stated size differs from the
-    image's, boxes are scaled; both must have the same shape.
+    text are left out. Every line is an entity of its class, such as "Total_key" or "Total_value",
+    except lines of the classes Ignore and Others. If the image has another size than stated, of the
+    same shape, boxes are scaled.
 
-    Provider: the text of the lines labelled Store_name_value, upper case, letters and digits
-    only; a receipt without such a line is its own provider.
+    Provider: the text of the lines labelled Store_name_value, in upper case, letters and digits
+    only. A receipt without such a line is its own provider.
 
     Identifiers: the image's name.
 
     Attributes:
         root: the folder with the text files.
-        splits: "train", "test" or both, in this order; one that is not there is left out, unless
-            all are.
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them; a broken
-            class list or a missing file raises all the same, since it concerns every receipt.
+        splits: "train", "test" or both, in this order. A missing split is left out, unless all are
+            missing.
+        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A broken class
+            list or a missing file always raises, since it concerns every receipt.
     """
 
     root: str | Path

@@ -49,25 +49,25 @@ class Xfund:
     Layout: ``{language}.train.json`` and ``{language}.val.json``, and the images in ``images/``,
     or in ``{language}.train/`` and ``{language}.val/`` as the release's archives unpack.
 
-    A form's fields become segments, in the file's order. Their words are those of the list
-    `words`, with their own boxes; a field without such a list is cut at white space, and its box
-    in proportion. Blank words are left out. Fields labelled header, question or answer are
-    entities; "other" is none. Links are pairs of entities in the file's order, mostly of a question
-    and of its answer; those of a field that is no entity, and of a field with itself, are left out.
+    A form's fields become segments, in the file's order. Their words and boxes are those of the
+    list `words`; a field without such a list is split at white space, and its box in proportion.
+    Blank words are left out. Fields labelled header, question or answer are entities; fields
+    labelled "other" are not. Links are pairs of entities in the file's order, mostly of a question
+    and its answer. Links of a field that is not an entity, or with itself, are left out.
 
-    Boxes are of the size that `img` states; where the image has another, they are scaled. Both
-    must have the same shape.
+    Boxes refer to the size that `img` states. If the image has another size, of the same shape,
+    they are scaled.
 
-    Provider: XFUND names none, so that every form is its own provider: provider-level privacy is
-    then document-level privacy. Identifiers: the form's `id`.
+    Provider: XFUND names none, so every form is its own provider, and provider-level privacy is
+    document-level privacy. Identifiers: the form's `id`.
 
     Attributes:
         root: the folder with the two JSON files.
         language: de, es, fr, it, ja, pt or zh, as in the files' names.
-        splits: "train", "test" (the file called val) or both, in this order; one that is not
-            there is left out, unless all are.
-        on_error: ``"skip"`` leaves out forms that cannot be read and counts them; a broken or
-            missing JSON file raises all the same, since it concerns every form.
+        splits: "train", "test" (the file called val) or both, in this order. A missing split is
+            left out, unless all are missing.
+        on_error: ``"skip"`` leaves out forms that cannot be read and counts them. A broken or
+            missing JSON file always raises, since it concerns every form.
     """
 
     root: str | Path

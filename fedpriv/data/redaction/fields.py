@@ -1,4 +1,4 @@
-"""The private fields of a page: which they are, and the page without them."""
+"""The private fields of a page, and the page without them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def private_fields(document: Document, keys: Sequence[str] | None) -> tuple[Priv
         keys: labels; all of the document's if None.
 
     Raises:
-        ValueError: if the document has no entity of such a label.
+        ValueError: if the document has no entity with one of the labels.
     """
     fields = []
     for entity in _labelled(document, keys):
@@ -56,7 +56,7 @@ def without_fields(document: Document, keys: Sequence[str] | None) -> Document:
         keys: labels; all of the document's if None.
 
     Raises:
-        ValueError: if the document has no entity of such a label.
+        ValueError: if the document has no entity with one of the labels.
     """
     entities = _labelled(document, keys)
     lines = [line for entity in entities for line in lines_of_entity(document, entity)]

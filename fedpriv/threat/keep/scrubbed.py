@@ -1,10 +1,10 @@
 """Fields of the documents that a run trained on, masked, for attacks that reconstruct them.
 
 `fields/` in a run folder holds each field's window of tokens with the field masked, in text and
-image (SCRUB of CDMI, §3.2), and the public documents in full. What stood in the fields is in the
-truth store. One field is masked at a time: the document's other fields stay in its window, so
-whoever holds all windows could read a field in the others. That is the game as the paper defines
-it; an attack is to look at a field's own window only.
+image (SCRUB of CDMI, §3.2), and the public documents in full. The text of the fields is in the
+truth store. One field is masked at a time, and the document's other fields stay in its window. So
+an adversary with all windows could read a field in another window. The paper defines the game so:
+an attack must look only at the field's own window.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class KeepScrubbed:
     """Keeps the fields of the training documents, scrubbed, and the public documents.
 
     Args:
-        keys: labels of the entities to be attacked; none for all. CDMI: "answer" of FUNSD; "date",
+        keys: labels of the entities to be attacked; all if empty. CDMI: "answer" of FUNSD; "date",
             "company", "address" and "total" of SROIE.
-        min_tokens: shorter fields are left out, as trivial (CDMI, §5.1: 3).
-        max_tokens: longer ones too, as too dear (CDMI, §5.1: 15).
+        min_tokens: of a field; shorter fields are trivial and left out (CDMI, §5.1: 3).
+        max_tokens: of a field; longer fields cost too much and are left out (CDMI, §5.1: 15).
     """
 
     keys: tuple[str, ...] = ()
