@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +22,18 @@ from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.identities import others_alike
 from fedpriv.data.redaction.answers import without_answer
 from fedpriv.data.redaction.painting import CannotRemove
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
-    MEMBER,
-    NON_MEMBER,
-    Access,
-    Judgement,
-    Secret,
-    Suspects,
-    Verdict,
-)
-from fedpriv.threat.queries import BlackBox, GreyBox
+from fedpriv.threat.access import GreyBox, PlantedCanaries
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NON_MEMBER, CanaryGuesses, CanaryRank, MembershipScores
 from fedpriv.threat.scoring.exposure import exposure
+
+
+@dataclass(frozen=True)
+class ExposureAccess:
+    """The losses of the final model, and the canaries' documents."""
+
+    model: GreyBox
+    canaries: PlantedCanaries
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Exposure:
     rank by the sum of -log p over the tokens; here it is the mean, which a grey box tells. Both are
     right, as the secret was drawn like the others, and the same where all have as many tokens.
 
-    The verdict is a by-product: the more exposed half of the canaries is said to be members. How
+    The guesses are a by-product: the more exposed half of the canaries is said to be members. How
     many are guessed is then fixed beforehand, as the bound on ε from one run needs it, but for
     ties; `fedpriv.attacks.one_run_audit.Audit` with these scores guesses fewer, which shows more.
 
@@ -58,11 +57,6 @@ class Exposure:
             says it, a model that reads is sure of it without any memory.
     """
 
-    judges_canaries: ClassVar[bool] = True
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.ANSWERS, Capability.CONFIDENCE}
-    )
-
     references: int = 1000
     key: str = "account"
     removed: bool = True
@@ -71,26 +65,38 @@ class Exposure:
         if self.references < 1:
             raise ValueError(f"references={self.references}: expected 1 or more")
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Returns the losses on every canary's secret and on the others, and one verdict."""
-        secrets: list[Secret] = []
+    def run(
+        self, access: ExposureAccess, context: AttackContext
+    ) -> tuple[CanaryGuesses | CanaryRank, ...]:
+        """Returns guesses of the coins, then every canary's rank among the others.
+
+        Raises:
+            NotApplicable: if there is no secret, or they cannot be compared.
+        """
+        ranks: list[CanaryRank] = []
         skipped: Counter[str] = Counter()
         # In the order of their names, which no coin can have touched.
-        for provider in sorted(suspects.canaries):
-            bench.tell(f"{provider}: {len(secrets) + 1} of {len(suspects.canaries)} canaries")
-            pages = suspects.documents[provider]
+        for provider, pages in sorted(access.canaries.documents.items()):
+            context.log(
+                f"{provider}: {len(ranks) + 1} of {len(access.canaries.documents)} canaries"
+            )
             try:
                 page = self._asked(pages)
             except CannotRemove as error:
                 skipped[error.why] += 1
                 continue
-            secrets.append(
-                Secret(provider, len(pages), *self._losses(access.final, page, bench.rng))
-            )
-        _check(secrets, skipped)
-        return Judgement(
-            (_verdict(secrets),), secrets=tuple(secrets), skipped=skipped, notes=(self._note(),)
+            losses = self._losses(access.model, page, context.rng)
+            ranks.append(CanaryRank(provider, len(pages), *losses))
+        _check(ranks, skipped)
+        where = "without the answer" if self.removed else "that says the answer"
+        context.remarks.notes.append(
+            f"each secret was asked for on the canary's first page, {where}"
         )
+        context.remarks.left_out.update(skipped)
+        bits = np.array([exposure(one.loss, one.references) for one in ranks])
+        guesses = np.where(bits > np.median(bits), MEMBER, NON_MEMBER).astype(np.int8)
+        names = tuple(one.provider for one in ranks)
+        return CanaryGuesses(MembershipScores(names, bits, guesses, "exposure")), *ranks
 
     def _asked(self, pages: tuple[Document, ...]) -> Document:
         """Returns the first page with the one question, as the model is to see it.
@@ -110,30 +116,26 @@ class Exposure:
         )
 
     def _losses(
-        self, box: BlackBox, page: Document, rng: np.random.Generator
+        self, model: GreyBox, page: Document, rng: np.random.Generator
     ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the losses on the secret and on the others, (references,)."""
-        if not isinstance(box, GreyBox):
-            raise NotApplicable("the model's losses are needed")
-        (question,) = page.questions
-        others = others_alike(question.answers[0], self._count(question), rng)
-        said = [dataclasses.replace(question, answers=(text,)) for text in others]
-        asked = dataclasses.replace(page, questions=(question, *said))
-        ((loss, *of_others),) = box.losses([asked])
-        return loss, np.array(of_others, np.float64)
+        """Returns the losses on the secret and on the others, (references,).
 
-    def _count(self, question: Question) -> int:
+        Raises:
+            NotApplicable: if the secret is no number.
+        """
+        (question,) = page.questions
         digits = sum(sign.isdigit() for sign in question.answers[0])
         if not digits:
             raise NotApplicable(
                 f"{question.answers[0]!r} has no digits that could be others: what is secret must "
                 "be a number, as of fedpriv.data.generated.identities.Identities"
             )
-        return min(self.references, int(10**digits) - 1)
-
-    def _note(self) -> str:
-        where = "without the answer" if self.removed else "that says the answer"
-        return f"each secret was asked for on the canary's first page, {where}"
+        count = min(self.references, int(10**digits) - 1)
+        others = others_alike(question.answers[0], count, rng)
+        said = [dataclasses.replace(question, answers=(text,)) for text in others]
+        asked = dataclasses.replace(page, questions=(question, *said))
+        ((loss, *of_others),) = model.losses([asked])
+        return loss, np.array(of_others, np.float64)
 
 
 def _taken_off(page: Document, question: Question) -> Document:
@@ -143,31 +145,25 @@ def _taken_off(page: Document, question: Question) -> Document:
     return found.page
 
 
-def _check(secrets: list[Secret], skipped: Counter[str]) -> None:
+def _check(ranks: list[CanaryRank], skipped: Counter[str]) -> None:
     """Checks that there is something to rank by.
 
     Raises:
         NotApplicable: if there is no secret, or they cannot be compared.
     """
-    if not secrets:
+    if not ranks:
         why = "; ".join(skipped) or "no canaries were planted: set data.canaries"
         raise NotApplicable(f"there is no secret to rank: {why}")
-    if len(sizes := {len(secret.references) for secret in secrets}) > 1:
+    if len(sizes := {len(one.references) for one in ranks}) > 1:
         raise NotApplicable(
             f"the secrets have {min(sizes)} to {max(sizes)} others to be compared with: take as "
             f"many for all, references={min(sizes)}"
         )
-    losses = [np.append(secret.references, secret.loss) for secret in secrets]
-    if not all(np.isfinite(one).all() for one in losses):
+    losses = [np.append(one.references, one.loss) for one in ranks]
+    if not all(np.isfinite(these).all() for these in losses):
         raise NotApplicable("losses are not finite: the training has diverged")
-    if not any(np.ptp(one) for one in losses):
+    if not any(np.ptp(these) for these in losses):
         raise NotApplicable(
             "the model's loss is the same for every secret: one that points at words of the page "
             "cannot say what is not on it; take model=donut or model=vt5"
         )
-
-
-def _verdict(secrets: list[Secret]) -> Verdict:
-    bits = np.array([exposure(secret.loss, secret.references) for secret in secrets])
-    guesses = np.where(bits > np.median(bits), MEMBER, NON_MEMBER).astype(np.int8)
-    return Verdict("exposure", tuple(secret.provider for secret in secrets), bits, guesses)

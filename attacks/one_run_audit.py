@@ -12,25 +12,31 @@ best of several audits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.attacks.server_membership import upper_group
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
+from fedpriv.threat.access import (
+    GreyBox,
+    HeldOutDocuments,
+    PlantedCanaries,
+    PublicModel,
+    Transcript,
+)
+from fedpriv.threat.attack import Attack, AttackContext, NotApplicable
+from fedpriv.threat.claims import (
     MEMBER,
     NO_GUESS,
     NON_MEMBER,
-    Access,
-    Judgement,
-    ProviderAttack,
-    Suspects,
-    Verdict,
+    CanaryGuesses,
+    CanaryRank,
+    MembershipScores,
 )
-from fedpriv.threat.queries import BlackBox, GreyBox
+from fedpriv.threat.runner import ThreatModel
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,7 @@ class Audit:
             them, even perfect scores get some wrong: seldom do exactly half of the coins fall so.
     """
 
-    judges_canaries: ClassVar[bool] = True
-
-    scores: ProviderAttack
+    scores: Attack[Any, Any]
     guesses: float = 0.75
 
     def __post_init__(self) -> None:
@@ -53,39 +57,79 @@ class Audit:
             raise ValueError(f"guesses={self.guesses}: expected a share in (0, 1]")
 
     @property
-    def requires(self) -> frozenset[Capability]:
-        """What the attack requires that gives the scores."""
-        return self.scores.requires
-
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Returns the attack's judgement, of the canaries only and with guesses by rank."""
-        if not suspects.canaries:
-            raise NotApplicable(
-                "no canaries were planted, so there are no coins to guess: run the federation with "
-                "data.canaries=20, or more"
+    def access_type(self) -> type:
+        """The access of the attack that gives the scores, with canaries for its documents."""
+        wants = ThreatModel.of(self.scores).wants
+        fields: list[tuple[str, Any]] = []
+        for name, (kind, optional) in wants.items():
+            taken: Any = PlantedCanaries if kind is HeldOutDocuments else kind
+            fields.append((name, taken | None if optional else taken))
+        if not any(PlantedCanaries in (kind, *get_args(kind)) for _, kind in fields):
+            raise TypeError(
+                f"{type(self.scores).__name__} takes no HeldOutDocuments: an audit needs an attack "
+                "that scores providers"
             )
-        found = self.scores.judge(access, suspects, bench)
-        verdicts = tuple(
-            self._by_rank(_of_canaries(verdict, suspects.canaries), bench.rng)
-            for verdict in found.verdicts
-        )
-        made = [str(np.count_nonzero(verdict.guesses)) for verdict in verdicts]
-        note = (
-            f"{', '.join(made)} of {len(suspects.canaries)} canaries were guessed, a number fixed "
-            "beforehand; ties are broken by chance"
-        )
-        return replace(found, verdicts=verdicts, notes=(*found.notes, note))
+        return dataclasses.make_dataclass("AuditAccess", fields, frozen=True)
 
-    def _by_rank(self, verdict: Verdict, rng: np.random.Generator) -> Verdict:
-        count = len(verdict.providers)
+    @property
+    def view(self) -> str:
+        """The view of the ledger that speaks of what the scores are made from.
+
+        What the attack says by a `view` of its own; or else "server_plain" if it takes what the
+        server saw, and "global" if it does not.
+        """
+        kinds = {kind for kind, _ in ThreatModel.of(self.scores).wants.values()}
+        cautious = "server_plain" if Transcript in kinds else "global"
+        return str(getattr(self.scores, "view", cautious))
+
+    def run(self, access: Any, context: AttackContext) -> tuple[CanaryGuesses | CanaryRank, ...]:
+        """Returns the attack's scores of the canaries, with guesses by rank, and its other claims.
+
+        Args:
+            access: of `access_type`.
+            context: the attack's too.
+
+        Raises:
+            ValueError: if the attack hands back several classifiers, or leaves out canaries.
+        """
+        canaries = next(part for part in vars(access).values() if isinstance(part, PlantedCanaries))
+        wrapped = ThreatModel.of(self.scores).access
+        claimed = self.scores.run(wrapped(**vars(access)), context)
+        claims = claimed if isinstance(claimed, tuple) else (claimed,)
+        scored = [c for c in claims if isinstance(c, MembershipScores)]
+        scored += [c.scores for c in claims if isinstance(c, CanaryGuesses)]
+        if len(scored) != 1:
+            raise ValueError(
+                f"an audit takes the scores of one classifier, not of {len(scored)}: the best of "
+                "several would be worth less than it says"
+            )
+        scores = self._by_rank(_of_canaries(scored[0], canaries), context.rng)
+        context.remarks.notes.append(
+            f"{np.count_nonzero(scores.guesses)} of {len(canaries.documents)} canaries were "
+            "guessed, a number fixed beforehand; ties are broken by chance"
+        )
+        ranks = [claim for claim in claims if isinstance(claim, CanaryRank)]
+        return CanaryGuesses(scores, self.view), *ranks
+
+    def _by_rank(self, scored: MembershipScores, rng: np.random.Generator) -> MembershipScores:
+        count = len(scored.providers)
         made = max(round(self.guesses * count), 1)
         # Shuffled first: the order of the providers may depend on the coins, and must not tell.
         mixed = rng.permutation(count)
-        ascending = mixed[np.argsort(verdict.scores[mixed], kind="stable")]
+        ascending = mixed[np.argsort(scored.scores[mixed], kind="stable")]
         guesses = np.full(count, NO_GUESS, np.int8)
         guesses[ascending[: made // 2]] = NON_MEMBER
         guesses[ascending[count - (made - made // 2) :]] = MEMBER
-        return replace(verdict, guesses=guesses)
+        return dataclasses.replace(scored, guesses=guesses)
+
+
+@dataclass(frozen=True)
+class LossAccess:
+    """The losses of the final and of the public model."""
+
+    model: GreyBox
+    public: PublicModel
+    held_out: HeldOutDocuments
 
 
 @dataclass(frozen=True)
@@ -95,31 +139,30 @@ class LossScore:
     From outside: all that it asks are the losses of the final and of the public model.
     """
 
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.ANSWERS, Capability.CONFIDENCE, Capability.PUBLIC_MODEL}
-    )
+    def run(self, access: LossAccess, context: AttackContext) -> MembershipScores:
+        """Returns the scores of all providers.
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Returns one verdict on all providers."""
-        after = mean_losses(access.final, suspects)
-        before = mean_losses(access.start, suspects)
+        Raises:
+            NotApplicable: if the public model tells no losses, or a loss is not finite.
+        """
+        if access.public.confidence is None:
+            raise NotApplicable("the losses of the public model are needed")
+        after = mean_losses(access.model, access.held_out)
+        before = mean_losses(access.public.confidence, access.held_out)
         drops = before - after
         guesses = np.where(upper_group(drops), MEMBER, NON_MEMBER).astype(np.int8)
-        verdict = Verdict("loss_score", tuple(suspects.documents), drops, guesses)
-        return Judgement((verdict,))
+        return MembershipScores(tuple(access.held_out.documents), drops, guesses, "loss_score")
 
 
-def mean_losses(box: BlackBox | None, suspects: Suspects) -> NDArray[np.float64]:
+def mean_losses(box: GreyBox, held_out: HeldOutDocuments) -> NDArray[np.float64]:
     """Returns the mean loss over each provider's questions, (providers,).
 
     Raises:
-        NotApplicable: if the box does not tell its loss, or one is not finite.
+        NotApplicable: if one is not finite.
     """
-    if not isinstance(box, GreyBox):
-        raise NotApplicable("the losses of the final and of the public model are needed")
     means = [
         np.mean([reply.loss for said in box.replies(pages) for reply in said])
-        for pages in suspects.documents.values()
+        for pages in held_out.documents.values()
     ]
     losses = np.array(means, np.float64)
     if not np.isfinite(losses).all():
@@ -127,23 +170,25 @@ def mean_losses(box: BlackBox | None, suspects: Suspects) -> NDArray[np.float64]
     return losses
 
 
-def _of_canaries(verdict: Verdict, canaries: frozenset[str]) -> Verdict:
-    """Returns what a verdict says of the canaries.
+def _of_canaries(scored: MembershipScores, canaries: PlantedCanaries) -> MembershipScores:
+    """Returns what an attack says of the canaries.
 
     Raises:
         ValueError: if it leaves some of them out, or scores one by what is not a number.
     """
-    kept = [place for place, name in enumerate(verdict.providers) if name in canaries]
-    if missing := len(canaries) - len(kept):
+    kept = [place for place, name in enumerate(scored.providers) if name in canaries.documents]
+    if missing := len(canaries.documents) - len(kept):
         raise ValueError(
-            f"{verdict.classifier} says nothing of {missing} of the {len(canaries)} canaries: an "
-            "audit needs scores of all, from an attack that is told of no members"
+            f"{scored.classifier} says nothing of {missing} of the {len(canaries.documents)} "
+            "canaries: an audit needs scores of all, from an attack that is told of no members"
         )
-    scores = verdict.scores[kept]
+    scores = scored.scores[kept]
     if np.isnan(scores).any():
-        raise ValueError(f"{verdict.classifier} scores a canary by what is not a number")
-    clients = verdict.clients[kept] if verdict.clients is not None else None
-    names = tuple(verdict.providers[place] for place in kept)
-    return replace(
-        verdict, providers=names, scores=scores, guesses=verdict.guesses[kept], clients=clients
+        raise ValueError(f"{scored.classifier} scores a canary by what is not a number")
+    return dataclasses.replace(
+        scored,
+        providers=tuple(scored.providers[place] for place in kept),
+        scores=scores,
+        guesses=scored.guesses[kept],
+        clients=None if scored.clients is None else scored.clients[kept],
     )

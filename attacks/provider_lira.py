@@ -14,14 +14,18 @@ providers, to where the references are: the median provider is taken to be as mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import (
@@ -30,17 +34,13 @@ from fedpriv.models.question_answering import (
     QUESTION,
     QuestionAnswerer,
 )
-from fedpriv.runtime.torch_state import isolated_randomness
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
-    MEMBER,
-    NON_MEMBER,
-    Access,
-    Judgement,
-    Suspects,
-    Verdict,
-)
-from fedpriv.threat.queries import GreyBox
+from fedpriv.runtime.jobs import Pool
+from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
+from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
+from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 from fedpriv.training.loops import Optimizer, train_steps
 
 Row = NDArray[np.float64]
@@ -54,6 +54,15 @@ TINY = 1e-6
 
 LEAST_GAIN = 1e-6
 """Half of what training does to a provider at least, in standard deviations of a signal."""
+
+
+@dataclass(frozen=True)
+class ProviderLiRAAccess:
+    """The losses of the final model, and the public one, which the references start from."""
+
+    model: GreyBox
+    public: PublicModel
+    held_out: HeldOutDocuments
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,8 @@ class ProviderLiRA:
             `pmia`, where one question of three tells, the AUC was 0.95 against 0.65.
         calibrate: move the final model's signals to where the references' are. Without it, a model
             that answers everything better than the references has all providers for members.
+        workers: references that are trained side by side, each in a process of its own; 0 trains
+            one after the other. The scores are the same.
     """
 
     references: int = 8
@@ -85,10 +96,7 @@ class ProviderLiRA:
     statistic: Literal["online", "offline"] = "online"
     signal: Literal["loss", "logit"] = "logit"
     calibrate: bool = True
-
-    requires: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.ANSWERS, Capability.CONFIDENCE, Capability.PUBLIC_MODEL}
-    )
+    workers: int = 0
 
     def __post_init__(self) -> None:
         if self.references < 4 or self.references % 2:
@@ -105,33 +113,33 @@ class ProviderLiRA:
             raise ValueError(f"statistic={self.statistic!r}: expected 'online' or 'offline'")
         if self.signal not in ("loss", "logit"):
             raise ValueError(f"signal={self.signal!r}: expected 'loss' or 'logit'")
+        if self.workers < 0:
+            raise ValueError(f"workers={self.workers}: expected 0 or more")
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Returns one verdict on all providers.
+    def run(self, access: ProviderLiRAAccess, context: AttackContext) -> MembershipScores:
+        """Returns the scores of all providers.
 
         Raises:
-            NotApplicable: if the final model does not tell its loss, the public model is not known,
-                no provider has two documents, or a loss of the final model or of a reference is
-                not finite.
+            NotApplicable: if no provider has two documents, or a loss of the final model or of a
+                reference is not finite.
         """
-        if not isinstance(access.final, GreyBox) or suspects.start_model is None:
-            raise NotApplicable("the loss of the final model and the public model are needed")
-        taught, asked = split(suspects.documents, self.train_share, bench.rng)
+        documents = access.held_out.documents
+        taught, asked = split(documents, self.train_share, context.rng)
         alone = sum(not pages for pages in taught.values())
         if alone == len(taught):
             raise NotApplicable(
                 "no provider has two documents, one to train on and another to ask about"
             )
         trained_on = balanced_halves(
-            self.references, [bool(pages) for pages in taught.values()], bench.rng
+            self.references, [bool(pages) for pages in taught.values()], context.rng
         )
         losses = [
-            [reply.loss for said in access.final.replies(pages) for reply in said]
+            [reply.loss for said in access.model.replies(pages) for reply in said]
             for pages in asked.values()
         ]
         final = np.array([_signal(np.array(own), self.signal).mean() for own in losses])
         _check_finite(final, "the final model")
-        references = self._references(suspects.start_model, taught, asked, trained_on, bench)
+        references = self._references(access.public, taught, asked, trained_on, context)
         scores = likelihood_ratios(
             final,
             references,
@@ -140,62 +148,136 @@ class ProviderLiRA:
             calibrate=self.calibrate,
         )
         guesses = np.where(scores > 0, MEMBER, NON_MEMBER).astype(np.int8)
-        verdict = Verdict("provider_lira", tuple(suspects.documents), scores, guesses)
-        return Judgement((verdict,), notes=self._notes(alone))
+        context.remarks.notes.append(
+            f"{self.references} reference models of {self.steps} steps, each on half of the "
+            "providers; the final model was asked about other documents than they were trained on"
+        )
+        if self.calibrate:
+            context.remarks.notes.append("half of the providers are taken to be members")
+        if alone:
+            context.remarks.notes.append(
+                f"{alone} providers have one document: no reference was trained on it, and what "
+                "training would have done to it is taken from the other providers"
+            )
+        return MembershipScores(tuple(documents), scores, guesses, "provider_lira")
 
     def _references(
         self,
-        start_model: Callable[[], QuestionAnswerer],
+        public: PublicModel,
         taught: Mapping[str, Sequence[Document]],
         asked: Mapping[str, Sequence[Document]],
         trained_on: Mask,
-        bench: Workbench,
+        context: AttackContext,
     ) -> Table:
-        """Returns the reference models' signals, (references, providers), one model at a time."""
-        model = start_model()
+        """Returns the reference models' signals, (references, providers)."""
+        model = answering(public.build())
         lessons, owners = encoded(model, taught)
         questions, asked_of = encoded(model, asked)
-        signals = []
-        for number, own in enumerate(trained_on):
-            bench.tell(f"reference {number + 1} of {self.references}: {own.sum()} providers")
-            examples = lessons.take(np.flatnonzero(own[owners]))
-            model = self._trained(start_model, examples, bench.rng)
-            signals.append(_means(_signal(losses_of(model, questions), self.signal), asked_of))
-            _check_finite(signals[-1], f"reference {number + 1}")
+        course = Course(
+            model,
+            lessons,
+            questions,
+            self.optimizer,
+            self.steps,
+            self.batch_size,
+            torch.get_num_threads(),
+            context.scratch / "provider_lira",
+        )
+        jobs = {
+            f"reference {number}": course.reference(np.flatnonzero(inside[owners]), context.rng)
+            for number, inside in enumerate(trained_on, 1)
+        }
+        pool = Pool(self.workers, RaySettings(), context.log)
+        losses = pool.map(functools.partial(reference_losses, course), jobs)
+        signals = [_means(_signal(np.array(one), self.signal), asked_of) for one in losses.values()]
+        for name, of_reference in zip(losses, signals, strict=True):
+            _check_finite(of_reference, name)
         return np.array(signals)
 
-    def _trained(
-        self,
-        start_model: Callable[[], QuestionAnswerer],
-        examples: Examples,
-        rng: np.random.Generator,
-    ) -> QuestionAnswerer:
-        with isolated_randomness(int(rng.integers(2**31))):
-            model = start_model().train()
+
+@dataclass(frozen=True)
+class Reference:
+    """What tells one reference model from the others.
+
+    Attributes:
+        rows: of the lessons that it is trained on.
+        seed: of dropout and the like.
+        shuffle: draws the order of the lessons; a generator of its own.
+    """
+
+    rows: NDArray[np.int64]
+    seed: int
+    shuffle: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Course:
+    """What all reference models have in common.
+
+    Attributes:
+        model: the public one, that training starts from.
+        lessons: documents that references are trained on.
+        questions: what they are asked.
+        optimizer: of each.
+        steps: that each takes.
+        batch_size: of each step.
+        threads: of torch.
+        folder: where the losses of each are kept, for a run that takes up an interrupted one.
+    """
+
+    model: QuestionAnswerer
+    lessons: Examples
+    questions: Examples
+    optimizer: Optimizer
+    steps: int
+    batch_size: int
+    threads: int
+    folder: Path
+
+    def reference(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Reference:
+        """Returns a reference, and leaves the generator as its training would."""
+        own = Reference(rows, int(rng.integers(2**31)), copy.deepcopy(rng))
+        batches = -(-len(rows) // self.batch_size)
+        for _ in range(-(-self.steps // batches) if batches else 0):
+            rng.permutation(len(rows))
+        return own
+
+    def trained(self, reference: Reference) -> QuestionAnswerer:
+        """Returns a reference model: the public model, trained on some of the lessons."""
+        with isolated_randomness(reference.seed):
+            model = copy.deepcopy(self.model).train()
             train_steps(
                 model,
-                examples,
+                self.lessons.take(reference.rows),
                 self.optimizer.build(model),
                 steps=self.steps,
                 batch_size=self.batch_size,
-                shuffle=rng,
+                shuffle=copy.deepcopy(reference.shuffle),
                 device=model.device,
             )
         return model.eval()
 
-    def _notes(self, alone: int) -> tuple[str, ...]:
-        notes = [
-            f"{self.references} reference models of {self.steps} steps, each on half of the "
-            "providers; the final model was asked about other documents than they were trained on"
-        ]
-        if self.calibrate:
-            notes.append("half of the providers are taken to be members")
-        if alone:
-            notes.append(
-                f"{alone} providers have one document: no reference was trained on it, and what "
-                "training would have done to it is taken from the other providers"
-            )
-        return tuple(notes)
+    def fingerprint(self, reference: Reference) -> str:
+        """Returns a name for all that the losses of a reference depend on."""
+        parts = {
+            "model": of_model(self.model),
+            "lessons": of_rows(self.lessons, reference.rows),
+            "questions": of_rows(self.questions, range(len(self.questions))),
+            "training": [repr(self.optimizer), self.steps, self.batch_size, self.threads],
+            "seed": [reference.seed, str(reference.shuffle.bit_generator.state)],
+        }
+        return fingerprint(parts)
+
+
+def reference_losses(course: Course, reference: Reference) -> list[float]:
+    """Returns the losses of one reference model on all questions; trains it if need be."""
+    folder, file = RunFolder.at(course.folder), f"{course.fingerprint(reference)}.json"
+    kept: list[float] | None = folder.read_json(file, list)
+    if kept is None:
+        with reproducible_torch(course.threads, "cpu"):
+            kept = losses_of(course.trained(reference), course.questions).tolist()
+        folder.write_json(file, kept)
+    return kept
 
 
 def split(

@@ -31,16 +31,10 @@ from torch import Tensor, nn
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
-    MEMBER,
-    NON_MEMBER,
-    Access,
-    Judgement,
-    Suspects,
-    Verdict,
-)
-from fedpriv.threat.transcript import Round, Transcript, Upload, loaded
+from fedpriv.threat.access import Architecture, HeldOutDocuments, Transcript
+from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
+from fedpriv.threat.transcript import Round, Upload, loaded
 
 Named = Mapping[str, Tensor]
 """Tensors by the name of a parameter."""
@@ -60,6 +54,15 @@ TINY = 1e-9
 
 TO_DEVIATION = 1.4826
 """Of a Gaussian, standard deviation ÷ median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class ServerMembershipAccess:
+    """What the server saw, and documents of the providers."""
+
+    transcript: Transcript
+    architecture: Architecture
+    held_out: HeldOutDocuments
 
 
 @dataclass(frozen=True)
@@ -112,32 +115,30 @@ class ServerMembership:
             )
 
     @property
-    def requires(self) -> frozenset[Capability]:
-        """The target."""
-        needed = {"update": Capability.CLIENT_UPDATE, "series": Capability.MODEL_SERIES}
-        return frozenset({needed[self.target]})
+    def view(self) -> str:
+        """The view of the ledger that speaks of what is looked at, for an audit."""
+        return "server_plain" if self.target == "update" else "global"
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Returns one verdict on all providers.
+    def run(self, access: ServerMembershipAccess, context: AttackContext) -> MembershipScores:
+        """Returns the scores of all providers.
 
         Raises:
             NotApplicable: if the transcript lacks the target, the clients sent gradients and their
                 loss_drop is asked for, or the models or updates are not finite.
             ValueError: if the transcript is of another model.
         """
-        if access.view is None:
-            raise NotApplicable("nothing of what the server saw was kept: keep=transcript keeps it")
-        model = suspects.build_model()
-        pages = {name: model.encode(own) for name, own in suspects.documents.items()}
+        model = answering(access.architecture.build()).eval()
+        pages = {name: model.encode(own) for name, own in access.held_out.documents.items()}
         statistic = self.statistic or ("cosine" if self.target == "update" else "loss_drop")
         table = table_of_words(model) if self.parameters == "words" else []
         names = tuple(table or trained(model))
-        scale = Scale(model, access.view.frozen, pages, statistic, names, self.batch_size)
-        if self.target == "series":
-            return self._by_series(access.view, scale, bench)
-        return self._by_client(access.view, scale, bench)
+        scale = Scale(model, access.transcript.frozen, pages, statistic, names, self.batch_size)
+        by = self._by_series if self.target == "series" else self._by_client
+        return by(access.transcript, scale, context)
 
-    def _by_client(self, view: Transcript, scale: Scale, bench: Workbench) -> Judgement:
+    def _by_client(
+        self, view: Transcript, scale: Scale, context: AttackContext
+    ) -> MembershipScores:
         clients = sorted({u.client for seen in view.rounds for u in _readable(seen)})
         if not clients:
             raise NotApplicable("no update can be read: take target=series against masking")
@@ -146,16 +147,18 @@ class ServerMembership:
             table = np.full((len(scale.pages), len(clients)), np.nan)
             uploads = _readable(seen)
             if uploads:
-                bench.tell(f"round {seen.round}: {len(uploads)} clients, {len(table)} providers")
+                context.log(f"round {seen.round}: {len(uploads)} clients, {len(table)} providers")
                 columns = [clients.index(upload.client) for upload in uploads]
                 table[:, columns] = scale.served(seen.parameters, [_way(u, scale) for u in uploads])
             tables.append(table)
         ratings = together(tables)
-        notes = [f"of {len(clients)} clients in {len(tables)} rounds, the one that fits best"]
+        context.remarks.notes.append(
+            f"of {len(clients)} clients in {len(tables)} rounds, the one that fits best"
+        )
         if len(clients) < FEWEST_CLIENTS:
             scores = ratings.max(axis=1)
             guessed = upper_group(scores)
-            notes.append(
+            context.remarks.notes.append(
                 f"{len(clients)} clients are too few to compare one with the others: providers "
                 "are compared with each other"
             )
@@ -164,10 +167,11 @@ class ServerMembership:
             scores = ratings.max(axis=1)
             guessed = scores > highest_of_nobody(len(clients), self.false_positives)
         held = np.where(guessed, np.array(clients)[ratings.argmax(axis=1)], -1)
-        verdict = _verdict("server_update", scale, scores, guessed, held)
-        return Judgement((verdict,), notes=tuple(notes))
+        return scale.claim("server_update", scores, guessed, held)
 
-    def _by_series(self, view: Transcript, scale: Scale, bench: Workbench) -> Judgement:
+    def _by_series(
+        self, view: Transcript, scale: Scale, context: AttackContext
+    ) -> MembershipScores:
         # Losses are compared with the first: later ones have begun to tell who is a member.
         from_first = scale.statistic == "loss_drop"
         begun = view.rounds[:1] * (len(view.rounds) - 1) if from_first else view.rounds[:-1]
@@ -176,13 +180,14 @@ class ServerMembership:
             raise NotApplicable("one global model only was observed: a series needs two")
         tables = []
         for before, after in steps:
-            bench.tell(f"rounds {before.round} to {after.round}: {len(scale.pages)} providers")
+            context.log(f"rounds {before.round} to {after.round}: {len(scale.pages)} providers")
             change = {n: after.parameters[n] - old for n, old in before.parameters.items()}
             tables.append(scale.served(before.parameters, [change]))
         scores = together(tables)[:, 0]
-        notes = (f"over the {len(view.rounds)} global models that were observed",)
-        verdict = _verdict("server_series", scale, scores, upper_group(scores))
-        return Judgement((verdict,), notes=notes)
+        context.remarks.notes.append(
+            f"over the {len(view.rounds)} global models that were observed"
+        )
+        return scale.claim("server_series", scores, upper_group(scores))
 
 
 @dataclass(frozen=True)
@@ -258,23 +263,23 @@ class Scale:
                 )
         return np.log(_finite(torch.stack(means).cpu().numpy(), "losses") + TINY)
 
+    def claim(
+        self,
+        name: str,
+        scores: NDArray[np.float64],
+        guessed: NDArray[np.bool_],
+        clients: NDArray[np.int64] | None = None,
+    ) -> MembershipScores:
+        """Returns scores of all providers, and who is said to be a member, as a claim."""
+        guesses = np.where(guessed, MEMBER, NON_MEMBER).astype(np.int8)
+        return MembershipScores(tuple(self.pages), scores, guesses, name, clients=clients)
+
 
 def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:
     """Returns the values, if all are finite."""
     if not np.isfinite(values).all():
         raise NotApplicable(f"the model's {of_what} are not finite: has it diverged?")
     return values
-
-
-def _verdict(
-    name: str,
-    scale: Scale,
-    scores: NDArray[np.float64],
-    guessed: NDArray[np.bool_],
-    clients: NDArray[np.int64] | None = None,
-) -> Verdict:
-    guesses = np.where(guessed, MEMBER, NON_MEMBER).astype(np.int8)
-    return Verdict(name, tuple(scale.pages), scores, guesses, clients=clients)
 
 
 def _readable(seen: Round) -> list[Upload]:

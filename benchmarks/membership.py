@@ -7,7 +7,7 @@ asking: questions on generated invoices put to a tiny VT5, against the loop that
 asked for, in this order: answers with confidence; the loss as well; the loss as well, through
 `Oracle`, which encodes the pages and hashes them to remember the replies. In the last, the pages
 are encoded by hand too, with all their questions at once.
-judging: all classifiers of PMIA for 660 providers, 8100 questions on 2589 pages and 15 trials (as
+judging: all classifiers of PMIA for 660 providers, 8100 questions on 2589 pages and 15 splits (as
 many as Tito et al. 2023 have), with replies, and the pages without the answers, prepared before;
 against the 30 s that it may take.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -39,8 +38,8 @@ from fedpriv.data.redaction.clues import without_clues
 from fedpriv.data.redaction.painting import CannotRemove, Redacted
 from fedpriv.models.question_answering import EVALUATION_BATCH
 from fedpriv.models.vt5 import VT5, vt5
-from fedpriv.threat.attack import Workbench
-from fedpriv.threat.membership_game import Access, Suspects, Trial
+from fedpriv.threat.access import KnownMembershipSplit
+from fedpriv.threat.attack import AttackContext
 from fedpriv.threat.queries import GreyBox, Oracle, Reply, ask
 
 LEAST_SPEED = 0.9
@@ -49,7 +48,7 @@ LEAST_SPEED = 0.9
 MOST_SECONDS = 30.0
 PROVIDERS, PAGES, QUESTIONS = 660, 2589, 8100
 LEAST, REPEATS, KNOWN = (0, 5, 10), 5, 0.15
-"""s, trials of each, and the share of providers that are known in a trial."""
+"""s, splits of each, and the share of providers that are known in a split."""
 
 
 def bare(model: VT5, examples: Examples) -> list[str]:
@@ -96,23 +95,18 @@ def judging(options: argparse.Namespace) -> Iterator[Row]:
     """Features and classifiers, given the replies."""
     rng = np.random.default_rng(0)
     documents = {f"p{number:03d}": pages for number, pages in enumerate(drawn(rng))}
-    access = Access(recorded(documents, rng), recorded(documents, rng))
-    suspects = Suspects(documents, trials(documents, rng), build_model=lambda: None)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(features, "without_clues", Kept()),
-    ):
-        bench = Workbench(rng, lambda line: None, Path(folder))
-        found = features.measured(access, documents)
+    final, start = recorded(documents, rng), recorded(documents, rng)
+    known = splits(documents, rng)
+    context = AttackContext(rng, lambda line: None, Path())
+    with mock.patch.object(features, "without_clues", Kept()):
+        found = features.measured(documents, final, final, start)
         pairs, shares = [], []
         for _ in range(min(3, options.repeats)):
-            first = cpu_seconds(lambda: features.measured(access, documents))
-            pairs.append(
-                (first + cpu_seconds(lambda: judged(found, suspects, bench)), MOST_SECONDS)
-            )
+            first = cpu_seconds(lambda: features.measured(documents, final, final, start))
+            pairs.append((first + cpu_seconds(lambda: judged(found, known, context)), MOST_SECONDS))
             shares.append(first)
     more = {"s for the features": median(shares)}
-    yield Row("judging", f"{PROVIDERS} providers, 15 trials", pairs, 1.0, more)
+    yield Row("judging", f"{PROVIDERS} providers, 15 splits", pairs, 1.0, more)
 
 
 class Kept:
@@ -179,8 +173,8 @@ def recorded(documents: dict[str, tuple[Document, ...]], rng: np.random.Generato
     return GreyBox(replies)
 
 
-def trials(documents: dict[str, Any], rng: np.random.Generator) -> tuple[Trial, ...]:
-    """Returns the trials; every second provider is a member."""
+def splits(documents: dict[str, Any], rng: np.random.Generator) -> tuple[KnownMembershipSplit, ...]:
+    """Returns the splits; every second provider is a member."""
     found = []
     for least in LEAST:
         enough = [
@@ -192,7 +186,7 @@ def trials(documents: dict[str, Any], rng: np.random.Generator) -> tuple[Trial, 
         for repeat in range(REPEATS):
             order = [enough[place] for place in rng.permutation(len(enough))]
             told = {provider: number % 2 == 0 for number, provider in enumerate(order[:known])}
-            found.append(Trial(least, repeat, told, tuple(order[known:])))
+            found.append(KnownMembershipSplit(least, repeat, told, tuple(order[known:])))
     return tuple(found)
 
 

@@ -36,12 +36,11 @@ from matplotlib.figure import Figure
 
 from fedpriv.attacks.one_run_audit import Audit, LossScore
 from fedpriv.attacks.server_membership import ServerMembership
-from fedpriv.cli import attack
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.config import experiment
-from fedpriv.config.run_model import model_of
+from fedpriv.config.attack import run_attack
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.client import Client
@@ -55,10 +54,10 @@ from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussia
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.threat.attack import Attack
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.membership_game import ProviderAttack
-from fedpriv.threat.provider_attacking import ProviderAttackRun
+from fedpriv.threat.results import Result
 from fedpriv.training.loops import Optimizer
 
 CLIENTS, ROUNDS, OTHERS = 4, 6, 8
@@ -142,7 +141,7 @@ def methods(canaries: int) -> list[Method]:
     return found
 
 
-ADVERSARIES: Mapping[str, Callable[[], ProviderAttack]] = {
+ADVERSARIES: Mapping[str, Callable[[], Attack[Any, Any]]] = {
     "sees each update": lambda: ServerMembership("update"),
     "sees the global models": lambda: ServerMembership("series", statistic="cosine"),
     "asks the final model": LossScore,
@@ -161,14 +160,15 @@ def audit(options: argparse.Namespace, seed: int) -> Iterator[Row]:
             with tempfile.TemporaryDirectory() as runs:
                 run_dir = federated(method, masking, options.canaries, Path(runs), seed)
                 for adversary, scores in ADVERSARIES.items():
-                    run = ProviderAttackRun(Audit(scores()), "audit", seed=seed, resamples=200)
-                    metrics = run.on(run_dir, shipped)
+                    result = run_attack(
+                        run_dir, Audit(scores()), model=shipped, seed=seed, resamples=200
+                    )
                     yield {
                         "method": method.name,
                         "epsilon_asked": method.epsilon,
                         "masked": masking is not None,
                         "adversary": adversary,
-                        **_shown(metrics),
+                        **_shown(result),
                     }
 
 
@@ -197,9 +197,10 @@ def federated(
     return federation.run(ROUNDS).run_dir
 
 
-def _shown(metrics: Mapping[str, Any]) -> Row:
-    if metrics["status"] == "not_applicable":
-        return {"refused": metrics["reason"]}
+def _shown(result: Result) -> Row:
+    if result.refused:
+        return {"refused": result.headline}
+    metrics = result.numbers
     (numbers,) = metrics["classifiers"].values()
     keys = (
         *("epsilon_lower", "epsilon_ceiling", "canaries", "guesses", "right", "view", "violated"),
@@ -240,9 +241,8 @@ def attacks(options: argparse.Namespace, seed: int) -> Iterator[Row]:
             scores = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
             told = {n: scores[f"anls_{n}"] for n in ("seen", "unseen")}
             for judge, more in JUDGES.items():
-                run, _ = attack.parse([f"attack={judge}", *more, f"seed={seed}"])
-                metrics = run.on(run_dir, model_of(config, "pmia"))
-                for classifier, numbers in metrics.get("classifiers", {}).items():
+                found = run_attack(run_dir, judge, [*more, f"seed={seed}"]).numbers
+                for classifier, numbers in found.get("classifiers", {}).items():
                     row = {key: numbers[key] for key in SHOWN}
                     yield {"method": name, "classifier": classifier, "anls": told, **row}
 
@@ -255,7 +255,7 @@ SMALLER = (
 """What makes the experiment fit into minutes for every strategy."""
 
 JUDGES: Mapping[str, Sequence[str]] = {
-    "pmia": ("least_questions=[0]",),
+    "pmia": ("min_questions=[0]",),
     "provider_lira": (),
     "server_membership": ("rounds=[1,2,3]",),
 }

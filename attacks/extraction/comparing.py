@@ -13,7 +13,7 @@ from fedpriv.attacks.extraction.asking import BASELINE, BLOCKED, TRAINED, UNDEFE
 from fedpriv.attacks.extraction.canary import Canary
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.runtime.seeds import generator
-from fedpriv.threat.membership_game import MEMBER, NON_MEMBER
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.scoring.extraction import (
     Scores,
     mcnemar,

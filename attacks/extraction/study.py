@@ -26,9 +26,8 @@ from fedpriv.attacks.extraction.comparing import Pair
 from fedpriv.attacks.extraction.contexts import REFERENCE, contexts
 from fedpriv.attacks.extraction.paraphrases import Paraphraser, TableParaphraser
 from fedpriv.attacks.extraction.prompts import PROMPTS
-from fedpriv.cli import attack
+from fedpriv.config.attack import run_attack
 from fedpriv.config.experiment import Experiment
-from fedpriv.config.run_model import model_of
 from fedpriv.data.document import Document
 from fedpriv.federation.dataset import ClientSplit, DocumentData
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
@@ -431,9 +430,7 @@ def _no_splits(canaries: int) -> Bools:
 
 def _expose(references: int, run_dir: str) -> dict[str, Any]:
     """Ranks the planted secrets of one federation; returns the exposure of its metrics."""
-    chosen = ["attack=exposure", f"attack.references={references}"]
-    exposing, _ = attack.parse(chosen)
     config = RunFolder.existing(Path(run_dir)).config()
-    metrics = exposing.on(run_dir, model_of(config, run_dir))
+    found = run_attack(run_dir, "exposure", [f"attack.references={references}"])
     model = config["model"]["_target_"].rpartition(".")[2]
-    return {**metrics["exposure"], "model": model, "strategy": config["strategy"]["_target_"]}
+    return {**found.numbers["exposure"], "model": model, "strategy": config["strategy"]["_target_"]}

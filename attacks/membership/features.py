@@ -41,8 +41,8 @@ from fedpriv.data.redaction.answers import letters
 from fedpriv.data.redaction.clues import without_clues
 from fedpriv.data.redaction.painting import CannotRemove
 from fedpriv.metrics.answers import THRESHOLD, anls, is_exact
-from fedpriv.threat.membership_game import Access
-from fedpriv.threat.queries import BlackBox, GreyBox, Reply
+from fedpriv.threat.access import BlackBox, GreyBox
+from fedpriv.threat.queries import Reply
 
 Aggregate = Literal["mean", "min", "max", "median"]
 
@@ -92,20 +92,25 @@ class Features:
 
 
 def measured(
-    access: Access,
     documents: Documents,
+    final: BlackBox,
+    confidence: GreyBox | None = None,
+    start: GreyBox | None = None,
+    *,
     aggregate: Aggregate = "mean",
     memory_key: str = "provider",
-    tell: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Features:
     """Asks the models about all documents; returns the features of each provider.
 
     Args:
-        access: to the final model, and to the one that training started from.
         documents: of each provider.
+        final: the final model.
+        confidence: the final model with confidence and loss; None where they are not granted.
+        start: the public model that training started from, likewise.
         aggregate: "mean", "min", "max" or "median" over the provider's questions.
         memory_key: of the questions on which NLS_mem is measured.
-        tell: shows a line of progress.
+        log: shows a line of progress.
 
     Raises:
         ValueError: if no question has an accepted answer, or the aggregate is none of the above.
@@ -115,10 +120,16 @@ def measured(
     pages = _answerable(documents, skipped)
     if not pages:
         raise ValueError("no question of any provider has an accepted answer: expected some")
-    tell(f"asking about {sum(map(len, pages.values()))} pages of {len(pages)} providers")
-    marks = dict(_of_questions(access, pages))
-    missing = _not_granted(access)
-    tell("asking again with the answers cleared off the pages")
+    log(f"asking about {sum(map(len, pages.values()))} pages of {len(pages)} providers")
+    marks = dict(_of_questions(final, confidence, start, pages))
+    missing: dict[str, str] = {}
+    if confidence is None:
+        why = "confidence and loss of the final model's answers are not granted"
+        missing |= dict.fromkeys((*G2, *G3), why)
+    elif start is None:
+        why = "confidence and loss of the model that training started from are not granted"
+        missing |= dict.fromkeys(G3, why)
+    log("asking again with the answers cleared off the pages")
     tests: dict[str, MemoryTest] = {
         "memory": partial(_memory, key=memory_key),
         "memory_change": _memory_change,
@@ -126,7 +137,7 @@ def measured(
     notes: list[str] = []
     for name, test in tests.items():
         try:
-            marks[name], said = test(access.final, pages, skipped)
+            marks[name], said = test(final, pages, skipped)
         except _NoTest as error:
             missing[name] = str(error)
         else:
@@ -181,42 +192,32 @@ def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[D
     return dict(kept)
 
 
-def _not_granted(access: Access) -> dict[str, str]:
-    if not isinstance(access.final, GreyBox):
-        why = "confidence and loss of the final model's answers are not granted"
-        return dict.fromkeys((*G2, *G3), why)
-    if not isinstance(access.start, GreyBox):
-        why = "confidence and loss of the model that training started from are not granted"
-        return dict.fromkeys(G3, why)
-    return {}
-
-
-def _of_questions(access: Access, pages: Documents) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _of_questions(
+    final: BlackBox, confidence: GreyBox | None, start: GreyBox | None, pages: Documents
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields G1, G2 and G3, as far as granted, with a value for each question."""
     owners = [provider for provider, page in _each(pages) for _ in page.questions]
     asked = [question for _, page in _each(pages) for question in page.questions]
-    final = _replies(access.final, pages)
-    both = list(zip(final, asked, strict=True))
-    yield "accuracy", _by(owners, [float(is_exact(r.text, q.answers)) for r, q in both])
-    yield "nls", _by(owners, [anls(r.text, q.answers, threshold=0) for r, q in both])
-    if not isinstance(access.final, GreyBox):
+    replies = _replies(confidence, pages) if confidence else []
+    every = [page for _, page in _each(pages)]
+    texts = [r.text for r in replies] or [text for said in final.answers(every) for text in said]
+    both = list(zip(texts, asked, strict=True))
+    yield "accuracy", _by(owners, [float(is_exact(text, q.answers)) for text, q in both])
+    yield "nls", _by(owners, [anls(text, q.answers, threshold=0) for text, q in both])
+    if confidence is None:
         return
-    yield "loss", _by(owners, [reply.loss for reply in final])
-    yield "confidence", _by(owners, [reply.confidence for reply in final])
-    if not isinstance(access.start, GreyBox):
+    yield "loss", _by(owners, [reply.loss for reply in replies])
+    yield "confidence", _by(owners, [reply.confidence for reply in replies])
+    if start is None:
         return
-    changes = list(zip(_replies(access.start, pages), final, strict=True))
+    changes = list(zip(_replies(start, pages), replies, strict=True))
     yield "loss_drop", _by(owners, [first.loss - last.loss for first, last in changes])
     yield "confidence_gain", _by(owners, [b.confidence - a.confidence for a, b in changes])
 
 
-def _replies(box: BlackBox, pages: Documents) -> list[Reply]:
-    """Returns the reply to each question in order; of a black box, with its text only."""
-    every = [page for _, page in _each(pages)]
-    if isinstance(box, GreyBox):
-        return [reply for said in box.replies(every) for reply in said]
-    nothing = float("nan")
-    return [Reply(text, nothing, nothing) for said in box.answers(every) for text in said]
+def _replies(box: GreyBox, pages: Documents) -> list[Reply]:
+    """Returns the reply to each question in order."""
+    return [reply for said in box.replies([page for _, page in _each(pages)]) for reply in said]
 
 
 def _by(owners: Sequence[str], values: Sequence[float]) -> dict[str, list[float]]:

@@ -12,9 +12,8 @@ and the ablations of Tables 4 and 11: the forest on fewer groups, or on G4 too; 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +36,15 @@ from fedpriv.attacks.membership.features import (
     check_aggregate,
     measured,
 )
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
-    MEMBER,
-    NON_MEMBER,
-    Access,
-    Judgement,
-    Suspects,
-    Trial,
-    Verdict,
+from fedpriv.threat.access import (
+    BlackBox,
+    GreyBox,
+    HeldOutDocuments,
+    KnownMembershipSplit,
+    PublicModel,
 )
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 
 UNSUPERVISED = {"azk": G1, "kmeans_all": (*G1, *G2, *G3), "cls2": G4[1:]}
 SUPERVISED = {
@@ -62,11 +60,21 @@ ALONE = UNSUPERVISED | SUPERVISED | CLS1
 
 
 @dataclass(frozen=True)
+class PMIAAccess:
+    """The final model and the public one, with confidence and loss where they are granted."""
+
+    model: BlackBox
+    held_out: HeldOutDocuments
+    confidence: GreyBox | None
+    public: PublicModel | None
+
+
+@dataclass(frozen=True)
 class PMIA:
     """Judges each provider by how the model answers questions on its documents.
 
-    Every classifier judges the providers of every trial that are not known; AZK, CLS1 and CLS2 do
-    not look at the known ones. The known of a trial are used in that trial only: of all trials
+    Every classifier judges the providers of every split that are not known; AZK, CLS1 and CLS2 do
+    not look at the known ones. The known of a split are used in that split only: of all splits
     together, an adversary would know nearly everybody.
 
     Args:
@@ -78,48 +86,55 @@ class PMIA:
     aggregate: Aggregate = "mean"
     memory_key: str = "provider"
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.ANSWERS})
-
     def __post_init__(self) -> None:
         check_aggregate(self.aggregate)
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
-        """Asks about all documents once, then judges the providers in each trial.
+    def run(self, access: PMIAAccess, context: AttackContext) -> tuple[MembershipScores, ...]:
+        """Asks about all documents once, then judges the providers in each split.
 
         Raises:
-            NotApplicable: if there is no trial.
+            NotApplicable: if no split leaves providers to be judged.
         """
-        if not suspects.trials:
-            raise NotApplicable("there is no trial: expected providers that are to be judged")
-        features = measured(access, suspects.documents, self.aggregate, self.memory_key, bench.tell)
-        return judged(features, suspects, bench)
+        if not access.held_out.splits:
+            raise NotApplicable(
+                "there is no split of the providers: too few of them are left to be judged"
+            )
+        features = measured(
+            access.held_out.documents,
+            access.model,
+            access.confidence,
+            access.public.confidence if access.public else None,
+            aggregate=self.aggregate,
+            memory_key=self.memory_key,
+            log=context.log,
+        )
+        return judged(features, access.held_out.splits, context)
 
 
-def judged(features: Features, suspects: Suspects, bench: Workbench) -> Judgement:
-    """Returns what all classifiers make of the features, in every trial."""
-    refused = _refused(features, suspects)
-    verdicts: list[Verdict] = []
-    for trial in suspects.trials:
-        bench.tell(f"judging, s = {trial.least_questions}, trial {trial.repeat}")
-        case = Case.of(trial, features, int(bench.rng.integers(2**31)))
-        if not case.unknown:
-            continue
-        found = _opinions(case, refused)
-        verdicts += [case.verdict(name, opinion) for name, opinion in found.items()]
-    return Judgement(
-        verdicts=tuple(verdicts),
-        not_applicable=refused,
-        skipped=features.skipped,
-        notes=(*features.notes, *_notes(suspects, refused)),
-    )
+def judged(
+    features: Features, splits: Sequence[KnownMembershipSplit], context: AttackContext
+) -> tuple[MembershipScores, ...]:
+    """Returns what all classifiers make of the features, in every split."""
+    refused = _refused(features, splits)
+    found: list[MembershipScores] = []
+    for split in splits:
+        context.log(f"judging, s = {split.min_questions}, split {split.repeat}")
+        case = Case.of(split, features, int(context.rng.integers(2**31)))
+        if case.unknown:
+            opinions = _opinions(case, refused)
+            found += [case.scores(name, opinion) for name, opinion in opinions.items()]
+    context.remarks.not_applicable.update(refused)
+    context.remarks.left_out.update(features.skipped)
+    context.remarks.notes += [*features.notes, *_notes(splits, refused)]
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a trial gives the classifiers.
+    """What a split gives the classifiers.
 
     Attributes:
-        trial: whose it is.
+        split: of the providers.
         features: of all providers.
         known: providers whose membership is known.
         members: (k,), it.
@@ -127,7 +142,7 @@ class Case:
         seed: of whatever is random.
     """
 
-    trial: Trial
+    split: KnownMembershipSplit
     features: Features
     known: tuple[str, ...]
     members: NDArray[np.bool_]
@@ -135,13 +150,13 @@ class Case:
     seed: int
 
     @classmethod
-    def of(cls, trial: Trial, features: Features, seed: int) -> Case:
+    def of(cls, split: KnownMembershipSplit, features: Features, seed: int) -> Case:
         """Leaves out the providers of which nothing was measured."""
         there = set(features.providers)
-        known = {provider: member for provider, member in trial.known.items() if provider in there}
-        unknown = tuple(provider for provider in trial.unknown if provider in there)
+        known = {provider: member for provider, member in split.known.items() if provider in there}
+        unknown = tuple(provider for provider in split.unknown if provider in there)
         return cls(
-            trial, features, tuple(known), np.array(list(known.values()), bool), unknown, seed
+            split, features, tuple(known), np.array(list(known.values()), bool), unknown, seed
         )
 
     def opinion(self, name: str) -> Opinion:
@@ -154,10 +169,10 @@ class Case:
         known = self.features.rows(self.known, ALONE[name])
         return forest(known, self.members, rows, self.seed)
 
-    def verdict(self, name: str, opinion: Opinion) -> Verdict:
-        """Returns an opinion on the unknown providers as a verdict."""
+    def scores(self, name: str, opinion: Opinion) -> MembershipScores:
+        """Returns a classifier's opinion on the unknown providers as a claim."""
         guesses = np.where(opinion.members, MEMBER, NON_MEMBER).astype(np.int8)
-        return Verdict(name, self.unknown, opinion.scores, guesses, self.trial)
+        return MembershipScores(self.unknown, opinion.scores, guesses, name, self.split)
 
 
 def _opinions(case: Case, refused: Collection[str]) -> dict[str, Opinion]:
@@ -172,11 +187,11 @@ def _opinions(case: Case, refused: Collection[str]) -> dict[str, Opinion]:
     return found
 
 
-def _refused(features: Features, suspects: Suspects) -> dict[str, str]:
-    """Returns the classifiers that cannot be run in any trial, and why."""
+def _refused(features: Features, splits: Sequence[KnownMembershipSplit]) -> dict[str, str]:
+    """Returns the classifiers that cannot be run in any split, and why."""
     refused: dict[str, str] = {}
-    if not any(_taught(trial) for trial in suspects.trials):
-        why = "no trial knows both a member and a non-member"
+    if not any(set(split.known.values()) == {True, False} for split in splits):
+        why = "no split knows both a member and a non-member"
         refused |= dict.fromkeys(SUPERVISED, why)
     for name, needed in ALONE.items():
         lacking = [feature for feature in needed if feature in features.missing]
@@ -188,24 +203,20 @@ def _refused(features: Features, suspects: Suspects) -> dict[str, str]:
     return refused
 
 
-def _taught(trial: Trial) -> bool:
-    return set(trial.known.values()) == {True, False}
-
-
-def _notes(suspects: Suspects, refused: Collection[str]) -> list[str]:
+def _notes(splits: Sequence[KnownMembershipSplit], refused: Collection[str]) -> list[str]:
     """Says where the forest had too little to learn from."""
     if set(SUPERVISED) <= set(refused):
         return []
-    parts = [folds(np.array(list(trial.known.values()), bool)) for trial in suspects.trials]
+    parts = [folds(np.array(list(split.known.values()), bool)) for split in splits]
     notes = []
     if untaught := sum(part < 1 for part in parts):
         notes.append(
-            f"{untaught} of {len(parts)} trials do not know both a member and a non-member: "
+            f"{untaught} of {len(parts)} splits do not know both a member and a non-member: "
             "no forest learns in them"
         )
     if unsearched := sum(part == 1 for part in parts):
         notes.append(
-            f"in {unsearched} of {len(parts)} trials fewer than two members, or two non-members, "
+            f"in {unsearched} of {len(parts)} splits fewer than two members, or two non-members, "
             "are known: the forests have scikit-learn's defaults, without a search"
         )
     return notes

@@ -10,14 +10,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
 
 from fedpriv.attacks.memorisation import absent, removed
 from fedpriv.attacks.memorisation.pictures import pictures, telling
 from fedpriv.attacks.memorisation.puzzles import Skipped, put
 from fedpriv.data.redaction.clues import LIKENESS, RADIUS, check_settings
-from fedpriv.threat.attack import Capability, Workbench
-from fedpriv.threat.membership_game import Access, Judgement, Probe, Suspects
+from fedpriv.threat.access import BlackBox, GreyBox, HeldOutDocuments, PublicModel
+from fedpriv.threat.attack import AttackContext
+from fedpriv.threat.claims import MemorisationProbe
+
+
+@dataclass(frozen=True)
+class MemorisationAccess:
+    """The final model and the public one, with confidence where it is granted."""
+
+    model: BlackBox
+    held_out: HeldOutDocuments
+    confidence: GreyBox | None
+    public: PublicModel | None
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,6 @@ class Memorisation:
     documents_per_provider: int | None = None
     pictures: int = 6
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.ANSWERS})
-
     def __post_init__(self) -> None:
         check_settings(self.radius, self.likeness)
         if not (*self.keys, *self.absent_keys):
@@ -63,33 +71,47 @@ class Memorisation:
         if self.pictures < 0:
             raise ValueError(f"pictures={self.pictures}: expected 0 or more")
 
-    def judge(self, access: Access, suspects: Suspects, bench: Workbench) -> Judgement:
+    def run(
+        self, access: MemorisationAccess, context: AttackContext
+    ) -> tuple[MemorisationProbe, ...]:
         """Puts the questions to the models; says nothing of who is a member."""
-        most = self.documents_per_provider
-        pages = [page for own in suspects.documents.values() for page in own[:most]]
+        most, documents = self.documents_per_provider, access.held_out.documents
+        pages = [page for own in documents.values() for page in own[:most]]
         clearing = {"radius": self.radius, "likeness": self.likeness}
         items = chain(
-            removed.removed(pages, self.keys, bench.rng, **clearing),
+            removed.removed(pages, self.keys, context.rng, **clearing),
             absent.absent(
-                suspects.documents,
+                documents,
                 self.absent_keys,
-                bench.rng,
+                context.rng,
                 most=self.most_absent,
                 strip=self.strip_absent,
                 **clearing,
             ),
         )
-        probes, skipped = put(items, access, bench.tell)
-        return Judgement(
-            probes=tuple(probes),
-            not_applicable=self._not_applicable(probes, skipped),
-            skipped=Counter(f"{item.test}/{item.key}: {item.why}" for item in skipped),
-            pictures=pictures(telling(probes, self.pictures), pages, **clearing),
-            notes=self._notes(),
+        models: dict[str, tuple[BlackBox, GreyBox | None]]
+        models = {"final": (access.model, access.confidence)}
+        if access.public and access.public.answers:
+            models["start"] = access.public.answers, access.public.confidence
+        probes, skipped = put(items, models, context.log)
+        remarks = context.remarks
+        remarks.not_applicable |= self._not_applicable(probes, skipped)
+        remarks.left_out |= Counter(f"{item.test}/{item.key}: {item.why}" for item in skipped)
+        remarks.pictures |= pictures(telling(probes, self.pictures), pages, **clearing)
+        remarks.notes.append(
+            f"clues: the lines with the answer are blurred (radius {self.radius:g}, or the line's "
+            f"height), words that are at least {self.likeness:g} of 100 alike are dropped; a logo "
+            "stays"
         )
+        if self.absent_keys and self.strip_absent:
+            remarks.notes.append(
+                "absent: where a page says what is asked for, it was taken off first; Tito et al. "
+                "leave such pages out (strip_absent=false)"
+            )
+        return tuple(probes)
 
     def _not_applicable(
-        self, probes: Sequence[Probe], skipped: Sequence[Skipped]
+        self, probes: Sequence[MemorisationProbe], skipped: Sequence[Skipped]
     ) -> dict[str, str]:
         """Says why nothing could be asked on a key."""
         wanted = [(removed.TEST, key) for key in self.keys]
@@ -102,19 +124,6 @@ class Memorisation:
             for test, key in wanted
             if (test, key) not in asked
         }
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = [
-            f"clues: the lines with the answer are blurred (radius {self.radius:g}, or the line's "
-            f"height), words that are at least {self.likeness:g} of 100 alike are dropped; a logo "
-            "stays"
-        ]
-        if self.absent_keys and self.strip_absent:
-            notes.append(
-                "absent: where a page says what is asked for, it was taken off first; Tito et al. "
-                "leave such pages out (strip_absent=false)"
-            )
-        return tuple(notes)
 
 
 def _reason(skipped: Sequence[Skipped]) -> str:

@@ -17,7 +17,7 @@ from fedpriv.data.document import Document, Question
 from fedpriv.data.redaction.clues import without_clues
 from fedpriv.data.redaction.painting import Redacted
 from fedpriv.metrics.answers import anls, is_exact
-from fedpriv.threat.membership_game import Probe
+from fedpriv.threat.claims import MemorisationProbe
 
 BLUE, INK = (40, 90, 255), (24, 24, 24)
 TINT = 0.45
@@ -27,7 +27,7 @@ SIZE = 1 / 28
 """Of the letters below the page, of its width."""
 
 
-def telling(probes: Iterable[Probe], count: int) -> list[Probe]:
+def telling(probes: Iterable[MemorisationProbe], count: int) -> list[MemorisationProbe]:
     """Returns the probes of the final model to be shown, at most one a provider and key.
 
     Those that the model answered come first, without a residual clue before with one; then those
@@ -41,14 +41,18 @@ def telling(probes: Iterable[Probe], count: int) -> list[Probe]:
             -anls(p.answer, p.accepted, threshold=0),
         )
     )
-    first: dict[tuple[str, str], Probe] = {}
+    first: dict[tuple[str, str], MemorisationProbe] = {}
     for probe in shown:
         first.setdefault((probe.provider, probe.key), probe)
     return list(first.values())[:count]
 
 
 def pictures(
-    probes: Sequence[Probe], documents: Iterable[Document], *, radius: float, likeness: float
+    probes: Sequence[MemorisationProbe],
+    documents: Iterable[Document],
+    *,
+    radius: float,
+    likeness: float,
 ) -> dict[str, NDArray[np.uint8]]:
     """Returns three pictures for each probe, (H, W, 3): "…-page", "…-cleared" and "…-answer".
 
@@ -96,7 +100,7 @@ def captioned(page: Image.Image, lines: Sequence[str]) -> Image.Image:
     return whole
 
 
-def _caption(probe: Probe) -> list[str]:
+def _caption(probe: MemorisationProbe) -> list[str]:
     sure = "" if math.isnan(probe.confidence) else f" (confidence {probe.confidence:.2f})"
     return [
         f"Question: {probe.question}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,12 @@ import numpy as np
 
 from fedpriv.data.document import Document, Entity, Question
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
-from fedpriv.threat.membership_game import Access, Probe
-from fedpriv.threat.queries import PAGES_AT_ONCE, BlackBox, GreyBox
+from fedpriv.threat.access import BlackBox, GreyBox
+from fedpriv.threat.claims import MemorisationProbe
+from fedpriv.threat.queries import PAGES_AT_ONCE
+
+Models = Mapping[str, tuple[BlackBox, GreyBox | None]]
+"""By name, "final" or "start"; the grey box is the same model where confidence is granted."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,19 @@ class Skipped:
 
 
 def put(
-    items: Iterable[Puzzle | Skipped], access: Access, tell: Callable[[str], None]
-) -> tuple[list[Probe], list[Skipped]]:
-    """Asks the final model, and that of the start where it is granted.
+    items: Iterable[Puzzle | Skipped], models: Models, log: Callable[[str], None]
+) -> tuple[list[MemorisationProbe], list[Skipped]]:
+    """Asks all models.
 
     Args:
         items: taken as they are needed, so that few pages are in memory at once.
-        access: to the models.
-        tell: is told how far it is.
+        models: to be asked.
+        log: shows how far it is.
 
     Returns:
         What the models said, and what was left out.
     """
-    probes: list[Probe] = []
+    probes: list[MemorisationProbe] = []
     skipped: list[Skipped] = []
     waiting: list[Puzzle] = []
     asked = 0
@@ -67,11 +72,11 @@ def put(
             continue
         waiting.append(item)
         if len(waiting) == PAGES_AT_ONCE:
-            probes += _ask(waiting, access)
+            probes += _ask(waiting, models)
             asked += len(waiting)
-            tell(f"memorisation: {asked} questions asked, {len(skipped)} left out")
+            log(f"memorisation: {asked} questions asked, {len(skipped)} left out")
             waiting = []
-    return probes + _ask(waiting, access), skipped
+    return probes + _ask(waiting, models), skipped
 
 
 def question_on(document: Document, key: str, random: np.random.Generator) -> Question | None:
@@ -107,30 +112,27 @@ def _wordings(document: Document) -> Mapping[str, tuple[str, ...]]:
     return RECEIPT_QUESTIONS if "company" in labels else QUESTION_TEMPLATES
 
 
-def _ask(puzzles: Sequence[Puzzle], access: Access) -> list[Probe]:
-    models = {"final": access.final, "start": access.start}
-    return [
-        Probe(
-            puzzle.test,
-            puzzle.page.provider,
-            puzzle.page.id,
-            puzzle.question.key,
-            puzzle.question.text,
-            puzzle.accepted,
-            answer,
-            confidence,
-            puzzle.residual,
-            name,
-        )
-        for name, model in models.items()
-        if model is not None and puzzles
-        for puzzle, (answer, confidence) in zip(puzzles, _said(model, puzzles), strict=True)
-    ]
-
-
-def _said(model: BlackBox, puzzles: Sequence[Puzzle]) -> list[tuple[str, float]]:
-    """Returns an answer to each, with its confidence; NaN where it is not granted."""
+def _ask(puzzles: Sequence[Puzzle], models: Models) -> list[MemorisationProbe]:
+    probes: list[MemorisationProbe] = []
     pages = [puzzle.page for puzzle in puzzles]
-    if isinstance(model, GreyBox):
-        return [(reply.text, reply.confidence) for (reply,) in model.replies(pages)]
-    return [(answer, float("nan")) for (answer,) in model.answers(pages)]
+    for name, (model, confidence) in models.items() if puzzles else ():
+        if confidence is None:
+            said = [(answer, math.nan) for (answer,) in model.answers(pages)]
+        else:
+            said = [(reply.text, reply.confidence) for (reply,) in confidence.replies(pages)]
+        probes += [
+            MemorisationProbe(
+                puzzle.test,
+                puzzle.page.provider,
+                puzzle.page.id,
+                puzzle.question.key,
+                puzzle.question.text,
+                puzzle.accepted,
+                answer,
+                sure,
+                puzzle.residual,
+                name,
+            )
+            for puzzle, (answer, sure) in zip(puzzles, said, strict=True)
+        ]
+    return probes

@@ -25,7 +25,7 @@ def removed(
     """Yields one question a page and key, on the page without the clues on its answer.
 
     Args:
-        documents: the suspects' pages; left out are those that do not say what is asked for.
+        documents: pages of the providers; left out are those that do not say what is asked for.
         keys: of the questions.
         random: draws the wording where the page has no question on a key.
         radius: of the blur, as of `without_clues`.

@@ -1,10 +1,4 @@
-"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run has kept.
-
-On what its curious server saw, message by message (`fedpriv.threat.attack.Attack`); on the
-providers that its model may have been trained on (`fedpriv.threat.membership_game.ProviderAttack`);
-or on the scrubbed fields of the documents that it was trained on
-(`fedpriv.threat.fields_game.FieldAttack`).
-"""
+"""`fedpriv attack RUN_DIR attack=NAME`: an attack on what a run has kept."""
 
 from __future__ import annotations
 
@@ -19,7 +13,7 @@ from fedpriv.cli import completion
 from fedpriv.cli.command import Command, run_dir, trust
 from fedpriv.config.run_model import model_of
 
-ATTACKS, PROVIDER_ATTACKS, FIELD_ATTACKS = "attacks", "provider_attacks", "field_attacks"
+ATTACKS, FIELD_ATTACKS = "attacks", "field_attacks"
 """The files with the defaults of attacks of each kind, among the experiments."""
 
 
@@ -94,26 +88,23 @@ def parse(overrides: Sequence[str]) -> tuple[Any, str]:
     """
     from fedpriv.config import attack, experiment
     from fedpriv.threat.field_attacking import FieldAttackRun
-    from fedpriv.threat.provider_attacking import ProviderAttackRun
 
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
-    if not chosen or _kind(chosen) == ATTACKS:
+    if not chosen or not _reconstructs_fields(chosen):
         order = attack.parse(overrides)
         return order, order.name
     rest = list(overrides)
     if "." in chosen:  # a class of the user's, not one of our files
         rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
-    kind = _kind(chosen)
-    config = experiment.load(kind, rest)
+    config = experiment.load(FIELD_ATTACKS, rest)
     if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
     config.setdefault("name", chosen.rpartition(".")[2])
-    target: Any = ProviderAttackRun if kind == PROVIDER_ATTACKS else FieldAttackRun
-    return experiment.constructed(target, config, "fedpriv attack"), config["name"]
+    return experiment.constructed(FieldAttackRun, config, "fedpriv attack"), config["name"]
 
 
-def _kind(chosen: str) -> str:
-    """Returns the file of defaults for an attack, given by its name or dotted path.
+def _reconstructs_fields(chosen: str) -> bool:
+    """Says whether an attack, given by its name or dotted path, is one on scrubbed fields.
 
     What cannot be found is left to be named with all other mistakes.
     """
@@ -125,18 +116,16 @@ def _kind(chosen: str) -> str:
     if "." not in chosen:
         path = experiment.load(ATTACKS, [f"attack={chosen}"])["attack"]["_target_"]
     try:
-        found = get_object(path)
+        return hasattr(get_object(path), "reconstruct")
     except Exception:  # whatever importing a user's module raises
-        return ATTACKS
-    methods = {"judge": PROVIDER_ATTACKS, "reconstruct": FIELD_ATTACKS}
-    return next((kind for method, kind in methods.items() if hasattr(found, method)), ATTACKS)
+        return False
 
 
 def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report import extraction, fields, membership
+    from fedpriv.report import extraction, fields
 
     numbers = [
         f"{name} {value:.4g}"
@@ -145,7 +134,6 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{metrics['status']}: {', '.join(numbers)}",
-        *(membership.lines(metrics) if membership.is_of_providers(metrics) else ()),
         *(fields.lines(metrics) if fields.is_of_fields(metrics) else ()),
         *(extraction.lines(metrics) if extraction.is_of_extraction(metrics) else ()),
         *(f"assumed: {line}" for line in metrics["assumptions"]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 EXPERIMENTS = "experiments"
-SHARED = {"base", "attacks", "provider_attacks", "field_attacks"}
+SHARED = {"base", "attacks", "field_attacks"}
 """Files of defaults, which are no experiments."""
 
 

@@ -18,7 +18,6 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.figures.answers import AnswerRow
 from fedpriv.report.figures.entities import EntityRow
 from fedpriv.report.folder import Partition, Prediction, Row, Run, read_run
-from fedpriv.report.membership import HEADINGS, membership_view
 from fedpriv.report.privacy import privacy_view
 from fedpriv.report.render import comparisons, result_html, templates
 from fedpriv.report.rounds import (
@@ -88,8 +87,6 @@ def render(run: Run) -> str:
         findings=run.findings,
         comparisons=comparisons(run.findings),
         result_html=result_html,
-        providers=membership_view(run.found),
-        classifier_headings=HEADINGS,
         fields=fields_view(run.found),
         extraction=extraction_view(run.found),
         failures=failures_view(run),

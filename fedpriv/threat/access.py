@@ -98,13 +98,14 @@ class PublicModel:
 
     Attributes:
         state: its weights, by name.
-        box: answers questions; a `GreyBox` where confidence and loss are granted. None if the
-            model answers no questions.
+        answers: of the model. None if it answers no questions.
+        confidence: the same with confidence and loss. None where they are not granted.
         build: returns a new model with these weights, in evaluation mode.
     """
 
     state: Mapping[str, Tensor]
-    box: BlackBox | None
+    answers: BlackBox | None
+    confidence: GreyBox | None
     build: Callable[[], nn.Module]
 
 

@@ -1,35 +1,21 @@
-"""What an attack is, what it may need, what it may know, and what it hands back.
+"""What an attack is, and what it works with.
 
-What the adversary may use is the type of an attack's arguments: a `Transcript` of what the server
-saw and `Knowledge`, which states every assumption beyond it. The truth is in neither
-(`fedpriv.threat.truth`).
+What the adversary may use is the type of an attack's access (`fedpriv.threat.access`). The truth is
+not in it (`fedpriv.threat.truth`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
-from fedpriv.threat.transcript import Transcript
-
-
-class Capability(Enum):
-    """What an attack can require of a federation; the value is what a report calls it."""
-
-    CLIENT_UPDATE = "each client's update"
-    MASKED_UPDATE = "each client's update under a mask"
-    AGGREGATE = "the sum of the updates"
-    GLOBAL_MODEL = "a global model"
-    MODEL_SERIES = "the global models of several rounds"
-    ANSWERS = "answers of the final model"
-    CONFIDENCE = "confidence and loss of the final model's answers"
-    PUBLIC_MODEL = "the public model that training started from"
+from fedpriv.models.question_answering import QuestionAnswerer
 
 
 @dataclass(frozen=True)
@@ -61,6 +47,20 @@ class NotGranted(NotApplicable):
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(f"{why}; granted by {remedy}" if remedy else why)
+
+
+def answering(model: nn.Module) -> QuestionAnswerer:
+    """Returns the model, if it answers questions.
+
+    Raises:
+        NotApplicable: if it does not.
+    """
+    if not isinstance(model, QuestionAnswerer):
+        raise NotApplicable(
+            f"{type(model).__name__} answers no questions: take model=vt5, model=donut, or "
+            "model=layoutlmv3 with model.task=answers"
+        )
+    return model
 
 
 @dataclass
@@ -139,16 +139,3 @@ class Attack(Protocol[Access, Claim]):
             ValueError: if the transcript does not fit the model.
         """
         ...
-
-
-def granted(view: Transcript) -> frozenset[Capability]:
-    """Returns what a transcript grants."""
-    kinds = {upload.kind for seen in view.rounds for upload in seen.uploads}
-    has = {
-        Capability.MASKED_UPDATE: "masked" in kinds,
-        Capability.CLIENT_UPDATE: bool(kinds - {"masked"}),
-        Capability.AGGREGATE: any(seen.aggregate is not None for seen in view.rounds),
-        Capability.GLOBAL_MODEL: bool(view.rounds),
-        Capability.MODEL_SERIES: len({seen.round for seen in view.rounds}) > 1,
-    }
-    return frozenset(capability for capability, there in has.items() if there)

@@ -7,6 +7,7 @@ a function under `@grants(YourType)`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 
 from fedpriv.data.document import Document
 from fedpriv.federation.membership_table import TrainingMembership
-from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import FINAL, METRICS, START, RunFolder
 from fedpriv.runtime.seeds import generator
@@ -44,7 +44,7 @@ from fedpriv.threat.access import (
     Transcript,
     WhiteBox,
 )
-from fedpriv.threat.attack import NotApplicable, NotGranted
+from fedpriv.threat.attack import NotApplicable, NotGranted, answering
 from fedpriv.threat.keep.held_out import Kept, NoCandidates, load_candidates
 from fedpriv.threat.keep.scrubbed import KeptFields, NoFields, load_fields
 from fedpriv.threat.knowledge import Assumed, load_known
@@ -96,11 +96,13 @@ class AttackedRun:
         folder: of the run.
         build_model: returns a model of the run's architecture; takes `labels` and `task`.
         settings: of the attack.
+        left_out: reason → how many documents, questions or providers are not granted for it.
     """
 
     folder: RunFolder
     build_model: Callable[..., nn.Module]
     settings: AttackSettings
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def view(self) -> Transcript:
@@ -170,19 +172,18 @@ class AttackedRun:
             )
         return state
 
+    @functools.cached_property
+    def final(self) -> Oracle:
+        """The trained model, to be asked questions; the same for all that ask it."""
+        return self.oracle(self.state(FINAL))
+
     def oracle(self, state: Mapping[str, Tensor]) -> Oracle:
         """Returns the run's model with these weights, to be asked questions.
 
         Raises:
             NotApplicable: if it answers none.
         """
-        model = self.models.with_state(state)
-        if not isinstance(model, QuestionAnswerer):
-            raise NotApplicable(
-                f"{type(model).__name__} answers no questions: take model=vt5, model=donut, or "
-                "model=layoutlmv3 with model.task=answers"
-            )
-        return Oracle(model, private_folder("queries"))
+        return Oracle(answering(self.models.with_state(state)), private_folder("queries"))
 
 
 @dataclass(frozen=True)
@@ -321,15 +322,14 @@ def _together(knowns: Sequence[Known]) -> Known:
 @grants(BlackBox, reads=("access",))
 def black_box(run: AttackedRun) -> tuple[BlackBox, InWords]:
     """The answers of the final model."""
-    return BlackBox(run.oracle(run.state(FINAL)).replies), ("the model's answers can be asked for",)
+    return BlackBox(run.final.replies), ("the model's answers can be asked for",)
 
 
 @grants(GreyBox, reads=("access",))
 def grey_box(run: AttackedRun) -> tuple[GreyBox, InWords]:
     """The final model's answers with confidence and loss."""
     _check_grey(run)
-    oracle = run.oracle(run.state(FINAL))
-    return GreyBox(oracle.replies, oracle.losses), (
+    return GreyBox(run.final.replies, run.final.losses), (
         "the model's answers come with confidence and loss",
     )
 
@@ -348,15 +348,15 @@ def public_model(run: AttackedRun) -> tuple[PublicModel, InWords]:
             "public_start=true",
         )
     state = run.state(START)
-    box: BlackBox | None = None
-    try:
+    answers: BlackBox | None = None
+    confidence: GreyBox | None = None
+    with contextlib.suppress(NotApplicable):
         oracle = run.oracle(state)
-    except NotApplicable:
-        pass
-    else:
-        grey = run.settings.access == "grey_box"
-        box = GreyBox(oracle.replies, oracle.losses) if grey else BlackBox(oracle.replies)
-    return PublicModel(state, box, functools.partial(run.models.with_state, state)), (
+        answers = BlackBox(oracle.replies)
+        if run.settings.access == "grey_box":
+            confidence = GreyBox(oracle.replies, oracle.losses)
+    build = functools.partial(run.models.with_state, state)
+    return PublicModel(state, answers, confidence, build), (
         "the public model that training started from is known",
     )
 
@@ -455,7 +455,7 @@ def _measured(record: Mapping[str, Any] | None) -> dict[str, float]:
 def held_out_documents(run: AttackedRun) -> tuple[HeldOutDocuments, InWords]:
     """Documents of members and non-members, none of which was trained on."""
     parts = TruthStore(run.folder).parts()
-    documents = answerable(_of_kind(run.candidates, canaries=False))
+    documents = _answerable(run, canaries=False)
     require_both_kinds(documents, parts)
     words = f"{_counted(documents)}, none of which was trained on"
     return HeldOutDocuments(documents, tuple(_splits(run.settings, documents, parts))), (words,)
@@ -464,24 +464,39 @@ def held_out_documents(run: AttackedRun) -> tuple[HeldOutDocuments, InWords]:
 @grants(PlantedCanaries)
 def planted_canaries(run: AttackedRun) -> tuple[PlantedCanaries, InWords]:
     """The documents of planted providers, in or out by a coin."""
-    documents = answerable(_of_kind(run.candidates, canaries=True))
+    documents = _answerable(run, canaries=True)
     require_both_kinds(documents, TruthStore(run.folder).parts())
     words = f"{_counted(documents)}, which a coin decided to train on or not"
     return PlantedCanaries(documents), (words,)
 
 
-def _of_kind(kept: Kept, *, canaries: bool) -> Documents:
+def _answerable(run: AttackedRun, *, canaries: bool) -> Documents:
+    """Returns the documents of canaries, or of all others, with those questions that have answers.
+
+    Raises:
+        NotGranted: if there are no such providers.
+    """
+    kept = run.candidates
     of_kind = {p: pages for p, pages in kept.documents.items() if (p in kept.canaries) is canaries}
-    if of_kind:
-        return of_kind
-    if canaries:
+    if not of_kind and canaries:
         raise NotGranted(
             "no canaries were planted, so there are no coins to guess",
             "data.canaries=20, or more, when the federation is run, as experiment pmia_audit has",
         )
-    raise NotGranted(
-        "the run keeps documents of canaries only", "held-out documents of others (data.test)"
+    if not of_kind:
+        raise NotGranted(
+            "the run keeps documents of canaries only", "held-out documents of others (data.test)"
+        )
+    documents = answerable(of_kind)
+    every, asked = (sum(map(questions, of.values())) for of in (of_kind, documents))
+    run.left_out.update(
+        {
+            "questions without an accepted answer": every - asked,
+            "providers without an answerable question": len(of_kind) - len(documents),
+            "duplicate pages": kept.duplicates_dropped,
+        }
     )
+    return documents
 
 
 def answerable(documents: Documents) -> Documents:

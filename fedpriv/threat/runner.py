@@ -211,15 +211,14 @@ def _result(
     results = [SCORERS[of].score(claims, scoring) for of, claims in by_kind(claimed).items()]
     remarks = context.remarks
     files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
-    if not results:
-        return Result(kind, "nothing was recovered", status="nothing was recovered"), files
-    whole = joined(results)
+    nothing = Result(kind, "nothing was recovered", status="nothing was recovered")
+    whole = joined(results) if results else nothing
     return dataclasses.replace(
         whole,
         numbers={"seconds": seconds, **whole.numbers, **remarks.details},
         notes=tuple(dict.fromkeys((*whole.notes, *remarks.notes))),
         assumptions=tuple(dict.fromkeys(granted.assumptions)),
-        left_out={**whole.left_out, **remarks.left_out},
+        left_out={**run.left_out, **whole.left_out, **remarks.left_out},
         not_applicable=remarks.not_applicable,
         threat_model=names,
     ), files

@@ -180,7 +180,8 @@ def findings(run_dir: Path, attack: str) -> dict[str, float]:
     """Returns the numbers that an attack left in a run folder."""
     place = run_dir / "findings" / attack
     if (place / "result.json").is_file():
-        return numbers(json.loads((place / "result.json").read_text())["numbers"])
+        result = json.loads((place / "result.json").read_text())
+        return numbers({**result["numbers"], "left_out": result["left_out"]})
     return numbers(json.loads((place / "metrics.json").read_text()))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from fedpriv.threat.membership_game import MEMBER, NON_MEMBER
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.scoring.membership import Judged, auc, membership_metrics, roc, tpr_at
 
 whole = st.integers(-30, 30)

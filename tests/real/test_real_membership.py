@@ -17,7 +17,8 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.keep.held_out import KeepHeldOut, load_candidates
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.provider_attacking import ProviderAttackRun
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.training.loops import Optimizer
 
 ROOT = Path(os.environ.get("FEDPRIV_DATA", "")) / "open" / "sroie"
@@ -65,10 +66,14 @@ def test_companies_are_judged_on_receipts_that_nobody_trained_on(tmp_path):
     kept = load_candidates(RunFolder(run_dir), tmp_path)
     trained = {document.id for document in made.bound.documents}
     assert not trained & {page.id for own in kept.documents.values() for page in own}
-    for attack in (PMIA(memory_key="company"), ServerMembership()):
-        run = ProviderAttackRun(attack, "test", least_questions=(0,), resamples=200)
-        metrics = run.on(run_dir, shipped)
-        assert metrics["status"] == "done"
+    everybody = AttackSettings(min_questions=(0,), resamples=200)
+    for attack, settings in (
+        (PMIA(memory_key="company"), everybody),
+        (ServerMembership(), AttackSettings(resamples=200)),
+    ):
+        result = run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
+        metrics = result.numbers
+        assert result.status == "done"
         assert metrics["providers"] == len(kept.documents) > 5
         for numbers in metrics["classifiers"].values():
             assert 0 <= numbers["auc"] <= 1

@@ -24,7 +24,8 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.provider_attacking import ProviderAttackRun
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
 
@@ -71,8 +72,11 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
 
 
 def judged(run_dir, attack, **settings):
-    run = ProviderAttackRun(attack, "test", least_questions=(0,), resamples=300, **settings)
-    return run.on(run_dir, shipped)
+    settings = AttackSettings(resamples=300, **settings)
+    return run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
+
+
+ALL = {"min_questions": (0,)}
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +90,7 @@ def scores_of(run_dir):
 
 
 def test_a_server_that_sees_updates_knows_who_holds_whom(memorising):
-    metrics = judged(memorising, ServerMembership())
-    numbers = metrics["classifiers"]["server_update"]
+    numbers = judged(memorising, ServerMembership()).numbers["classifiers"]["server_update"]
     assert numbers["auc"] > 0.85
     assert numbers["p_value"] < 0.01
     assert numbers["clients_right"] > 0.5  # of four clients
@@ -115,7 +118,7 @@ def test_a_provider_that_is_left_out_moves_to_the_non_members(memorising, tmp_pa
 def test_an_untrained_model_gives_nobody_away(tmp_path):
     run_dir = trained(tmp_path, rounds=0)
     for attack in (PMIA(), ProviderLiRA(references=4, steps=5)):
-        metrics = judged(run_dir, attack, access="grey_box")
+        metrics = judged(run_dir, attack).numbers
         assert metrics["classifiers"]
         beside = [
             name
@@ -135,17 +138,17 @@ def holds_chance(interval):
 
 @pytest.mark.slow
 def test_outside_and_inside_attacks_write_what_others_rely_on(memorising):
-    metrics = judged(memorising, PMIA())
+    metrics = judged(memorising, PMIA(), **ALL).numbers
     assert {"azk", "apk", "cls1", "cls2", "azk_ensemble"} <= metrics["classifiers"].keys()
     for numbers in metrics["classifiers"].values():
         assert {
             *("n", "prior", "accuracy", "balanced_accuracy", "auc", "tpr_at_fpr", "interval"),
             "p_value",
         } <= numbers.keys()
-    told = judged(memorising, PMIA(), access="black_box", public_start=False)
-    assert "apk" in told["not_applicable"]
+    told = judged(memorising, PMIA(), access="black_box", public_start=False, **ALL)
+    assert "apk" in told.not_applicable
     remembered = judged(memorising, Memorisation(keys=("provider",), documents_per_provider=1))
-    assert remembered["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
+    assert remembered.numbers["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
 
 
 # --- Audits --------------------------------------------------------------------------------------
@@ -161,13 +164,13 @@ def audited(runs, halves=FEDAVG, **more):
 @pytest.mark.slow
 def test_without_privacy_an_audit_shows_an_epsilon(tmp_path):
     run_dir = audited(tmp_path)
-    metrics = judged(run_dir, Audit(ServerMembership()))
+    metrics = judged(run_dir, Audit(ServerMembership())).numbers
     assert metrics["canaries"] == 40
     assert metrics["guesses"] == 30
     assert 0.5 < metrics["epsilon_lower"] <= metrics["epsilon_ceiling"]
     assert metrics["epsilon_claimed_provider"]["server_plain"] == "inf"
     assert metrics["violated"] is False
-    assert judged(run_dir, Audit(LossScore()))["view"] == "global"
+    assert judged(run_dir, Audit(LossScore())).numbers["view"] == "global"
 
 
 @pytest.mark.slow
@@ -176,18 +179,19 @@ def test_under_provider_privacy_no_audit_is_above_the_ledger(tmp_path, masked):
     halves = Budgeted(1.0, rounds=3).halves()
     run_dir = audited(tmp_path, halves, masking=Masking() if masked else None)
     by_update = judged(run_dir, Audit(ServerMembership()))
-    assert (by_update["status"] == "not_applicable") is masked
+    assert by_update.refused is masked
     for attack in (Audit(ServerMembership("series", statistic="cosine")), Audit(LossScore())):
-        metrics = judged(run_dir, attack)
+        metrics = judged(run_dir, attack).numbers
         assert metrics["violated"] is False
         assert metrics["epsilon_lower"] <= metrics["epsilon_claimed_provider"]["global"]
         assert metrics["epsilon_claimed_provider"]["global"] == pytest.approx(1.0, rel=0.05)
-        low, _ = metrics["classifiers"].popitem()[1]["interval"]["auc"]
+        (numbers,) = metrics["classifiers"].values()
+        low, _ = numbers["interval"]["auc"]
         assert low < 0.6  # near chance
 
 
 @pytest.mark.slow
 def test_findings_are_the_same_again(memorising):
-    numbers = [judged(memorising, PMIA())["classifiers"] for _ in range(2)]
+    numbers = [judged(memorising, PMIA(), **ALL).numbers["classifiers"] for _ in range(2)]
     assert numbers[0] == numbers[1]
     assert np.isfinite(numbers[0]["apk"]["auc"])

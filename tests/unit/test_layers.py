@@ -25,7 +25,6 @@ ALLOWED = {
     ("threat/studying.py", "config"),
     ("threat/studying.py", "report"),
     ("attacks/extraction/asking.py", "config"),
-    ("attacks/extraction/study.py", "cli"),
     ("attacks/extraction/study.py", "config"),
 }
 LARGEST = 21

@@ -15,7 +15,7 @@ depend on the coins in another way than through what training gave out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,15 @@ from scipy.special import bdtr, expit
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.views import VIEWS
-from fedpriv.threat.membership_game import MEMBER, NO_GUESS, Verdict
+from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
+from fedpriv.threat.results import Result
+from fedpriv.threat.scoring.providers import (
+    asked_about,
+    classifier_table,
+    classifiers,
+    roc_figures,
+)
+from fedpriv.threat.scoring.registry import Scoring, scorer
 
 CONFIDENCE = 0.95
 HALVINGS = 60
@@ -31,6 +39,47 @@ HALVINGS = 60
 
 PROVIDER = "provider"
 """What a canary is, as the ledger calls it."""
+
+
+@scorer(CanaryGuesses, reads=("confidence", "resamples"))
+def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
+    """Returns the lower bound on ε, and how well members were told from non-members.
+
+    Raises:
+        ValueError: if there are several guesses of the same coins.
+    """
+    if len(claims) != 1:
+        raise ValueError(
+            f"an audit hands back one guess of the coins, not {len(claims)}: the best of several "
+            "would be worth less than it says"
+        )
+    (claim,) = claims
+    scores, parts = claim.scores, scoring.truth.parts()
+    audit = audit_metrics(scores, parts, scoring.ledger, scoring.settings.confidence, claim.view)
+    found = classifiers([scores], scoring)
+    return Result(
+        "audit",
+        bound_in_words(audit),
+        {**found, **audit, **asked_about(scoring)},
+        (classifier_table(found["classifiers"]),),
+        roc_figures([scores], parts),
+    )
+
+
+def bound_in_words(audit: Mapping[str, Any]) -> str:
+    """Returns what `audit_metrics` shows of ε, beside what the ledger claims, in one sentence."""
+    claimed = audit["epsilon_claimed_provider"][audit["view"]]
+    says = {"inf": "promises nothing", None: "says nothing of a provider"}
+    ledger = says.get(claimed) or f"claims ε ≤ {claimed:.4g} of a provider"
+    if doubts := "; ".join(audit["doubts"]):
+        ledger = f"{ledger} (in doubt: {doubts})"
+    return (
+        f"ε ≥ {audit['epsilon_lower']:.3g} of a provider with {audit['confidence']:.0%} "
+        f"confidence (at most {audit['epsilon_ceiling']:.3g} could be shown: "
+        f"{audit['right']} of {audit['guesses']} guesses are right, on "
+        f"{audit['canaries']} canaries, at δ = {audit['delta']:g}); in the view "
+        f"{audit['view']} the ledger {ledger}{': THE CLAIM IS BROKEN' if audit['violated'] else ''}"
+    )
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float = 0.0) -> float:
@@ -121,19 +170,19 @@ def epsilon_ceiling(
 
 
 def audit_metrics(
-    verdict: Verdict,
+    guessed: MembershipScores,
     parts: Mapping[str, TrainingMembership],
     ledger: Mapping[str, Any] | None,
     confidence: float = CONFIDENCE,
     view: str | None = None,
 ) -> dict[str, Any]:
-    """Returns what a verdict on canaries shows of ε, beside what the ledger claims.
+    """Returns what guesses on canaries show of ε, beside what the ledger claims.
 
     A canary is a provider. What the ledger claims of one is ε itself where the mechanism protects
     providers; where it protects examples, ε of a group as large as the largest provider.
 
     Args:
-        verdict: with guesses on the canaries; on other providers they are not counted.
+        guessed: with guesses on the canaries; on other providers they are not counted.
         parts: of each provider in the training.
         ledger: the content of ledger.json; none where there is no ledger. Without a mechanism δ is
             0: the bound is then one on pure ε.
@@ -149,11 +198,11 @@ def audit_metrics(
         None. `doubts`: why the ledger itself does not guarantee what it claims in that view.
 
     Raises:
-        ValueError: if there is no canary among the verdict's providers, or no such view.
+        ValueError: if there is no canary among the providers, or no such view.
     """
     if view is not None and view not in VIEWS:
         raise ValueError(f"view={view!r}: expected one of {', '.join(VIEWS)}")
-    canaries, guesses, right = _counts(verdict, parts)
+    canaries, guesses, right = _counts(guessed, parts)
     ledger = ledger or {}
     delta = float(ledger.get("delta") or 0.0)
     unit, provider = _claimed(ledger)
@@ -177,16 +226,18 @@ def audit_metrics(
     }
 
 
-def _counts(verdict: Verdict, parts: Mapping[str, TrainingMembership]) -> tuple[int, int, int]:
+def _counts(
+    guessed: MembershipScores, parts: Mapping[str, TrainingMembership]
+) -> tuple[int, int, int]:
     """Returns how many canaries there are, how many were guessed, and how many rightly."""
     planted = [
         (int(guess), parts[provider].member)
-        for provider, guess in zip(verdict.providers, verdict.guesses, strict=True)
+        for provider, guess in zip(guessed.providers, guessed.guesses, strict=True)
         if provider in parts and parts[provider].canary
     ]
     if not planted:
         raise ValueError(
-            f"none of the {len(verdict.providers)} providers is a canary: run the federation with "
+            f"none of the {len(guessed.providers)} providers is a canary: run the federation with "
             "data.canaries=20, or more, so that there are coins to guess"
         )
     made = [(guess == MEMBER, member) for guess, member in planted if guess != NO_GUESS]

@@ -9,12 +9,14 @@ the bits of a guess that the model takes off. R is the secret and n references, 
 was: |R| = n + 1. Where n is less than the whole space this is the estimate by sampling of their
 §4.3: it cannot tell more than log2(n + 1) bits. A secret that was never trained on has any rank as
 often as any other, and so log2 e = 1.44 bits on average, not 0 (`expected_exposure`).
+
+`exposure.json` holds the rank of every canary's secret, but not the secret.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp, kstest, skewnorm
 
+from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.threat.claims import CanaryRank
+from fedpriv.threat.results import Figure, Result, Table
 from fedpriv.threat.scoring.extraction import LEVEL, RESAMPLES, mean_interval
+from fedpriv.threat.scoring.registry import Scoring, scorer
 
 LEAST_REFERENCES = 30
 """From which three numbers of a skew-normal distribution are fitted."""
@@ -30,7 +36,143 @@ LEAST_REFERENCES = 30
 LEAST_SHARE = 1e-15
 """Below it the skew-normal distribution function is rounding error: 50 bits."""
 
+TITLE = "Exposure"
+SIDES = {"in": True, "out": False}
+"""Whether secrets were trained on."""
+
 Floats = NDArray[np.float64]
+Audits = Mapping[str, Mapping[str, Any]]
+"""Exposures, as of `exposure_metrics`, by strategy; the name is empty where there is but one."""
+
+
+@scorer(CanaryRank, reads=("resamples",))
+def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
+    """Returns how exposed the canaries' secrets are, by repeat count."""
+    parts = scoring.truth.parts()
+    found = exposure_metrics(claims, parts, scoring.rng, scoring.settings.resamples)
+    scoring.files["exposure.json"] = [
+        {
+            "provider": claim.provider,
+            "member": parts[claim.provider].member,
+            "repeats": claim.repeats,
+            "loss": claim.loss,
+            "rank": rank(claim.loss, claim.references),
+            "references": len(claim.references),
+            "exposure": exposure(claim.loss, claim.references),
+        }
+        for claim in claims
+    ]
+    means = {
+        side: [exposure(c.loss, c.references) for c in claims if parts[c.provider].member is member]
+        for side, member in SIDES.items()
+    }
+    told = " and ".join(
+        f"{np.mean(bits):.2f} bits of {len(bits)} secrets {side} training"
+        for side, bits in (("in", means["in"]), ("out of", means["out"]))
+        if bits
+    )
+    return Result(
+        "exposure",
+        f"the mean exposure is {told}, of {found['bound']:.2f} bits at most; secrets that were "
+        f"never trained on have {found['expected']:.2f} on average",
+        {"exposure": found},
+        exposure_tables({"": found}),
+        exposure_figures({"": found}),
+    )
+
+
+def exposure_metrics(
+    claims: Sequence[CanaryRank],
+    parts: Mapping[str, TrainingMembership],
+    rng: np.random.Generator,
+    resamples: int,
+) -> dict[str, Any]:
+    """Returns the mean exposure by repeat count, in bits, of canaries that were in and out.
+
+    `bound` and `expected` are the most that it can be, and what it is without any memory; `ks`
+    tests whether those that were out have any rank as often as any other, where there are some.
+    """
+    (references,) = {len(claim.references) for claim in claims}
+    by_side = {
+        side: [claim for claim in claims if parts[claim.provider].member is member]
+        for side, member in SIDES.items()
+    }
+    found: dict[str, Any] = {
+        "references": references,
+        "bound": exposure_bound(references),
+        "expected": expected_exposure(references),
+    }
+    for side, group in by_side.items():
+        bits = [exposure(claim.loss, claim.references) for claim in group]
+        repeats = [claim.repeats for claim in group]
+        found[side] = exposure_by_repeats(bits, repeats, rng, resamples=resamples)
+    if ranks := [random_rank(claim.loss, claim.references, rng) for claim in by_side["out"]]:
+        statistic, p = uniform_ranks_test(ranks, references, rng)
+        found["ks"] = {"statistic": statistic, "p": p}
+    return found
+
+
+def exposure_tables(audits: Audits) -> tuple[Table, Table]:
+    """Returns exposure by repeat count, and between what it lies."""
+    rows: list[tuple[str, ...]] = []
+    bounds: list[tuple[str, ...]] = []
+    for name, audit in audits.items():
+        for count in dict.fromkeys((*audit["in"], *audit["out"])):
+            times = {"1": "once", "2": "twice"}.get(count, f"{count} times")
+            inside, outside = (audit[side].get(count, {"mean": None}) for side in SIDES)
+            secrets = f"{inside['count']:,}" if "count" in inside else "—"
+            rows.append((f"{name} {times}".strip(), _interval(inside), _interval(outside), secrets))
+        test = audit.get("ks")
+        bounds.append(
+            (
+                name or "all",
+                f"{audit['references']:,}",
+                f"{audit['bound']:.2f}",
+                f"{audit['expected']:.2f}",
+                f"{test['statistic']:.3f}" if test else "—",
+                f"{test['p']:.2g}" if test else "—",
+            )
+        )
+    return Table(
+        ("secrets planted", "in training", "out of training", "secrets"),
+        tuple(rows),
+        TITLE,
+        "In bits, with 95 % intervals by bootstrap over secrets. Secrets that were never trained "
+        "on have on average what uniform ranks have.",
+    ), Table(
+        ("bounds", "references", "most", "uniform ranks", "KS", "p"),
+        tuple(bounds),
+        TITLE,
+        "KS: whether the ranks of secrets out of training are uniform; a small p says that the "
+        "secrets and their references differ even where nothing was learnt.",
+    )
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    if row["mean"] is None:
+        return "—"
+    return f"{row['mean']:z.3f} [{row['low']:z.3f}, {row['high']:z.3f}]"
+
+
+def exposure_figures(audits: Audits) -> tuple[Figure, ...]:
+    """Returns exposure by repeat count, a line for each strategy and side."""
+    lines = {
+        name: {
+            side: {
+                end: {count: row[end] for count, row in audit[side].items()}
+                for end in ("mean", "low", "high")
+            }
+            for side in SIDES
+            if audit[side]
+        }
+        for name, audit in audits.items()
+    }
+    data = {
+        "lines": lines,
+        "bound": max(audit["bound"] for audit in audits.values()),
+        "baseline": max(audit["expected"] for audit in audits.values()),
+    }
+    return (Figure("exposure", "Exposure of planted secrets, bits", data, TITLE),)
 
 
 def exposure(loss: float, references: ArrayLike) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from fedpriv.threat.membership_game import MEMBER, NO_GUESS, NON_MEMBER
+from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
 
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 COVERAGE = 0.95

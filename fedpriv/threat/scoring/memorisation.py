@@ -1,10 +1,14 @@
-"""What the answers to memorisation tests show (Tito et al. 2023, Tables 2, 7, 8 and D.1.4)."""
+"""What the answers to memorisation tests show (Tito et al. 2023, Tables 2, 7, 8 and D.1.4).
+
+`probes.json` holds the questions that the pages do not answer, and what the model said.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,10 @@ from scipy.stats import fisher_exact
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import anls, is_exact
-from fedpriv.threat.membership_game import Probe
+from fedpriv.threat.claims import MemorisationProbe
+from fedpriv.threat.results import Figure, Result, Table
+from fedpriv.threat.scoring.providers import LEVEL, asked_about
+from fedpriv.threat.scoring.registry import Scoring, scorer
 
 CONFIDENT = 0.9
 """From which an answer is highly confident (Table 2)."""
@@ -26,9 +33,125 @@ MOST_UNEQUAL = 1.5
 LEAST_PAGES = 2
 """Of a provider that the model is said to know on all its pages."""
 
+TITLE = "What the model remembers"
+
+Scores = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
+"""Test → model → key → name → value."""
+
+
+@scorer(MemorisationProbe)
+def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) -> Result:
+    """Returns the scores of both tests, and the pages that tell most."""
+    parts = scoring.truth.parts()
+    found = memorisation_metrics(claims, parts)
+    scoring.files["probes.json"] = [
+        asdict(probe)
+        | {"member": parts[probe.provider].member}
+        | ({"confidence": None} if math.isnan(probe.confidence) else {})
+        for probe in claims
+    ]
+    return Result(
+        "memorisation",
+        headline(found),
+        {"memorisation": found, **asked_about(scoring)},
+        tables(found),
+        _pages(scoring.remarks.pictures),
+    )
+
+
+def headline(found: Scores) -> str:
+    """Returns the answers to what was taken off the page, on the key that tells most."""
+    removed = found["removed"].get("final", {})
+    tested = {key: n for key, n in removed.items() if n["p_value"] is not None}
+    if not tested:
+        return "whether members are remembered cannot be tested: too few of their pages were asked"
+    key = min(tested, key=lambda key: tested[key]["p_value"])
+    members, others = (tested[key][group] for group in ("members", "non_members"))
+    p_value = min(1.0, tested[key]["p_value"] * len(tested))
+    shown = "is remembered of members" if p_value <= LEVEL else "is not shown to be remembered"
+    return (
+        f"{key} {shown}: taken off the page, it is answered exactly on {members['accuracy']:.1%} "
+        f"of {members['n']} pages of members and {others['accuracy']:.1%} of {others['n']} others, "
+        f"p {p_value:.2g}{f' for the best of {len(tested)} keys' if len(tested) > 1 else ''}"
+    )
+
+
+def tables(found: Scores) -> tuple[Table, Table]:
+    """Returns the tables of the removed and of the absent test, by key and model."""
+    return _removed_table(found["removed"]), _absent_table(found["absent"])
+
+
+def _removed_table(removed: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    """Returns a row for each model and key, as in PFL-DocVQA's Tables 2 and 7."""
+    rows = tuple(
+        (
+            f"{key}, {model} model",
+            *_cells(numbers["members"]),
+            *_cells(numbers["non_members"]),
+            _digits(numbers["p_value"], "{:.2g}"),
+        )
+        for model, keys in removed.items()
+        for key, numbers in keys.items()
+    )
+    headings = ("answer taken off the page", "members", "right", "ANLS", "others", "right", "ANLS")
+    return Table(
+        (*headings, "p"),
+        rows,
+        TITLE,
+        "Pages of members and of others, the share that is answered exactly, and ANLS. p: of one "
+        "exact answer or more, for more members than others.",
+    )
+
+
+def _cells(group: Mapping[str, Any]) -> tuple[str, str, str]:
+    accuracy, likeness = (_digits(group[name], "{:.1%}") for name in ("accuracy", "anls"))
+    return f"{group['n']}", accuracy, likeness
+
+
+def _absent_table(absent: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    """Returns a row for each model and key, as PFL-DocVQA's App. D.1.4 tells it."""
+    rows = tuple(
+        (
+            f"{key}, {model} model",
+            f"{numbers['n']}",
+            f"{numbers['unique']}",
+            _digits(numbers["top_share"], "{:.0%}"),
+            _digits(numbers["entropy"], "{:.2f}"),
+            f"{numbers['from_training']['same_key']}",
+            f"{numbers['from_training']['other_key']}",
+        )
+        for model, keys in absent.items()
+        for key, numbers in keys.items()
+    )
+    return Table(
+        (
+            *("asked for what no page says", "questions", "different answers", "most frequent"),
+            *("entropy of 1", "trained on", "on other keys"),
+        ),
+        rows,
+        TITLE,
+        "Of non-members. Most frequent: the share of that answer. Trained on: different answers "
+        "that were trained on as answers on this key, or only on other keys.",
+    )
+
+
+def _pages(pictures: Iterable[str]) -> tuple[Figure, ...]:
+    """Returns a figure for each page, whose pictures are named PAGE-PANEL."""
+    pages: dict[str, list[list[str]]] = defaultdict(list)
+    for name in pictures:
+        page, _, panel = name.rpartition("-")
+        pages[page].append([panel, f"{name}.png"])
+    return tuple(
+        Figure("pictures", page, {"panels": panels}, TITLE) for page, panels in pages.items()
+    )
+
+
+def _digits(value: float | None, pattern: str) -> str:
+    return "—" if value is None else pattern.format(value)
+
 
 def memorisation_metrics(
-    probes: Sequence[Probe], parts: Mapping[str, TrainingMembership]
+    probes: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
 ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Returns the scores of the memorisation tests: test → model → key → name → value.
 
@@ -57,7 +180,7 @@ def memorisation_metrics(
 
 
 def removed_metrics(
-    probes: Sequence[Probe], parts: Mapping[str, TrainingMembership]
+    probes: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
 ) -> dict[str, Any]:
     """Returns the scores of one model on one key that was taken off the pages.
 
@@ -77,7 +200,7 @@ def removed_metrics(
         `p_value`, none where there are no members or no non-members, or one of the two has
         more than `MOST_UNEQUAL` times as many pages a provider as the other.
     """
-    group: dict[bool, list[Probe]] = {True: [], False: []}
+    group: dict[bool, list[MemorisationProbe]] = {True: [], False: []}
     for probe in probes:
         group[parts[probe.provider].member].append(probe)
     members, others = _right_pages(group[True]), _right_pages(group[False])
@@ -93,9 +216,9 @@ def removed_metrics(
 
 def absent_metrics(
     key: str,
-    probes: Sequence[Probe],
+    probes: Sequence[MemorisationProbe],
     parts: Mapping[str, TrainingMembership],
-    start: Sequence[Probe] = (),
+    start: Sequence[MemorisationProbe] = (),
 ) -> dict[str, Any]:
     """Returns the scores of one model on one key that no page says.
 
@@ -137,7 +260,7 @@ def absent_metrics(
     }
 
 
-def _of_group(probes: Sequence[Probe]) -> dict[str, Any]:
+def _of_group(probes: Sequence[MemorisationProbe]) -> dict[str, Any]:
     """Returns n, accuracy and ANLS: of all, of the confident ones, of those without a clue left."""
     confident = [probe for probe in probes if probe.confidence >= CONFIDENT]
     clean = [probe for probe in probes if not probe.residual]
@@ -152,14 +275,14 @@ def _of_group(probes: Sequence[Probe]) -> dict[str, Any]:
     }
 
 
-def _marks(probes: Sequence[Probe]) -> dict[str, float | None]:
+def _marks(probes: Sequence[MemorisationProbe]) -> dict[str, float | None]:
     return {
         "accuracy": _mean(is_exact(probe.answer, probe.accepted) for probe in probes),
         "anls": _mean(anls(probe.answer, probe.accepted) for probe in probes),
     }
 
 
-def _right_pages(probes: Iterable[Probe]) -> dict[str, list[bool]]:
+def _right_pages(probes: Iterable[MemorisationProbe]) -> dict[str, list[bool]]:
     """Returns, for each provider, whether each of its pages is answered exactly."""
     right: dict[str, list[bool]] = defaultdict(list)
     for probe in probes:
@@ -214,10 +337,11 @@ def _from_training(
 
 
 def _scores(
-    probes: Iterable[Probe], score: Callable[[str, Sequence[Probe]], dict[str, Any]]
+    probes: Iterable[MemorisationProbe],
+    score: Callable[[str, Sequence[MemorisationProbe]], dict[str, Any]],
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Returns model → key → scores."""
-    models: dict[str, list[Probe]] = defaultdict(list)
+    models: dict[str, list[MemorisationProbe]] = defaultdict(list)
     for probe in probes:
         models[probe.model].append(probe)
     return {
@@ -226,14 +350,14 @@ def _scores(
     }
 
 
-def _by_key(probes: Iterable[Probe]) -> dict[str, list[Probe]]:
-    keys: dict[str, list[Probe]] = defaultdict(list)
+def _by_key(probes: Iterable[MemorisationProbe]) -> dict[str, list[MemorisationProbe]]:
+    keys: dict[str, list[MemorisationProbe]] = defaultdict(list)
     for probe in probes:
         keys[probe.key].append(probe)
     return dict(keys)
 
 
-def _plain(probe: Probe) -> str:
+def _plain(probe: MemorisationProbe) -> str:
     return probe.answer.strip().lower()
 
 

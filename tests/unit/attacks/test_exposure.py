@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from toy_answers import Pages
 
-from fedpriv.attacks.exposure import Exposure
+from fedpriv.attacks.exposure import Exposure, ExposureAccess
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Question, Word
 from fedpriv.data.generated.identities import Identities
@@ -22,20 +23,14 @@ from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
+from fedpriv.threat.access import PlantedCanaries
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NON_MEMBER, CanaryGuesses, CanaryRank
 from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.membership_game import (
-    MEMBER,
-    NON_MEMBER,
-    Access,
-    Judgement,
-    Secret,
-    Suspects,
-    Verdict,
-)
-from fedpriv.threat.provider_attacking import ProviderAttackRun
-from fedpriv.threat.queries import BlackBox, GreyBox, Oracle
-from fedpriv.threat.scoring.providers import scored
+from fedpriv.threat.queries import GreyBox, Oracle
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.scoring.exposure import exposure_figures, exposure_metrics, exposure_tables
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.training.loops import Optimizer
 
 
@@ -75,12 +70,24 @@ class Memory:
         return -1.0 if sure else self.rng.random()
 
 
-def judged(tmp_path, box, attack=None, pages=PAGES, seed=0):
+@dataclass(frozen=True)
+class Found:
+    """What the attack claims."""
+
+    scores: object
+    ranks: tuple
+    left_out: dict
+
+
+def judged(box, attack=None, pages=PAGES, seed=0):
     if isinstance(box, Memory):
         box = GreyBox(lambda documents: [], box.losses)
-    suspects = Suspects(pages, (), lambda: None, canaries=frozenset(pages))
-    bench = Workbench(np.random.default_rng(seed), lambda line: None, tmp_path)
-    return (attack or Exposure(references=99)).judge(Access(box), suspects, bench)
+    context = AttackContext(np.random.default_rng(seed), lambda line: None, Path())
+    access = ExposureAccess(box, PlantedCanaries(pages))
+    guesses, *ranks = (attack or Exposure(references=99)).run(access, context)
+    assert isinstance(guesses, CanaryGuesses)
+    assert guesses.view == "global"
+    return Found(guesses.scores, tuple(ranks), context.remarks.left_out)
 
 
 def parts_of(pages, members=()):
@@ -90,40 +97,37 @@ def parts_of(pages, members=()):
     }
 
 
-def scores_of(judgement, pages=PAGES, members=()):
-    alone = replace(judgement, verdicts=())
-    rng = np.random.default_rng(0)
-    return scored(alone, parts_of(pages, members), rng, resamples=100)["exposure"]
+def measured(ranks, parts):
+    return exposure_metrics(ranks, parts, np.random.default_rng(0), resamples=100)
 
 
-def test_secrets_that_the_model_knows_are_first_and_no_exposure_is_above_the_bound(tmp_path):
+def test_secrets_that_the_model_knows_are_first_and_no_exposure_is_above_the_bound():
     known = [f"canary {n}" for n in range(5)]
-    judgement = judged(tmp_path, Memory(known))
-    (verdict,) = judgement.verdicts
-    bits = dict(zip(verdict.providers, verdict.scores.tolist(), strict=True))
+    scores = judged(Memory(known)).scores
+    bits = dict(zip(scores.providers, scores.scores.tolist(), strict=True))
     assert len(bits) == 20
     assert {bits[name] for name in known} == {math.log2(100)}
     assert all(0 <= one <= math.log2(100) for one in bits.values())
     assert np.mean([one for name, one in bits.items() if name not in known]) < 4
-    guessed = dict(zip(verdict.providers, verdict.guesses.tolist(), strict=True))
+    guessed = dict(zip(scores.providers, scores.guesses.tolist(), strict=True))
     assert all(guessed[name] == MEMBER for name in known)
     assert list(guessed.values()).count(NON_MEMBER) >= 10
 
 
-def test_the_answer_is_not_on_the_page_that_is_asked(tmp_path):
+def test_the_answer_is_not_on_the_page_that_is_asked():
     box = Memory()
-    judged(tmp_path, box)
+    judged(box)
     for document in box.asked:
         assert [word.text for word in document.words] == ["hello"]
         assert (np.asarray(document.image())[10:14, 10:14] == 255).all()
     told = Memory()
-    judged(tmp_path, told, Exposure(references=9, removed=False))
+    judged(told, Exposure(references=9, removed=False))
     assert {document.words[1].text for document in told.asked} == set(SECRETS.values())
 
 
-def test_others_are_asked_for_in_the_secrets_place(tmp_path):
+def test_others_are_asked_for_in_the_secrets_place():
     box = Memory()
-    judged(tmp_path, box)
+    judged(box)
     for name, document in zip(sorted(PAGES), box.asked, strict=True):
         assert document.id == f"{name}-0"  # of several pages the first
         assert {(question.key, question.text) for question in document.questions} == {
@@ -135,98 +139,89 @@ def test_others_are_asked_for_in_the_secrets_place(tmp_path):
         assert all(len(other) == 4 and other.isdigit() for other in others)
 
 
-def test_of_a_small_space_all_others_are_asked(tmp_path):
+def test_of_a_small_space_all_others_are_asked():
     pages = {name: (page(name, name[-1]),) for name in ("canary 3", "canary 7")}
-    for secret in judged(tmp_path, Memory(), pages=pages).secrets:
-        assert secret.references.shape == (9,)
+    for rank in judged(Memory(), pages=pages).ranks:
+        assert rank.references.shape == (9,)
 
 
-def test_neither_order_nor_number_of_the_suspects_tells_anything(tmp_path):
+def test_neither_order_nor_number_of_the_canaries_tells_anything():
     class Fixed(Memory):
         def losses(self, documents):
             return [tuple(float(q.answers[0]) % 97 for q in d.questions) for d in documents]
 
-    one = judged(tmp_path, Fixed())
-    other = judged(tmp_path, Fixed(), pages=dict(reversed(PAGES.items())))
-    np.testing.assert_array_equal(one.verdicts[0].scores, other.verdicts[0].scores)
-    assert one.verdicts[0].providers == other.verdicts[0].providers == tuple(sorted(PAGES))
+    one = judged(Fixed())
+    other = judged(Fixed(), pages=dict(reversed(PAGES.items())))
+    np.testing.assert_array_equal(one.scores.scores, other.scores.scores)
+    assert one.scores.providers == other.scores.providers == tuple(sorted(PAGES))
 
 
-def test_ranks_are_uniform_on_an_untrained_model_and_a_planted_bias_is_noticed(tmp_path):
+def test_ranks_are_uniform_on_an_untrained_model_and_a_planted_bias_is_noticed():
     torch.manual_seed(1)
     box = Oracle(vt5(width=16, layers=1, max_length=64), None)
     persons = Identities(repeats=(1,), each=48, page_size=(128, 112)).load().documents
     pages = {person.provider: (person,) for person in persons}
     grey = GreyBox(box.replies, box.losses)
-    judgement = judged(tmp_path, grey, Exposure(references=31), pages)
-    found = scores_of(judgement, pages)
+    ranks = judged(grey, Exposure(references=31), pages).ranks
+    found = measured(ranks, parts_of(pages))
     assert found["in"] == {}
     assert found["out"]["1"]["count"] == 48
     # Three standard errors: one exposure varies by about 1.4 bits.
     assert abs(found["out"]["1"]["mean"] - found["expected"]) < 3 * 1.4 / math.sqrt(48)
     assert found["ks"]["p"] > 0.01
-    biased = tuple(
-        replace(secret, loss=secret.loss - np.std(secret.references) / 2)
-        for secret in judgement.secrets
-    )
-    assert scores_of(replace(judgement, secrets=biased), pages)["ks"]["p"] < 0.01
+    biased = tuple(replace(r, loss=r.loss - np.std(r.references) / 2) for r in ranks)
+    assert measured(biased, parts_of(pages))["ks"]["p"] < 0.01
 
 
 # --- what cannot be ranked ------------------------------------------------------------------
 
 
-def test_a_secret_that_cannot_be_taken_off_is_left_out_and_counted(tmp_path):
+def test_a_secret_that_cannot_be_taken_off_is_left_out_and_counted():
     unwritten = replace(page("canary 3", "1234"), words=(), id="blank")
     pages = {**PAGES, "canary 3": (unwritten,)}
     twice = page("canary 4", "1234")
     pages["canary 4"] = (replace(twice, words=(*twice.words, Word("x1234y", (0, 4, 4, 8), 2))),)
-    judgement = judged(tmp_path, Memory(), pages=pages)
-    assert sorted(judgement.skipped.values()) == [1, 1]
-    left_out = {"canary 3", "canary 4"}
-    assert {secret.provider for secret in judgement.secrets} == PAGES.keys() - left_out
+    found = judged(Memory(), pages=pages)
+    assert sorted(found.left_out.values()) == [1, 1]
+    assert {rank.provider for rank in found.ranks} == PAGES.keys() - {"canary 3", "canary 4"}
     with pytest.raises(NotApplicable, match="no secret to rank"):
-        judged(tmp_path, Memory(), pages={"canary 3": (unwritten,)})
+        judged(Memory(), pages={"canary 3": (unwritten,)})
 
 
-def test_what_the_attack_needs(tmp_path):
-    assert Exposure.requires == {Capability.ANSWERS, Capability.CONFIDENCE}
-    assert Exposure.judges_canaries
+def test_what_the_attack_needs():
     with pytest.raises(NotApplicable, match=r"set data\.canaries"):
-        judged(tmp_path, Memory(), pages={})
-    with pytest.raises(NotApplicable, match="losses are needed"):
-        judged(tmp_path, BlackBox(lambda documents: []))
+        judged(Memory(), pages={})
     with pytest.raises(NotApplicable, match="'iban': set key to one of date, account"):
-        judged(tmp_path, Memory(), Exposure(key="iban"))
+        judged(Memory(), Exposure(key="iban"))
     with pytest.raises(NotApplicable, match="'Ada' has no digits"):
-        judged(tmp_path, Memory(), pages={"a": (page("a", "Ada"),)})
+        judged(Memory(), pages={"a": (page("a", "Ada"),)})
     mixed = {"a": (page("a", "1"),), "b": (page("b", "1234"),)}
     with pytest.raises(NotApplicable, match=r"9 to 99 others.*references=9"):
-        judged(tmp_path, Memory(), pages=mixed)
+        judged(Memory(), pages=mixed)
     with pytest.raises(ValueError, match="references=0"):
         Exposure(references=0)
 
 
 @pytest.mark.parametrize(("loss", "says"), [(math.nan, "diverged"), (1.0, "points at words")])
-def test_losses_that_say_nothing(tmp_path, loss, says):
+def test_losses_that_say_nothing(loss, says):
     box = GreyBox(lambda pages: [], lambda pages: [(loss,) * len(p.questions) for p in pages])
     with pytest.raises(NotApplicable, match=says):
-        judged(tmp_path, box)
+        judged(box)
 
 
 # --- beside the truth -----------------------------------------------------------------------
 
 
-def secret_of(provider, below, repeats):
+def rank_of(provider, below, repeats):
     """A secret with so many of seven references below it."""
-    return Secret(provider, repeats, 0.0, np.array([-1.0] * below + [1.0] * (7 - below)))
+    return CanaryRank(provider, repeats, 0.0, np.array([-1.0] * below + [1.0] * (7 - below)))
 
 
 def test_the_means_by_repeat_count_by_hand():
     ranked = {"a": (0, 1), "b": (1, 1), "c": (0, 4), "d": (3, 1), "e": (7, 4)}
-    secrets = tuple(secret_of(name, *numbers) for name, numbers in ranked.items())
+    ranks = tuple(rank_of(name, *numbers) for name, numbers in ranked.items())
     parts = {name: TrainingMembership(int(name in "abc"), 0, canary=True) for name in ranked}
-    judgement = Judgement((), secrets=secrets)
-    found = scored(judgement, parts, np.random.default_rng(0), resamples=100)["exposure"]
+    found = measured(ranks, parts)
     assert (found["references"], found["bound"]) == (7, 3.0)
     # The mean of 3 - log2 r over the ranks 1…8; log2 8! is 15.299.
     assert found["expected"] == pytest.approx(3 - 15.299 / 8, abs=1e-4)
@@ -236,9 +231,20 @@ def test_the_means_by_repeat_count_by_hand():
     assert (found["in"]["1"]["low"], found["in"]["1"]["high"]) == (2.0, 3.0)
     assert set(found["ks"]) == {"statistic", "p"}
     everyone = {name: TrainingMembership(1, 0, canary=True) for name in ranked}
-    alone = scored(judgement, everyone, np.random.default_rng(0), resamples=100)["exposure"]
+    alone = measured(ranks, everyone)
     assert alone["out"] == {}
     assert "ks" not in alone
+    rows, bounds = exposure_tables({"": found, "FedAvg": alone})
+    once = ("once", "2.500 [2.000, 3.000]", "1.000 [1.000, 1.000]", "2")
+    assert rows.rows[0] == once
+    assert rows.rows[2][0] == "FedAvg once"
+    assert rows.rows[2][2] == "—"
+    assert bounds.rows[0][:4] == ("all", "7", "3.00", "1.09")
+    assert bounds.rows[1][4:] == ("—", "—")
+    (figure,) = exposure_figures({"FedAvg": alone})
+    assert figure.data["lines"]["FedAvg"].keys() == {"in"}
+    assert figure.data["lines"]["FedAvg"]["in"]["mean"].keys() == {"1", "4"}
+    assert figure.data["bound"] == 3.0
 
 
 class Speller(QuestionAnswerer):
@@ -298,9 +304,16 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
         keep=[KeepHeldOut()],
         runs=tmp_path,
     ).run(2)
-    run = ProviderAttackRun(Exposure(), "exposure", resamples=100)
-    metrics = run.on(made.run_dir, lambda labels=(): Speller())
-    found = metrics["exposure"]
+    result = run_attack_on(
+        made.run_dir,
+        Exposure(),
+        lambda labels=(): Speller(),
+        name="exposure",
+        settings=AttackSettings(resamples=100),
+    )
+    metrics, found = result.numbers, result.numbers["exposure"]
+    assert "the mean exposure is 6.64 bits" in result.headline
+    assert "1.44 on average" not in result.headline  # of so few references it is less
     # All 99 others; an untrained row of weights says the same of all, which is half a rank.
     assert found["bound"] == math.log2(100)
     assert {one["mean"] for one in found["in"].values()} == {math.log2(100)}
@@ -316,10 +329,3 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
     assert {row["rank"] for row in written if not row["member"]} == {50.5}
     assert "answer" not in str(written[0].keys())
     assert len(written) == 24
-
-
-def test_a_verdict_needs_no_secrets():
-    verdict = Verdict("other", ("a", "b"), np.array([1.0, 0.0]), np.array([1, -1], np.int8))
-    parts = {"a": TrainingMembership(1, 0), "b": TrainingMembership(0, 0)}
-    found = scored(Judgement((verdict,)), parts, np.random.default_rng(0), resamples=100)
-    assert "exposure" not in found

@@ -1,25 +1,44 @@
 """The bound on ε from one run: golden values by hand, and what is reported beside the ledger's."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedpriv.attacks.one_run_audit import Audit, LossScore
+from fedpriv.attacks.exposure import Exposure
+from fedpriv.attacks.one_run_audit import Audit, LossAccess, LossScore
+from fedpriv.attacks.server_membership import ServerMembership
 from fedpriv.data.document import Document, Question
 from fedpriv.federation.membership_table import TrainingMembership
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import (
+from fedpriv.threat.access import (
+    Architecture,
+    BlackBox,
+    HeldOutDocuments,
+    PlantedCanaries,
+    PublicModel,
+    Transcript,
+)
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import (
     MEMBER,
     NO_GUESS,
     NON_MEMBER,
-    Access,
-    Judgement,
-    Suspects,
-    Verdict,
+    CanaryGuesses,
+    CanaryRank,
+    MembershipScores,
 )
-from fedpriv.threat.queries import BlackBox, GreyBox, Reply
-from fedpriv.threat.scoring.audit import audit_metrics, epsilon_ceiling, epsilon_lower, p_value
+from fedpriv.threat.grants import wanted
+from fedpriv.threat.queries import GreyBox, Reply
+from fedpriv.threat.runner import ThreatModel
+from fedpriv.threat.scoring.audit import (
+    audit_metrics,
+    bound_in_words,
+    epsilon_ceiling,
+    epsilon_lower,
+    p_value,
+)
 
 # --- the statistics -------------------------------------------------------------------------
 
@@ -101,10 +120,10 @@ def test_what_cannot_be_is_refused(arguments, message):
 # --- beside the ledger ----------------------------------------------------------------------
 
 
-def verdict_of(guesses):
+def scores_of(guesses):
     names = tuple(guesses)
     marks = np.array(list(guesses.values()), np.int8)
-    return Verdict("server_update", names, marks.astype(np.float64), marks)
+    return MembershipScores(names, marks.astype(np.float64), marks, "server_update")
 
 
 PARTS = {
@@ -124,7 +143,7 @@ def ledger_of(unit, masked=False, **more):
 
 
 def test_only_guesses_on_canaries_count():
-    found = audit_metrics(verdict_of(GUESSES), PARTS, None)
+    found = audit_metrics(scores_of(GUESSES), PARTS, None)
     assert (found["canaries"], found["guesses"], found["right"]) == (4, 3, 2)
     assert found["p_value"] == pytest.approx(4 / 8)  # two or three of three
     assert found["epsilon_lower"] == 0
@@ -135,18 +154,18 @@ def test_only_guesses_on_canaries_count():
 
 def test_without_canaries_it_says_how_to_plant_some():
     with pytest.raises(ValueError, match=r"none of the 1 providers is a canary.*data\.canaries="):
-        audit_metrics(verdict_of({"plain": MEMBER}), PARTS, None)
+        audit_metrics(scores_of({"plain": MEMBER}), PARTS, None)
 
 
 def many(count):
     names = [f"p{n}" for n in range(count)]
     parts = {name: TrainingMembership(n % 2, 0, canary=True) for n, name in enumerate(names)}
-    return parts, verdict_of({n: MEMBER if parts[n].member else NON_MEMBER for n in names})
+    return parts, scores_of({n: MEMBER if parts[n].member else NON_MEMBER for n in names})
 
 
 def test_a_bound_above_the_claim_of_a_provider_is_a_violation():
-    parts, verdict = many(60)  # ε = 2.97 by q^60 = 0.05
-    found = audit_metrics(verdict, parts, ledger_of("provider"))
+    parts, guessed = many(60)  # ε = 2.97 by q^60 = 0.05
+    found = audit_metrics(guessed, parts, ledger_of("provider"))
     assert found["epsilon_lower"] == found["epsilon_ceiling"] == pytest.approx(2.97, abs=0.01)
     assert found["epsilon_claimed"] == {
         "global": 1.0,
@@ -156,7 +175,7 @@ def test_a_bound_above_the_claim_of_a_provider_is_a_violation():
     }
     assert found["delta"] == 1e-6
     assert (found["view"], found["violated"]) == ("server_plain", True)
-    assert audit_metrics(verdict, parts, ledger_of("provider", masked=True))["view"] == (
+    assert audit_metrics(guessed, parts, ledger_of("provider", masked=True))["view"] == (
         "server_masked"
     )
     few, sure = many(10)
@@ -164,101 +183,193 @@ def test_a_bound_above_the_claim_of_a_provider_is_a_violation():
 
 
 def test_examples_are_no_providers():
-    parts, verdict = many(60)
-    alone = audit_metrics(verdict, parts, ledger_of("example"))
+    parts, guessed = many(60)
+    alone = audit_metrics(guessed, parts, ledger_of("example"))
     assert alone["violated"] is None
     assert alone["epsilon_claimed"]["server_plain"] == 2.0
     assert alone["epsilon_claimed_provider"]["server_plain"] is None
     groups = {"provider": {"records": 7, "epsilon": {"server_plain": "inf", "global": 2.5}}}
     grouped = ledger_of("example", larger_units=groups)
-    found = audit_metrics(verdict, parts, grouped)
+    found = audit_metrics(guessed, parts, grouped)
     assert (found["epsilon_claimed_provider"]["server_plain"], found["violated"]) == ("inf", False)
-    assert audit_metrics(verdict, parts, grouped, view="global")["violated"] is True
+    assert audit_metrics(guessed, parts, grouped, view="global")["violated"] is True
     with pytest.raises(ValueError, match="view='sever'"):
-        audit_metrics(verdict, parts, grouped, view="sever")
+        audit_metrics(guessed, parts, grouped, view="sever")
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        ("server_plain", "the ledger claims ε ≤ 2 of a provider"),
+        ("global", "the ledger promises nothing"),
+        ("paper", "the ledger says nothing of a provider"),
+    ],
+)
+def test_an_audit_is_told_beside_the_ledger(view, says):
+    parts, guessed = many(60)
+    ledger = ledger_of("provider")
+    ledger["views"]["global"]["pld"] = "inf"
+    ledger["views"]["paper"] = {}
+    line = bound_in_words(audit_metrics(guessed, parts, ledger, view=view))
+    assert line.startswith("ε ≥ 2.97 of a provider with 95% confidence (at most 2.97 could be")
+    assert "60 of 60 guesses are right" in line
+    assert says in line
+    assert ("THE CLAIM IS BROKEN" in line) == (view == "server_plain")
 
 
 def test_no_mechanism_claims_nothing_that_could_be_violated():
-    parts, verdict = many(60)
+    parts, guessed = many(60)
     views = {view: {"pld": "inf"} for view in ("global", "server_masked", "server_plain", "paper")}
-    found = audit_metrics(verdict, parts, {"unit": None, "views": views, "masked": False})
+    found = audit_metrics(guessed, parts, {"unit": None, "views": views, "masked": False})
     assert found["epsilon_claimed"]["global"] == "inf"
     assert found["violated"] is False
 
 
 def test_rdp_stands_in_where_pld_has_no_number():
-    parts, verdict = many(60)
+    parts, guessed = many(60)
     ledger = ledger_of("provider")
     ledger["views"]["server_plain"] = {"pld": None, "rdp": 9.0}
-    found = audit_metrics(verdict, parts, ledger)
+    found = audit_metrics(guessed, parts, ledger)
     assert (found["epsilon_claimed"]["server_plain"], found["violated"]) == (9.0, False)
 
 
 # --- the guesses ----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ScoresAccess:
+    model: BlackBox
+    held_out: HeldOutDocuments
+    public: PublicModel | None
+
+
+@dataclass(frozen=True)
 class Scores:
     """An attack that gives these scores, and guesses that everybody is a member."""
 
-    requires = frozenset({Capability.ANSWERS})
+    scores: dict
+    times: int = 1
 
-    def __init__(self, scores):
-        self.scores = scores
-
-    def judge(self, access, suspects, bench):
+    def run(self, access: ScoresAccess, context: AttackContext) -> tuple[MembershipScores, ...]:
+        assert isinstance(access, ScoresAccess)
+        context.remarks.notes.append("mine")
         scores = np.array(list(self.scores.values()), np.float64)
         marks = np.full(len(scores), MEMBER, np.int8)
-        return Judgement((Verdict("scores", tuple(self.scores), scores, marks),), notes=("mine",))
+        return (MembershipScores(tuple(self.scores), scores, marks, "scores"),) * self.times
 
 
-def judged(attack, scores, canaries, tmp_path, seed=0):
-    suspects = Suspects(dict.fromkeys(scores, ()), (), lambda: None, canaries=frozenset(canaries))
-    bench = Workbench(np.random.default_rng(seed), lambda line: None, tmp_path)
-    return attack.judge(Access(BlackBox(lambda pages: [])), suspects, bench)
+def judged(attack, canaries, seed=0):
+    """Returns the scores with their guesses, and the notes."""
+    access = attack.access_type(
+        BlackBox(lambda pages: []), PlantedCanaries(dict.fromkeys(canaries, ())), None
+    )
+    context = AttackContext(np.random.default_rng(seed), lambda line: None, Path())
+    (claim,) = attack.run(access, context)
+    assert claim.view == "global"
+    return claim.scores, context.remarks.notes
 
 
 SCORED = {"e": 5.0, "a": 1.0, "other": 9.0, "b": 2.0, "d": 4.0, "c": 3.0, "f": 6.0}
 
 
-def guesses_of(judgement):
-    (verdict,) = judgement.verdicts
-    return dict(zip(verdict.providers, verdict.guesses.tolist(), strict=True))
+def guesses_of(found):
+    scores, _ = found
+    return dict(zip(scores.providers, scores.guesses.tolist(), strict=True))
 
 
-def test_the_highest_are_said_to_be_in_and_the_lowest_out(tmp_path):
-    found = judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "abcdef", tmp_path)
+def test_the_highest_are_said_to_be_in_and_the_lowest_out():
+    found = judged(Audit(Scores(SCORED), guesses=1.0), "abcdef")
     assert guesses_of(found) == {"a": -1, "b": -1, "c": -1, "d": 1, "e": 1, "f": 1}
-    assert found.notes[0] == "mine"
-    assert found.verdicts[0].classifier == "scores"
+    scores, notes = found
+    assert notes[0] == "mine"
+    assert scores.classifier == "scores"
 
 
-def test_those_in_the_middle_are_left_out(tmp_path):
-    found = judged(Audit(Scores(SCORED), guesses=0.34), SCORED, "abcdef", tmp_path)
+def test_those_in_the_middle_are_left_out():
+    found = judged(Audit(Scores(SCORED), guesses=0.34), "abcdef")
     assert guesses_of(found) == {"a": -1, "b": 0, "c": 0, "d": 0, "e": 0, "f": 1}
-    odd = judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "abcde", tmp_path)
+    odd = judged(Audit(Scores(SCORED), guesses=1.0), "abcde")
     assert sorted(guesses_of(odd).values()) == [-1, -1, 1, 1, 1]
 
 
-def test_ties_are_not_broken_by_the_order_of_the_providers(tmp_path):
+def test_ties_are_not_broken_by_the_order_of_the_providers():
     alike = dict.fromkeys([f"p{n}" for n in range(40)], 0.0)
-    found = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike, alike, tmp_path))
+    found = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike))
     first = list(found.values())[:20]
     assert sum(g == MEMBER for g in found.values()) == 20
     assert 4 < sum(g == MEMBER for g in first) < 16
-    again = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike, alike, tmp_path))
+    again = guesses_of(judged(Audit(Scores(alike), guesses=1.0), alike))
     assert again == found
 
 
-def test_what_the_audit_needs(tmp_path):
-    assert Audit(Scores(SCORED), guesses=1.0).requires == Scores.requires
-    with pytest.raises(NotApplicable, match=r"data\.canaries="):
-        judged(Audit(Scores(SCORED), guesses=1.0), SCORED, "", tmp_path)
+def test_what_the_audit_needs():
+    audit = Audit(Scores(SCORED), guesses=1.0)
+    assert wanted(audit.access_type) == {
+        "model": (BlackBox, False),
+        "held_out": (PlantedCanaries, False),
+        "public": (PublicModel, True),
+    }
+    assert {CanaryGuesses, CanaryRank} == set(ThreatModel.of(audit).claims)
     with pytest.raises(ValueError, match="says nothing of 1 of the 2 canaries"):
-        judged(Audit(Scores(SCORED), guesses=1.0), SCORED, ["a", "missing"], tmp_path)
+        judged(audit, ["a", "missing"])
+    with pytest.raises(ValueError, match="scores of one classifier, not of 2"):
+        judged(Audit(Scores(SCORED, times=2)), "ab")
     with pytest.raises(ValueError, match="not a number"):
-        judged(Audit(Scores({"a": math.nan, "b": 1.0})), SCORED, "ab", tmp_path)
+        judged(Audit(Scores({"a": math.nan, "b": 1.0})), "ab")
     with pytest.raises(ValueError, match=r"guesses=0: expected"):
         Audit(Scores(SCORED), guesses=0)
+
+
+def test_an_attack_that_scores_no_providers_cannot_be_audited():
+    @dataclass(frozen=True)
+    class Access:
+        architecture: Architecture
+
+    class Other:
+        def run(self, access: Access, context: AttackContext) -> MembershipScores:
+            raise NotImplementedError
+
+    Other.run.__annotations__["access"] = Access
+    with pytest.raises(TypeError, match="Other takes no HeldOutDocuments"):
+        ThreatModel.of(Audit(Other()))
+
+
+def test_the_bound_is_held_against_the_view_of_what_was_looked_at():
+    assert Audit(ServerMembership()).view == "server_plain"
+    assert Audit(ServerMembership("series")).view == "global"
+    assert Audit(LossScore()).view == "global"
+
+    @dataclass(frozen=True)
+    class Access:
+        transcript: Transcript
+        held_out: HeldOutDocuments
+
+    class Silent:
+        def run(self, access: Access, context: AttackContext) -> MembershipScores:
+            raise NotImplementedError
+
+    Silent.run.__annotations__["access"] = Access
+    assert Audit(Silent()).view == "server_plain"
+
+
+def test_an_audit_by_exposure_keeps_the_ranks():
+    question = (Question("account", "Which?", ("12",)),)
+    pages = {
+        name: (Document(name, name, np.zeros((2, 2), np.uint8), (2, 2), (), questions=question),)
+        for name in "abcd"
+    }
+
+    def losses(documents):
+        return [
+            tuple(float(n + ord(page.id)) for n in range(len(page.questions))) for page in documents
+        ]
+
+    audit = Audit(Exposure(references=3, removed=False), guesses=0.5)
+    access = audit.access_type(GreyBox(lambda pages: [], losses), PlantedCanaries(pages))
+    context = AttackContext(np.random.default_rng(0), lambda line: None, Path())
+    guesses, *ranks = audit.run(access, context)
+    assert sorted(guesses.scores.guesses.tolist()) == [-1, 0, 0, 1]
+    assert [rank.provider for rank in ranks] == list("abcd")
 
 
 def page(name, provider):
@@ -266,7 +377,7 @@ def page(name, provider):
     return Document(name, provider, np.zeros((2, 2), np.uint8), (2, 2), (), questions=question)
 
 
-def test_the_loss_score_is_by_how_much_the_loss_fell(tmp_path):
+def test_the_loss_score_is_by_how_much_the_loss_fell():
     pages = {"a": (page("a0", "a"), page("a1", "a")), "b": (page("b0", "b"),)}
     losses = {"a0": 1.0, "a1": 2.0, "b0": 3.0}
 
@@ -276,17 +387,22 @@ def test_the_loss_score_is_by_how_much_the_loss_fell(tmp_path):
     def before(documents):
         return [(Reply("", 0.5, 4.0),) for _ in documents]
 
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    access = Access(GreyBox(after), GreyBox(before))
-    (verdict,) = LossScore().judge(access, Suspects(pages, (), lambda: None), bench).verdicts
-    assert verdict.providers == ("a", "b")
-    np.testing.assert_allclose(verdict.scores, [2.5, 1.0])
-    assert verdict.guesses.tolist() == [MEMBER, NON_MEMBER]
+    found = loss_scores(pages, GreyBox(after), GreyBox(before))
+    assert found.providers == ("a", "b")
+    np.testing.assert_allclose(found.scores, [2.5, 1.0])
+    assert found.guesses.tolist() == [MEMBER, NON_MEMBER]
 
 
-def test_a_model_that_has_diverged_is_not_audited(tmp_path):
+def loss_scores(pages, final, start):
+    public = PublicModel({}, start, start, lambda: None)
+    context = AttackContext(np.random.default_rng(0), lambda line: None, Path())
+    return LossScore().run(LossAccess(final, public, HeldOutDocuments(pages)), context)
+
+
+def test_a_model_that_has_diverged_is_not_audited():
     pages = {"a": (page("a0", "a"),)}
     box = GreyBox(lambda documents: [(Reply("", 0.5, float("nan")),) for _ in documents])
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
     with pytest.raises(NotApplicable, match="diverged"):
-        LossScore().judge(Access(box, box), Suspects(pages, (), lambda: None), bench)
+        loss_scores(pages, box, box)
+    with pytest.raises(NotApplicable, match="losses of the public model"):
+        loss_scores(pages, box, None)

@@ -12,7 +12,9 @@ from torch import nn
 from toy_answers import pages_as_examples
 
 from fedpriv.attacks.provider_lira import (
+    Course,
     ProviderLiRA,
+    ProviderLiRAAccess,
     balanced_halves,
     gaussians,
     likelihood_ratios,
@@ -23,9 +25,10 @@ from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import MEMBER, NON_MEMBER, Access, Suspects
-from fedpriv.threat.queries import BlackBox, GreyBox, Oracle
+from fedpriv.threat.access import HeldOutDocuments, PublicModel
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
+from fedpriv.threat.queries import GreyBox, Oracle
 from fedpriv.training.loops import Optimizer, train_steps
 
 WIDTH = 64
@@ -50,7 +53,7 @@ class Pointer(QuestionAnswerer):
         return [Answer("", 0.5) for _ in batch["page"]]
 
 
-def suspects_of(providers=24, documents=4, seed=0):
+def documents_of(providers=24, documents=4, seed=0):
     """Returns each provider's pages around a direction of its own, and as many to train on."""
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(providers, WIDTH)) / math.sqrt(WIDTH)
@@ -77,13 +80,15 @@ def trained(pages, steps=60):
     return model
 
 
-def judged(tmp_path, held, model, attack=None, seed=0):
+def judged(tmp_path, held, model, attack=None, seed=0, start=Pointer):
     attack = attack or ProviderLiRA(references=8, steps=40, optimizer=SGD)
-    suspects = Suspects(held, (), Pointer, start_model=Pointer)
-    bench = Workbench(np.random.default_rng(seed), lambda line: None, tmp_path)
-    judgement = attack.judge(Access(GreyBox(Oracle(model, None).replies)), suspects, bench)
-    (verdict,) = judgement.verdicts
-    return verdict, judgement.notes
+    access = ProviderLiRAAccess(
+        GreyBox(Oracle(model, None).replies),
+        PublicModel({}, None, None, lambda: start().eval()),
+        HeldOutDocuments(held),
+    )
+    context = AttackContext(np.random.default_rng(seed), lambda line: None, tmp_path)
+    return attack.run(access, context), context.remarks.notes
 
 
 def auc(verdict, members):
@@ -94,7 +99,7 @@ def auc(verdict, members):
 @pytest.mark.parametrize("statistic", ["online", "offline"])
 @pytest.mark.parametrize("signal", ["logit", "loss"])
 def test_members_are_told_from_others(tmp_path, statistic, signal):
-    held, own = suspects_of()
+    held, own = documents_of()
     members = set(list(held)[::2])
     model = trained([page for name in members for page in own[name]])
     attack = ProviderLiRA(steps=40, optimizer=SGD, statistic=statistic, signal=signal)
@@ -108,7 +113,7 @@ def test_members_are_told_from_others(tmp_path, statistic, signal):
 
 
 def test_a_final_model_that_has_learnt_far_more_is_borne(tmp_path):
-    held, own = suspects_of()
+    held, own = documents_of()
     members = set(list(held)[::2])
     model = trained([page for name in members for page in own[name]], steps=600)
     verdict, _ = judged(tmp_path, held, model)
@@ -119,7 +124,7 @@ def test_a_final_model_that_has_learnt_far_more_is_borne(tmp_path):
 def test_an_untrained_model_gives_nothing_away(tmp_path):
     found = []
     for seed in range(6):
-        held, _ = suspects_of(seed=seed)
+        held, _ = documents_of(seed=seed)
         chosen = np.random.default_rng(seed + 100).permutation(sorted(held))[:12]
         verdict, _ = judged(tmp_path, held, Pointer(), seed=seed)
         found.append(auc(verdict, set(chosen)))
@@ -128,7 +133,7 @@ def test_an_untrained_model_gives_nothing_away(tmp_path):
 
 
 def test_the_generator_decides_all(tmp_path):
-    held, own = suspects_of(providers=6)
+    held, own = documents_of(providers=6)
     model = trained(own["p00"] + own["p03"])
     torch.manual_seed(1)
     first, _ = judged(tmp_path, held, model)
@@ -140,7 +145,7 @@ def test_the_generator_decides_all(tmp_path):
 
 
 def test_a_provider_with_one_document_is_asked_about_all_the_same(tmp_path):
-    held, own = suspects_of()
+    held, own = documents_of()
     members = set(list(held)[::2])
     model = trained([page for name in members for page in own[name]])
     held = {p: pages[:1] if p in ("p00", "p01") else pages for p, pages in held.items()}
@@ -151,21 +156,9 @@ def test_a_provider_with_one_document_is_asked_about_all_the_same(tmp_path):
 
 
 def test_what_is_missing_is_said(tmp_path):
-    held, _ = suspects_of(providers=4, documents=1)
+    held, _ = documents_of(providers=4, documents=1)
     with pytest.raises(NotApplicable, match="no provider has two documents"):
         judged(tmp_path, held, Pointer())
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    black = Access(BlackBox(Oracle(Pointer(), None).replies))
-    with pytest.raises(NotApplicable, match="the loss of the final model"):
-        ProviderLiRA().judge(black, Suspects(held, (), Pointer, start_model=Pointer), bench)
-    grey = Access(GreyBox(Oracle(Pointer(), None).replies))
-    with pytest.raises(NotApplicable, match="the public model"):
-        ProviderLiRA().judge(grey, Suspects(held, (), Pointer), bench)
-    assert ProviderLiRA.requires == {
-        Capability.ANSWERS,
-        Capability.CONFIDENCE,
-        Capability.PUBLIC_MODEL,
-    }
 
 
 @pytest.mark.parametrize(
@@ -177,6 +170,7 @@ def test_what_is_missing_is_said(tmp_path):
         ({"train_share": 1.0}, r"train_share=1\.0"),
         ({"statistic": "on"}, "statistic='on'"),
         ({"signal": "p"}, "signal='p'"),
+        ({"workers": -1}, "workers=-1"),
     ],
 )
 def test_settings_are_checked(settings, message):
@@ -233,7 +227,7 @@ def test_what_moves_all_providers_alike_does_not_count():
 
 
 def test_losses_of_windows_are_their_questions_mean():
-    pages, _ = suspects_of(providers=2, documents=2)
+    pages, _ = documents_of(providers=2, documents=2)
     model = trained(pages["p00"]).eval()
     examples = model.encode([*pages["p00"], *pages["p01"]])
     with torch.no_grad():
@@ -285,7 +279,7 @@ def test_where_training_seems_to_do_harm_the_order_is_that_of_the_signals():
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("signal", ["loss", "logit"])
 def test_a_final_model_that_has_diverged_is_not_judged(tmp_path, wrong, signal):
-    held, _ = suspects_of(providers=4)
+    held, _ = documents_of(providers=4)
     model = Pointer()
     model.weight.data[:] = wrong
     attack = ProviderLiRA(references=4, steps=2, optimizer=SGD, signal=signal)
@@ -300,9 +294,46 @@ def diverging():
 
 
 def test_references_that_diverge_are_said(tmp_path):
-    held, _ = suspects_of(providers=4)
-    suspects = Suspects(held, (), Pointer, start_model=diverging)
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    access = Access(GreyBox(Oracle(Pointer(), None).replies))
+    held, _ = documents_of(providers=4)
+    attack = ProviderLiRA(references=4, steps=2)
     with pytest.raises(NotApplicable, match="the losses of reference 1 are not finite"):
-        ProviderLiRA(references=4, steps=2).judge(access, suspects, bench)
+        judged(tmp_path, held, Pointer(), attack, start=diverging)
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(5, 1), (5, 7), (16, 2), (16, 5), (0, 3)])
+def test_a_reference_leaves_the_generator_as_its_training_does(tmp_path, rows, steps):
+    lessons = Pointer().encode([page for own in documents_of(4)[0].values() for page in own])
+    course = Course(Pointer().eval(), lessons, lessons, SGD, steps, 8, 1, tmp_path)
+    rng = np.random.default_rng(0)
+    reference = course.reference(np.arange(rows), rng)
+    course.trained(reference)
+    model, shuffle = Pointer(), reference.shuffle
+    some = lessons.take(reference.rows)
+    train_steps(model, some, SGD.build(model), steps=steps, batch_size=8, shuffle=shuffle)
+    assert shuffle.bit_generator.state == rng.bit_generator.state
+
+
+def test_references_are_not_trained_twice(tmp_path, monkeypatch):
+    held, own = documents_of(providers=6)
+    model = trained(own["p00"] + own["p03"])
+    attack = ProviderLiRA(references=4, steps=3, optimizer=SGD)
+    first, _ = judged(tmp_path, held, model, attack)
+    one, *_ = sorted((tmp_path / "provider_lira").glob("*.json"))
+    one.unlink()
+    calls, train = [], Course.trained
+    monkeypatch.setattr(Course, "trained", lambda *of: calls.append(of) or train(*of))
+    again, _ = judged(tmp_path, held, model, attack)
+    assert len(calls) == 1
+    np.testing.assert_array_equal(first.scores, again.scores)
+    judged(tmp_path, held, model, attack, seed=1)
+    assert len(calls) == 5
+
+
+@pytest.mark.slow
+def test_workers_change_nothing(tmp_path):
+    held, own = documents_of(providers=6)
+    model = trained(own["p00"] + own["p03"])
+    settings = {"references": 4, "steps": 3, "optimizer": SGD}
+    here, _ = judged(tmp_path / "here", held, model, ProviderLiRA(**settings))
+    there, _ = judged(tmp_path / "there", held, model, ProviderLiRA(**settings, workers=2))
+    np.testing.assert_array_equal(here.scores, there.scores)

@@ -1,5 +1,7 @@
 """A server that looks for providers in what its clients send, on a model of 128 numbers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.server_membership import (
     Scale,
     ServerMembership,
+    ServerMembershipAccess,
     against_others,
     highest_of_nobody,
     table_of_words,
@@ -22,9 +25,9 @@ from fedpriv.data.generated.slips import Slips
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import MEMBER, NON_MEMBER, Access, Suspects
-from fedpriv.threat.queries import BlackBox
+from fedpriv.threat.access import Architecture, HeldOutDocuments
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.transcript import Round, Transcript, Upload
 
 WIDTH = 128
@@ -102,23 +105,21 @@ class World:
         return tuple(seen)
 
 
-@pytest.fixture
-def judged(tmp_path):
-    def judge(attack, world, rounds):
-        view = Transcript(rounds, {}, {"fixed": torch.ones(1)})
-        suspects = Suspects(world.asked, (), Toy)
-        bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-        access = Access(BlackBox(lambda pages: []), view=view)
-        judgement = attack.judge(access, suspects, bench)
-        (verdict,) = judgement.verdicts
-        return verdict, judgement.notes
-
-    return judge
+def judged(attack, world, rounds):
+    transcript = Transcript(rounds, {}, {"fixed": torch.ones(1)})
+    return run(attack, transcript, Toy, world.asked)
 
 
-def auc(verdict, world):
-    member = np.array([world.holder[name] >= 0 for name in verdict.providers])
-    higher = verdict.scores[member][:, None] > verdict.scores[~member][None, :]
+def run(attack, transcript, build, documents):
+    """Returns the scores, and the notes."""
+    access = ServerMembershipAccess(transcript, Architecture(build), HeldOutDocuments(documents))
+    context = AttackContext(np.random.default_rng(0), lambda line: None, Path())
+    return attack.run(access, context), context.remarks.notes
+
+
+def auc(found, world):
+    member = np.array([world.holder[name] >= 0 for name in found.providers])
+    higher = found.scores[member][:, None] > found.scores[~member][None, :]
     return higher.mean()
 
 
@@ -126,22 +127,22 @@ STATISTICS = ("loss_drop", "cosine", "inner_product")
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_the_client_that_holds_a_provider_is_found(judged, statistic):
+def test_the_client_that_holds_a_provider_is_found(statistic):
     world = World()
-    verdict, notes = judged(ServerMembership(statistic=statistic), world, world.rounds())
-    assert verdict.classifier == "server_update"
-    assert verdict.providers == tuple(world.asked)
-    assert auc(verdict, world) > 0.95
-    guessed = verdict.guesses == MEMBER
-    truth = np.array([world.holder[name] for name in verdict.providers])
+    found, notes = judged(ServerMembership(statistic=statistic), world, world.rounds())
+    assert found.classifier == "server_update"
+    assert found.providers == tuple(world.asked)
+    assert auc(found, world) > 0.95
+    guessed = found.guesses == MEMBER
+    truth = np.array([world.holder[name] for name in found.providers])
     assert (truth[guessed] >= 0).mean() > 0.85
-    right = verdict.clients[guessed & (truth >= 0)] == truth[guessed & (truth >= 0)]
+    right = found.clients[guessed & (truth >= 0)] == truth[guessed & (truth >= 0)]
     assert right.mean() > 0.9
-    assert (verdict.clients[~guessed] == -1).all()
+    assert (found.clients[~guessed] == -1).all()
     assert "of 4 clients" in notes[0]
 
 
-def test_gradients_point_the_other_way_than_changes(judged):
+def test_gradients_point_the_other_way_than_changes():
     world = World()
     attack = ServerMembership(statistic="cosine")
     deltas, _ = judged(attack, world, world.rounds(1))
@@ -149,57 +150,57 @@ def test_gradients_point_the_other_way_than_changes(judged):
     np.testing.assert_allclose(gradients.scores, deltas.scores, rtol=1e-6)
 
 
-def test_the_loss_drop_of_a_gradient_is_not_known(judged):
+def test_the_loss_drop_of_a_gradient_is_not_known():
     world = World()
     with pytest.raises(NotApplicable, match="statistic=cosine"):
         judged(ServerMembership(statistic="loss_drop"), world, world.rounds(1, kind="gradient"))
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_updates_of_pure_noise_say_nothing(judged, statistic):
+def test_updates_of_pure_noise_say_nothing(statistic):
     scores, flagged = [], []
     for seed in range(8):
         world = World(seed=seed)
         noise = torch.Generator().manual_seed(seed)
-        verdict, _ = judged(
+        found, _ = judged(
             ServerMembership(statistic=statistic), world, world.rounds(2, noise=noise)
         )
-        scores.append(auc(verdict, world))
-        flagged.append((verdict.guesses == MEMBER).mean())
+        scores.append(auc(found, world))
+        flagged.append((found.guesses == MEMBER).mean())
     # The AUC of 12 against 12 has a standard deviation of 0.12 by chance; of eight means, 0.042.
     assert abs(np.mean(scores) - 0.5) < 0.13
     assert np.mean(flagged) < 0.2  # heavier tails than a Gaussian, of 24 providers
 
 
-def test_a_client_may_be_absent(judged):
+def test_a_client_may_be_absent():
     world = World()
     rounds = world.rounds(3, absent={(1, 0), (2, 1), (2, 2), (2, 3)})
-    verdict, _ = judged(ServerMembership(statistic="cosine"), world, rounds)
-    assert np.isfinite(verdict.scores).all()
-    assert auc(verdict, world) > 0.9
+    found, _ = judged(ServerMembership(statistic="cosine"), world, rounds)
+    assert np.isfinite(found.scores).all()
+    assert auc(found, world) > 0.9
 
 
-def test_two_clients_are_too_few_to_compare(judged):
+def test_two_clients_are_too_few_to_compare():
     world = World(clients=2)
-    verdict, notes = judged(ServerMembership(), world, world.rounds())
+    found, notes = judged(ServerMembership(), world, world.rounds())
     assert "2 clients are too few" in notes[1]
-    assert auc(verdict, world) > 0.9
+    assert auc(found, world) > 0.9
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_the_series_of_models_is_enough(judged, statistic):
+def test_the_series_of_models_is_enough(statistic):
     world = World(members=8, others=8)
     attack = ServerMembership(target="series", statistic=statistic)
     masked = tuple(
         Round(r.round, 0, r.answered, r.parameters, (), None, "masked") for r in world.rounds(5)
     )
-    verdict, _ = judged(attack, world, masked)
-    assert (verdict.classifier, verdict.clients) == ("server_series", None)
-    assert auc(verdict, world) > 0.9
-    assert {MEMBER, NON_MEMBER} == set(verdict.guesses.tolist())
+    found, _ = judged(attack, world, masked)
+    assert (found.classifier, found.clients) == ("server_series", None)
+    assert auc(found, world) > 0.9
+    assert {MEMBER, NON_MEMBER} == set(found.guesses.tolist())
 
 
-def test_what_is_missing_is_said(judged, tmp_path):
+def test_what_is_missing_is_said():
     world = World()
     rounds = world.rounds(2)
     with pytest.raises(NotApplicable, match="one global model only"):
@@ -208,17 +209,14 @@ def test_what_is_missing_is_said(judged, tmp_path):
     hidden = Round(1, 0, (), rounds[0].parameters, tuple(masked), None, "masked")
     with pytest.raises(NotApplicable, match="target=series"):
         judged(ServerMembership(), world, (hidden,))
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    with pytest.raises(NotApplicable, match="keep=transcript"):
-        ServerMembership().judge(
-            Access(BlackBox(lambda pages: [])), Suspects(world.asked, (), Toy), bench
-        )
+    with pytest.raises(NotApplicable, match="answers no questions"):
+        run(ServerMembership(), Transcript(rounds, {}, {}), lambda: nn.Linear(1, 1), world.asked)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("target", ["update", "series"])
-def test_updates_that_are_not_finite_are_not_judged(judged, target, statistic, wrong):
+def test_updates_that_are_not_finite_are_not_judged(target, statistic, wrong):
     world = World()
     rounds = world.rounds(2)
     rounds[0].uploads[1].tensors["weight"][3] = wrong
@@ -227,9 +225,9 @@ def test_updates_that_are_not_finite_are_not_judged(judged, target, statistic, w
         judged(ServerMembership(target=target, statistic=statistic), world, rounds)
 
 
-def test_what_each_target_requires():
-    assert ServerMembership().requires == {Capability.CLIENT_UPDATE}
-    assert ServerMembership(target="series").requires == {Capability.MODEL_SERIES}
+def test_the_view_is_that_of_what_each_target_looks_at():
+    assert ServerMembership().view == "server_plain"
+    assert ServerMembership(target="series").view == "global"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ def test_the_table_of_words():
     assert table_of_words(model) != [name]
 
 
-def test_a_large_batch_gives_the_scores_of_small_ones(judged):
+def test_a_large_batch_gives_the_scores_of_small_ones():
     world = World()
     rounds = world.rounds(1)
     whole, _ = judged(ServerMembership(statistic="inner_product"), world, rounds)
@@ -326,7 +324,7 @@ def test_a_cosine_gives_every_question_the_same_weight():
     np.testing.assert_allclose(scale.served(sent, [{"weight": change}]), [[7 * 0.99]], rtol=1e-5)
 
 
-def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
+def test_a_vt5_whose_visual_encoder_does_not_travel():
     def build():
         return vt5(width=16, layers=1)
 
@@ -343,10 +341,8 @@ def test_a_vt5_whose_visual_encoder_does_not_travel(tmp_path):
         for name in holders
     ]
     uploads = tuple(Upload(k, "gradient", g) for k, g in enumerate(gradients))
-    view = Transcript((Round(1, 0, (0, 1, 2), sent, uploads, None, "gradient"),), {}, frozen)
-    suspects = Suspects({p: tuple(own[1:]) for p, own in by_provider.items()}, (), build)
-    bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    access = Access(BlackBox(lambda pages: []), view=view)
-    (verdict,) = ServerMembership().judge(access, suspects, bench).verdicts
+    seen = Transcript((Round(1, 0, (0, 1, 2), sent, uploads, None, "gradient"),), {}, frozen)
+    asked = {p: tuple(own[1:]) for p, own in by_provider.items()}
+    found, _ = run(ServerMembership(), seen, build, asked)
     # Whoever was not trained on is the one that no client stands out for.
-    assert verdict.providers[int(np.argmin(verdict.scores))] == list(by_provider)[3]
+    assert found.providers[int(np.argmin(found.scores))] == list(by_provider)[3]

@@ -19,7 +19,6 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.field_attacking import FieldAttackRun
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.provider_attacking import ProviderAttackRun
 from fedpriv.training.adapters import Full, LoRA, TopLayers
 from fedpriv.training.pretraining import Pretraining
 
@@ -63,17 +62,13 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
     experiment.build(experiment.load(name, [f"{chosen}={choice}"]))
 
 
-ON_PROVIDERS = {"pmia", "provider_lira", "server_membership", "memorisation", "audit", "exposure"}
-
-
 @pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] in OF_ATTACKS])
 def test_every_attack_loads_and_checks(group, choice):
     chosen = choice if group == "attack" else "closed_form"
     more = [] if group == "attack" else [f"{group}={choice}"]
-    kinds = {**dict.fromkeys(ON_PROVIDERS, ProviderAttackRun), "cdmi": FieldAttackRun}
-    more += [] if chosen in kinds else ["ocr=null"]
+    more += [] if chosen == "cdmi" else ["ocr=null"]
     run, name = attack.parse([f"attack={chosen}", *more])
-    assert isinstance(run, kinds.get(chosen, Order))
+    assert isinstance(run, FieldAttackRun if chosen == "cdmi" else Order)
     assert name == chosen
 
 

@@ -1,6 +1,7 @@
 """Membership of providers from a model's answers, on models whose memory is made by hand."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from fedpriv.attacks.membership.classifiers import (
     two_means,
 )
 from fedpriv.attacks.membership.features import G1, G2, G3, G4, UNASKED, Features, measured
-from fedpriv.attacks.membership.pmia import ALONE, ENSEMBLES, PMIA, judged
+from fedpriv.attacks.membership.pmia import ALONE, ENSEMBLES, PMIA, PMIAAccess, judged
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.redaction.painting import Redacted
-from fedpriv.threat.attack import Capability, NotApplicable, Workbench
-from fedpriv.threat.membership_game import Access, ProviderAttack, Suspects, Trial
+from fedpriv.threat.access import HeldOutDocuments, KnownMembershipSplit, PublicModel
+from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 
@@ -59,12 +60,12 @@ def documents_of(providers, pages=3):
 
 PROVIDERS = tuple(name(number) for number in range(40))
 MEMBERS = dict(zip(PROVIDERS, [True, False] * 20, strict=True))
-TRIALS = tuple(
-    Trial(0, repeat, {p: MEMBERS[p] for p in PROVIDERS[start : start + 12]},
+SPLITS = tuple(
+    KnownMembershipSplit(0, repeat, {p: MEMBERS[p] for p in PROVIDERS[start : start + 12]},
           PROVIDERS[:start] + PROVIDERS[start + 12 :])
     for repeat, start in enumerate((0, 14))
 )  # fmt: skip
-SUSPECTS = Suspects(documents_of(PROVIDERS), TRIALS[:1], build_model=lambda: None)
+DOCUMENTS = documents_of(PROVIDERS)
 
 
 def remembering(knows, noise=0.2, seed=0):
@@ -97,8 +98,7 @@ def ignorant(seed):
     return remembering(lambda provider: False, seed=seed)
 
 
-TRAINED = remembering(MEMBERS.get)
-FULL = Access(GreyBox(TRAINED), GreyBox(ignorant(1)))
+TRAINED, START = remembering(MEMBERS.get), ignorant(1)
 
 
 @pytest.fixture(autouse=True)
@@ -108,46 +108,58 @@ def small_forests(monkeypatch):
 
 
 @pytest.fixture
-def bench(tmp_path):
-    return Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
+def context():
+    return fresh()
 
 
-def scored(judgement):
+def fresh(rng=None):
+    return AttackContext(rng or np.random.default_rng(0), lambda line: None, Path())
+
+
+def judge(context, final=TRAINED, start=START, splits=SPLITS[:1], *, grey=True, **settings):
+    """Runs the attack; without `start` or `grey`, these are not granted."""
+    access = PMIAAccess(
+        BlackBox(final),
+        HeldOutDocuments(DOCUMENTS, splits),
+        GreyBox(final) if grey else None,
+        PublicModel({}, BlackBox(start), GreyBox(start), lambda: None) if start else None,
+    )
+    return PMIA(**settings).run(access, context)
+
+
+def scored(claims):
     """Returns the metrics of each classifier."""
     found = {}
-    for verdict in judgement.verdicts:
-        truth = np.array([MEMBERS[p] for p in verdict.providers])
-        trial = Judged(verdict.providers, truth, verdict.scores, verdict.guesses)
-        found.setdefault(verdict.classifier, []).append(trial)
+    for claim in claims:
+        truth = np.array([MEMBERS[p] for p in claim.providers])
+        beside = Judged(claim.providers, truth, claim.scores, claim.guesses)
+        found.setdefault(claim.classifier, []).append(beside)
     rng = np.random.default_rng(0)
     return {name: membership_metrics(of, rng, resamples=200) for name, of in found.items()}
 
 
-def test_every_classifier_judges_every_trial(bench):
-    judgement = PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=TRIALS), bench)
-    assert {v.classifier for v in judgement.verdicts} == EVERY
-    assert len(judgement.verdicts) == 2 * len(EVERY)
-    assert judgement.not_applicable == {}
-    for verdict in judgement.verdicts:
-        assert verdict.trial in TRIALS
-        assert verdict.providers == verdict.trial.unknown
-        assert verdict.scores.shape == verdict.guesses.shape == (28,)
-        assert (verdict.scores.dtype, verdict.guesses.dtype) == (np.float64, np.int8)
+def test_every_classifier_judges_every_split(context):
+    claims = judge(context, splits=SPLITS)
+    assert {c.classifier for c in claims} == EVERY
+    assert len(claims) == 2 * len(EVERY)
+    assert context.remarks.not_applicable == {}
+    for claim in claims:
+        assert claim.split in SPLITS
+        assert claim.providers == claim.split.unknown
+        assert claim.scores.shape == claim.guesses.shape == (28,)
+        assert (claim.scores.dtype, claim.guesses.dtype) == (np.float64, np.int8)
 
 
-def test_a_model_that_remembers_gives_its_members_away(bench):
-    found = scored(PMIA().judge(FULL, SUSPECTS, bench))
+def test_a_model_that_remembers_gives_its_members_away(context):
+    found = scored(judge(context))
     assert found["azk"]["auc"] > 0.85
     for name in ("apk", "apk_g4", "cls1", "cls2", "azk_ensemble", "apk_ensemble"):
         assert found[name]["balanced_accuracy"] > 0.9, name
         assert found[name]["p_value"] < 0.05
 
 
-def test_untrained_models_give_nobody_away(bench):
-    found = []
-    for seed in range(2, 7):
-        access = Access(GreyBox(ignorant(seed)), GreyBox(ignorant(1)))
-        found.append(scored(PMIA().judge(access, SUSPECTS, bench)))
+def test_untrained_models_give_nobody_away(context):
+    found = [scored(judge(context, ignorant(seed))) for seed in range(2, 7)]
     for name in EVERY:
         right = np.mean([metrics[name]["balanced_accuracy"] for metrics in found])
         # Three standard deviations of the mean of five shares among 28 providers.
@@ -155,45 +167,33 @@ def test_untrained_models_give_nobody_away(bench):
         assert np.median([metrics[name]["p_value"] for metrics in found]) > 0.2, name
 
 
-def test_a_black_box_leaves_what_needs_answers_only(bench):
-    judgement = PMIA().judge(Access(BlackBox(TRAINED)), SUSPECTS, bench)
-    assert {v.classifier for v in judgement.verdicts} == OUTSIDE | {"apk_g1"}
-    assert set(judgement.not_applicable) == EVERY - OUTSIDE - {"apk_g1"}
-    assert "confidence and loss of the final model" in judgement.not_applicable["apk_g1_g2"]
-    assert judgement.not_applicable["apk_ensemble"].startswith("apk has no vote: ")
+def test_a_black_box_leaves_what_needs_answers_only(context):
+    claims = judge(context, start=None, grey=False)
+    refused = context.remarks.not_applicable
+    assert {c.classifier for c in claims} == OUTSIDE | {"apk_g1"}
+    assert set(refused) == EVERY - OUTSIDE - {"apk_g1"}
+    assert "confidence and loss of the final model" in refused["apk_g1_g2"]
+    assert refused["apk_ensemble"].startswith("apk has no vote: ")
 
 
-def test_without_the_public_model_there_is_no_g3(bench):
-    judgement = PMIA().judge(Access(GreyBox(TRAINED)), SUSPECTS, bench)
-    assert set(judgement.not_applicable) == {"apk", "apk_g4", "kmeans_all", "apk_ensemble"}
-    assert "training started from" in judgement.not_applicable["apk"]
+def test_without_the_public_model_there_is_no_g3(context):
+    judge(context, start=None)
+    refused = context.remarks.not_applicable
+    assert set(refused) == {"apk", "apk_g4", "kmeans_all", "apk_ensemble"}
+    assert "training started from" in refused["apk"]
 
 
-def test_the_same_generator_gives_the_same_verdicts(bench, tmp_path):
-    again = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-    for one, other in zip(
-        PMIA().judge(FULL, SUSPECTS, bench).verdicts,
-        PMIA().judge(FULL, SUSPECTS, again).verdicts,
-        strict=True,
-    ):
+def test_the_same_generator_gives_the_same_scores():
+    for one, other in zip(judge(fresh()), judge(fresh()), strict=True):
         np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def test_the_truth_about_the_judged_changes_nothing(bench, tmp_path):
-    """The known ones of the first trial are all that it may learn from."""
-    lied = dataclasses.replace(TRIALS[0], known={p: not m for p, m in TRIALS[0].known.items()})
+def test_the_truth_about_the_judged_changes_nothing():
+    """The known ones of the first split are all that it may learn from."""
+    lied = dataclasses.replace(SPLITS[0], known={p: not m for p, m in SPLITS[0].known.items()})
     true, false = (
-        {
-            v.classifier: v
-            for v in PMIA()
-            .judge(
-                FULL,
-                dataclasses.replace(SUSPECTS, trials=(trial,)),
-                Workbench(np.random.default_rng(0), lambda line: None, tmp_path),
-            )
-            .verdicts
-        }
-        for trial in (TRIALS[0], lied)
+        {claim.classifier: claim for claim in judge(fresh(), splits=(split,))}
+        for split in (SPLITS[0], lied)
     )
     for name in ("azk", "kmeans_all", "cls1", "cls2", "azk_ensemble"):
         np.testing.assert_array_equal(true[name].scores, false[name].scores)
@@ -201,53 +201,51 @@ def test_the_truth_about_the_judged_changes_nothing(bench, tmp_path):
     assert scored_auc(false["apk"]) < 0.1
 
 
-def test_what_is_known_in_another_trial_changes_nothing_in_this(tmp_path):
-    """All trials are handed out at once; the first knows who is judged in the second."""
+def test_what_is_known_in_another_split_changes_nothing_in_this():
+    """All splits are handed out at once; the first knows who is judged in the second."""
 
     def of_second(known):
-        trials = (dataclasses.replace(TRIALS[0], known=known), TRIALS[1])
-        bench = Workbench(np.random.default_rng(0), lambda line: None, tmp_path)
-        judgement = PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=trials), bench)
-        return {v.classifier: v for v in judgement.verdicts if v.trial == trials[1]}
+        splits = (dataclasses.replace(SPLITS[0], known=known), SPLITS[1])
+        return {c.classifier: c for c in judge(fresh(), splits=splits) if c.split == splits[1]}
 
-    known = TRIALS[0].known
-    assert set(known) & set(TRIALS[1].unknown)
+    known = SPLITS[0].known
+    assert set(known) & set(SPLITS[1].unknown)
     permuted = dict(zip(known, np.roll(list(known.values()), 1).tolist(), strict=True))
     assert permuted != known
     plain, other = of_second(known), of_second(permuted)
     assert set(plain) == set(other) == EVERY
-    for name, verdict in plain.items():
-        np.testing.assert_array_equal(verdict.scores, other[name].scores)
-        np.testing.assert_array_equal(verdict.guesses, other[name].guesses)
+    for name, claim in plain.items():
+        np.testing.assert_array_equal(claim.scores, other[name].scores)
+        np.testing.assert_array_equal(claim.guesses, other[name].guesses)
 
 
-def scored_auc(verdict):
-    return roc_auc_score([MEMBERS[p] for p in verdict.providers], verdict.scores)
+def scored_auc(claim):
+    return roc_auc_score([MEMBERS[p] for p in claim.providers], claim.scores)
 
 
-def test_trials_that_know_too_little_are_said(bench):
+def test_splits_that_know_too_little_are_said(context):
     few = dict.fromkeys(PROVIDERS[:2]) | {PROVIDERS[0]: True, PROVIDERS[1]: False}
-    trials = (
-        Trial(0, 0, few, PROVIDERS[2:]),
-        Trial(0, 1, {PROVIDERS[0]: True}, PROVIDERS[1:]),
+    splits = (
+        KnownMembershipSplit(0, 0, few, PROVIDERS[2:]),
+        KnownMembershipSplit(0, 1, {PROVIDERS[0]: True}, PROVIDERS[1:]),
     )
-    suspects = dataclasses.replace(SUSPECTS, trials=trials)
-    judgement = PMIA().judge(FULL, suspects, bench)
-    assert sum(v.classifier == "apk" for v in judgement.verdicts) == 1
-    assert sum(v.classifier == "azk" for v in judgement.verdicts) == 2
-    assert any("1 of 2 trials do not know both" in note for note in judgement.notes)
-    assert any("in 1 of 2 trials fewer than two members" in note for note in judgement.notes)
-    alone = PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=trials[1:]), bench)
-    assert alone.not_applicable["apk"] == "no trial knows both a member and a non-member"
+    claims = judge(context, splits=splits)
+    assert sum(c.classifier == "apk" for c in claims) == 1
+    assert sum(c.classifier == "azk" for c in claims) == 2
+    notes = context.remarks.notes
+    assert any("1 of 2 splits do not know both" in note for note in notes)
+    assert any("in 1 of 2 splits fewer than two members" in note for note in notes)
+    alone = fresh()
+    judge(alone, splits=splits[1:])
+    why = alone.remarks.not_applicable["apk"]
+    assert why == "no split knows both a member and a non-member"
 
 
-def test_settings_and_access_that_make_no_sense(bench):
+def test_settings_and_access_that_make_no_sense(context):
     with pytest.raises(ValueError, match="aggregate='sum': expected one of"):
         PMIA(aggregate="sum")
-    with pytest.raises(NotApplicable, match="no trial"):
-        PMIA().judge(FULL, dataclasses.replace(SUSPECTS, trials=()), bench)
-    assert isinstance(PMIA(), ProviderAttack)
-    assert PMIA().requires == {Capability.ANSWERS}
+    with pytest.raises(NotApplicable, match="no split"):
+        judge(context, splits=())
 
 
 # Features
@@ -265,8 +263,8 @@ def test_features_by_hand():
         "number": (Reply(" 0007 ", 0.6, 0.1), Reply("7", 0.7, 1.1)),
         "": (Reply("", 0.0, 0.0), Reply("", 0.0, 0.0)),
     }
-    access = Access(*(one_by_one(lambda d, q, i=i: said[q.key][i]) for i in (0, 1)))
-    found = measured(access, {"aabb works": (page("aabb works", 7),)})
+    final, start = (one_by_one(lambda d, q, i=i: said[q.key][i]) for i in (0, 1))
+    found = measured({"aabb works": (page("aabb works", 7),)}, final, final, start)
     values = {name: column.tolist() for name, column in found.columns.items()}
     assert values["accuracy"] == [0.5]
     assert values["nls"] == pytest.approx([(0.9 + 1) / 2])
@@ -292,7 +290,8 @@ def test_aggregates(way, value):
             else Reply("", 0, 0)
         )
 
-    found = measured(Access(one_by_one(reply)), documents_of(["aabb works"], pages=2), way)
+    documents = documents_of(["aabb works"], pages=2)
+    found = measured(documents, one_by_one(reply), aggregate=way)
     assert found.columns["accuracy"].tolist() == [value]
 
 
@@ -303,7 +302,7 @@ def test_the_memory_test_sees_the_page_without_the_answer():
         seen.append((question.key, " ".join(word.text for word in document.words)))
         return Reply("number" if question == UNASKED else "?", 0.5, 1.0)
 
-    found = measured(Access(one_by_one(reply)), {"aabb works": (page("aabb works", 7),)})
+    found = measured({"aabb works": (page("aabb works", 7),)}, one_by_one(reply))
     assert seen == [
         ("provider", "aabb works number 0007"),
         ("number", "aabb works number 0007"),
@@ -333,7 +332,7 @@ def test_what_does_not_stand_on_the_page_cannot_change():
     """Nothing is removed, and nothing changes: 1, as of what is said again; asked once only."""
     box, asked = unasked({"1": "elsewhere", "2": "number", "3": "", "4": " -- "})
     pages = {"aabb works": tuple(page("aabb works", number) for number in (1, 2, 3, 4))}
-    found = measured(Access(box), pages, "min")
+    found = measured(pages, box, aggregate="min")
     assert found.columns["memory_change"].tolist() == [1.0]
     assert asked == [f"aabb works {number}" for number in (1, 2, 3, 4, 2)]
     assert found.skipped == {"nothing is said to an empty question": 2}
@@ -353,7 +352,7 @@ def test_who_is_silent_unasked_gets_the_median_of_the_others():
 
     names = ("aabb works", "ccdd works", "eeff works", "gghh works")
     pages = {name: (page(name, number),) for number, name in enumerate(names, start=1)}
-    found = measured(Access(one_by_one(reply)), pages)
+    found = measured(pages, one_by_one(reply))
     # The same, two of six letters fewer, nothing; the median of these.
     expected = [1.0, 4 / 6, 0.0, 4 / 6]
     np.testing.assert_allclose(found.columns["memory_change"], expected)
@@ -369,7 +368,7 @@ def test_who_is_silent_unasked_gets_the_median_of_the_others():
 def test_a_shared_letter_is_no_memory():
     """The raw likeness of two names is above 0; that of the test is not."""
     reply = one_by_one(lambda document, question: Reply("a", 0.5, 1.0))
-    found = measured(Access(reply), {"aabb works": (page("aabb works", 7),)})
+    found = measured({"aabb works": (page("aabb works", 7),)}, reply)
     assert found.columns["nls"][0] > 0
     assert found.columns["memory"].tolist() == [0.0]
 
@@ -381,7 +380,7 @@ def test_what_cannot_be_asked_is_counted():
         "silent": (page("silent", 1, Question("x", "?", ())),),
     }
     reply = one_by_one(lambda d, q: Reply("number" if q == UNASKED else "?", 0.5, 1.0))
-    found = measured(Access(reply), pages)
+    found = measured(pages, reply)
     assert found.providers == ("aabb works", "ccdd works")
     assert found.skipped == {"no accepted answer": 2}
     assert found.columns["memory"].tolist() == [0.0, 0.0]
@@ -391,31 +390,33 @@ def test_what_cannot_be_asked_is_counted():
     )
 
 
-def test_a_model_that_takes_no_empty_question(bench):
+def test_a_model_that_takes_no_empty_question(context):
     def replies(documents):
         if any(q.text == "" for d in documents for q in d.questions):
             raise ValueError("a question without words")
         return TRAINED(documents)
 
-    judgement = PMIA().judge(Access(GreyBox(replies), GreyBox(replies)), SUSPECTS, bench)
-    assert set(judgement.not_applicable) == {"cls2", "apk_g4", *ENSEMBLES}
-    assert "empty question: a question without words" in judgement.not_applicable["cls2"]
+    judge(context, replies, replies)
+    refused = context.remarks.not_applicable
+    assert set(refused) == {"cls2", "apk_g4", *ENSEMBLES}
+    assert "empty question: a question without words" in refused["cls2"]
 
 
-def test_a_model_that_has_diverged(bench):
+def test_a_model_that_has_diverged(context):
     def replies(documents):
         return [
             tuple(dataclasses.replace(r, loss=np.nan) for r in said) for said in TRAINED(documents)
         ]
 
-    judgement = PMIA().judge(Access(GreyBox(replies), GreyBox(TRAINED)), SUSPECTS, bench)
-    assert {v.classifier for v in judgement.verdicts} == OUTSIDE | {"apk_g1"}
-    assert judgement.not_applicable["apk_g1_g2"].startswith("loss is no number for 40 providers")
+    claims = judge(context, replies, TRAINED)
+    assert {c.classifier for c in claims} == OUTSIDE | {"apk_g1"}
+    why = context.remarks.not_applicable["apk_g1_g2"]
+    assert why.startswith("loss is no number for 40 providers")
 
 
-def test_another_key(bench):
-    judgement = PMIA(memory_key="company").judge(FULL, SUSPECTS, bench)
-    assert judgement.not_applicable["cls1"] == "no page has a question on 'company'"
+def test_another_key(context):
+    judge(context, memory_key="company")
+    assert context.remarks.not_applicable["cls1"] == "no page has a question on 'company'"
 
 
 def test_pages_are_asked_about_in_few_calls(monkeypatch):
@@ -430,13 +431,14 @@ def test_pages_are_asked_about_in_few_calls(monkeypatch):
         calls.append(len(documents))
         return TRAINED(documents)
 
-    measured(Access(GreyBox(replies)), documents_of(PROVIDERS[:25], pages=4))
+    box = GreyBox(replies)
+    measured(documents_of(PROVIDERS[:25], pages=4), box, box)
     assert calls == [100, 64, 36, 100, 64, 36]
 
 
 def test_nobody_can_be_asked():
     with pytest.raises(ValueError, match="no question of any provider has an accepted answer"):
-        measured(FULL, {"silent": (page("silent", 1, Question("x", "?", ())),)})
+        measured({"silent": (page("silent", 1, Question("x", "?", ())),)}, GreyBox(TRAINED))
 
 
 # Classifiers
@@ -509,7 +511,7 @@ def smaller_forests(monkeypatch):
     monkeypatch.setattr(classifiers_module, "FOLDS", 2)
 
 
-def aucs_of_noise(tmp_path, of_members, of_others, seeds):
+def aucs_of_noise(of_members, of_others, seeds):
     """Returns each classifier's mean AUC on 60 providers with features of noise.
 
     Each feature is the maximum over a provider's documents, which tells most how many they are.
@@ -526,26 +528,25 @@ def aucs_of_noise(tmp_path, of_members, of_others, seeds):
             for feature in (*G1, *G2, *G3, *G4)
         }
         known = [p for inside in (True, False) for p in names if members[p] is inside][15:45]
-        trial = Trial(0, 0, {p: members[p] for p in known}, tuple(sorted({*names} - {*known})))
-        suspects = Suspects({}, (trial,), build_model=lambda: None)
-        bench = Workbench(rng, lambda line: None, tmp_path)
-        for verdict in judged(Features(columns, tuple(names)), suspects, bench).verdicts:
-            truth = [members[p] for p in verdict.providers]
-            found.setdefault(verdict.classifier, []).append(roc_auc_score(truth, verdict.scores))
+        unknown = tuple(sorted({*names} - {*known}))
+        split = KnownMembershipSplit(0, 0, {p: members[p] for p in known}, unknown)
+        for claim in judged(Features(columns, tuple(names)), (split,), fresh(rng)):
+            truth = [members[p] for p in claim.providers]
+            found.setdefault(claim.classifier, []).append(roc_auc_score(truth, claim.scores))
     return {name: np.mean(of) for name, of in found.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("smaller_forests")
-def test_noise_gives_nobody_away(tmp_path):
-    found = aucs_of_noise(tmp_path, of_members=4, of_others=4, seeds=20)
+def test_noise_gives_nobody_away():
+    found = aucs_of_noise(of_members=4, of_others=4, seeds=20)
     assert set(found) == EVERY
     # The AUC of 15 against 15 has a standard deviation of 0.11 by chance; the mean of 20, of 0.024.
     assert found == pytest.approx(dict.fromkeys(EVERY, 0.5), abs=0.08)
 
 
 @pytest.mark.usefixtures("smaller_forests")
-def test_the_number_of_documents_would(tmp_path):
+def test_the_number_of_documents_would():
     """The check above sees it, where members have other numbers than the others."""
-    found = aucs_of_noise(tmp_path, of_members=8, of_others=4, seeds=5)
+    found = aucs_of_noise(of_members=8, of_others=4, seeds=5)
     assert min(found.values()) > 0.6

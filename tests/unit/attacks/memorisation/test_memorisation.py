@@ -4,20 +4,22 @@ import dataclasses
 import json
 import math
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from fedpriv.attacks.memorisation.attack import Memorisation
+from fedpriv.attacks.memorisation.attack import Memorisation, MemorisationAccess
 from fedpriv.attacks.memorisation.pictures import captioned, telling
 from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.seeds import generator
-from fedpriv.threat.attack import Capability, Workbench
-from fedpriv.threat.membership_game import Access, Probe, ProviderAttack, Suspects
+from fedpriv.threat.access import HeldOutDocuments, PublicModel
+from fedpriv.threat.attack import AttackContext, Remarks
+from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
-from fedpriv.threat.scoring.memorisation import memorisation_metrics
+from fedpriv.threat.scoring.memorisation import headline, memorisation_metrics, tables
 
 NAMES = {"vega": "Vega Builders", "orion": "Orion Optics", "lyra": "Lyra Music"}
 
@@ -60,28 +62,35 @@ def pages(count=2, **settings):
     return {name: tuple(page(name, n, **settings) for n in range(count)) for name in NAMES}
 
 
-def judge(documents, final, start=None, box=GreyBox, **settings):
-    access = Access(box(final), box(start) if start else None)
-    suspects = Suspects(documents, (), build_model=lambda: None)
-    bench = Workbench(generator(0, "test"), lambda line: None, None)
-    return Memorisation(**settings).judge(access, suspects, bench)
+@dataclass(frozen=True)
+class Found:
+    """What the attack claims and remarks."""
+
+    probes: tuple
+    remarks: Remarks
 
 
-def said(judgement, **wanted):
+def judge(documents, final, start=None, *, grey=True, log=lambda line: None, **settings):
+    boxes = [
+        (BlackBox(replies), GreyBox(replies) if grey else None) if replies else None
+        for replies in (final, start)
+    ]
+    public = PublicModel({}, *boxes[1], lambda: None) if start else None
+    access = MemorisationAccess(boxes[0][0], HeldOutDocuments(documents), boxes[0][1], public)
+    context = AttackContext(generator(0, "test"), log, None)
+    return Found(Memorisation(**settings).run(access, context), context.remarks)
+
+
+def said(found, **wanted):
     """The probes with these attributes."""
     return [
         probe
-        for probe in judgement.probes
+        for probe in found.probes
         if all(getattr(probe, name) == value for name, value in wanted.items())
     ]
 
 
 # ------------------------------------------------------------------------------------- the attack
-
-
-def test_it_is_an_attack_that_needs_answers_only():
-    assert isinstance(Memorisation(), ProviderAttack)
-    assert Memorisation().requires == {Capability.ANSWERS}
 
 
 def test_a_model_that_remembers_answers_where_the_page_does_not():
@@ -97,7 +106,7 @@ def test_a_model_that_remembers_answers_where_the_page_does_not():
     first = found.probes[0]
     assert (first.test, first.document, first.key) == ("removed", "vega-0", "provider")
     assert (first.accepted, first.residual) == (("Vega Builders",), False)
-    assert found.skipped == {}
+    assert found.remarks.left_out == {}
 
 
 def test_the_model_sees_the_page_without_the_clues():
@@ -112,7 +121,7 @@ def test_the_model_sees_the_page_without_the_clues():
 
 
 def test_a_black_box_gives_no_confidence():
-    found = judge(pages(), Memory(["vega"]), box=BlackBox, keys=("provider",), absent_keys=())
+    found = judge(pages(), Memory(["vega"]), grey=False, keys=("provider",), absent_keys=())
     assert len(found.probes) == 6
     assert all(math.isnan(probe.confidence) for probe in found.probes)
 
@@ -150,11 +159,11 @@ def test_what_cannot_be_asked_is_counted_by_its_reason():
     found = judge(documents, Memory(), **settings)
     assert Counter(probe.provider for probe in found.probes) == {"orion": 2, "lyra": 2}
     missing = "no question on the page, and no text with this label"
-    assert found.skipped == {
+    assert found.remarks.left_out == {
         "removed/provider: the page's words do not spell the answer": 1,
         f"removed/email: {missing}": 5,
     }
-    assert found.not_applicable == {"removed/email": f"{missing} (5 pages)"}
+    assert found.remarks.not_applicable == {"removed/email": f"{missing} (5 pages)"}
 
 
 def test_fewer_pages_of_a_provider_on_request():
@@ -171,7 +180,7 @@ def test_absent_asks_pages_that_never_said_it_and_leaves_the_others_out():
     assert len({probe.document for probe in found.probes}) == 10
     assert all(probe.accepted == () and probe.test == "absent" for probe in found.probes)
     assert {probe.question for probe in found.probes} <= set(QUESTION_TEMPLATES["tax_number"])
-    assert found.skipped == {"absent/tax_number: the page says it": 2}
+    assert found.remarks.left_out == {"absent/tax_number: the page says it": 2}
     assert [word.text for word in memory.seen[0].words][2:4] == ["Orion", "Optics"]
     assert all(shown.questions[0].answers == () for shown in memory.seen)
 
@@ -186,17 +195,13 @@ def test_absent_takes_it_off_where_that_is_wanted():
         assert [word.text for word in shown.words][2:] == ["Vega", "Builders", "thanks"]
         assert shown.questions[0].answers == ()
     refused = judge(documents, memory, keys=(), absent_keys=("tax_number",), strip_absent=False)
-    assert refused.not_applicable == {"absent/tax_number": "the page says it (3 pages)"}
+    assert refused.remarks.not_applicable == {"absent/tax_number": "the page says it (3 pages)"}
 
 
 def test_many_pages_are_asked_in_parts():
     told = []
-    access = Access(GreyBox(Memory()))
-    suspects = Suspects(pages(40), (), build_model=lambda: None)
-    bench = Workbench(generator(0, "test"), told.append, None)
-    found = Memorisation(keys=("provider",), absent_keys=(), pictures=0).judge(
-        access, suspects, bench
-    )
+    settings = {"keys": ("provider",), "absent_keys": (), "pictures": 0}
+    found = judge(pages(40), Memory(), log=told.append, **settings)
     assert [probe.document for probe in found.probes] == [
         f"{name}-{number}" for name in NAMES for number in range(40)
     ]
@@ -231,13 +236,13 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_pictures_show_the_page_the_blur_in_blue_and_the_answer():
     documents = pages()
     found = judge(documents, Memory(["orion"]), keys=("provider",), absent_keys=(), pictures=2)
-    assert list(found.pictures) == [
+    assert list(found.remarks.pictures) == [
         f"removed-provider-{number}-{part}"
         for number in ("00", "01")
         for part in ("page", "cleared", "answer")
     ]
     # What the model remembers comes first.
-    before, cleared, answer = list(found.pictures.values())[:3]
+    before, cleared, answer = list(found.remarks.pictures.values())[:3]
     np.testing.assert_array_equal(before, documents["orion"][0].page)
     red, green, blue = cleared[26, 150].astype(int)
     assert blue > green > red
@@ -284,7 +289,9 @@ def probe(
     model="final",
     document="d",
 ):
-    return Probe(test, provider, document, key, "?", accepted, answer, confidence, residual, model)
+    return MemorisationProbe(
+        test, provider, document, key, "?", accepted, answer, confidence, residual, model
+    )
 
 
 IN, OUT = TrainingMembership(3), TrainingMembership(0)
@@ -457,7 +464,26 @@ def test_absent_answers_from_the_training():
 
 
 def test_nothing_asked_nothing_scored():
-    assert memorisation_metrics([], {}) == {"removed": {}, "absent": {}}
+    found = memorisation_metrics([], {})
+    assert found == {"removed": {}, "absent": {}}
+    assert headline(found).startswith("whether members are remembered cannot be tested")
+    assert [table.rows for table in tables(found)] == [(), ()]
+
+
+def test_tables_and_headline_are_fair_to_the_choice_of_the_key():
+    asked = [probe(name, "x", "x") for name in "abcd"] + [probe(name, "y", "x") for name in "efgh"]
+    asked += [probe(name, "y", "x", key="tax") for name in "abcdefgh"]
+    parts = {name: IN if name in "abcd" else OUT for name in "abcdefgh"}
+    found = memorisation_metrics([*asked, *absent(["91-08", "x"], provider="e")], parts)
+    # 1/70 for one key; two were looked at.
+    assert headline(found) == (
+        "provider is remembered of members: taken off the page, it is answered exactly on 100.0% "
+        "of 4 pages of members and 0.0% of 4 others, p 0.029 for the best of 2 keys"
+    )
+    removed, never = tables(found)
+    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%", "0.014")
+    assert removed.rows[0] == row
+    assert never.rows == (("tax, final model", "2", "2", "50%", "1.00", "0", "0"),)
 
 
 def test_a_provider_without_a_part_is_refused():

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import hypergeom, mannwhitneyu
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score, roc_curve
 
-from fedpriv.threat.membership_game import MEMBER, NO_GUESS, NON_MEMBER
+from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc, tpr_at
 
 
