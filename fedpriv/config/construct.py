@@ -89,8 +89,9 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         target = _target(value, hint, place, problems)
         built = BROKEN if target is None else construct(target, value, place, problems)
         return _fitting(built, hint, place, problems)
-    if isinstance(value, Mapping) and typing.get_origin(hint) is Mapping:
-        entries = typing.get_args(hint)[1]
+    of_mapping = [typing.get_args(h) for h in _union(hint) if typing.get_origin(h) is Mapping]
+    if isinstance(value, Mapping) and of_mapping:
+        entries = of_mapping[0][1]
         return {k: _value(v, entries, join(place, k), problems) for k, v in value.items()}
     if hint is inspect.Parameter.empty or hint is Any:
         return value

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -24,20 +25,13 @@ from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
 from fedpriv.config.construct import TARGET, construct, join, near
-from fedpriv.federation.client import Client
-from fedpriv.federation.dataset import Data
-from fedpriv.federation.faults import Faults
-from fedpriv.federation.keep import Keeper
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
-from fedpriv.federation.strategy import Strategy
 from fedpriv.privacy.mechanism import MOST_ROUNDS
-from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.study import Study
 from fedpriv.training.adapters import FineTuning
-from fedpriv.training.pretraining import Pretraining
 
 KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
@@ -61,49 +55,24 @@ class Mistakes(ValueError):
         super().__init__(f"{source}: {len(problems)} {plural}, nothing was started\n{lines}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """The sections of an experiment file.
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class Experiment(Parts):
+    """The sections of an experiment file: the parts of a federation, and how it is run.
 
     Attributes:
-        data: `fedpriv.federation.dataset.DocumentData`, or another `Data`.
-        model: builds the model; with `_partial_`, because the data knows the labels.
-        strategy: the server's half.
-        client: the client's half.
-        name: the folder under `runs`.
         rounds: how many; 0 evaluates the model that round 1 would start from.
-        seed: of everything random.
-        runs: the folder for run folders.
         federation: workers, deadlines, checkpoints.
-        ray: where Ray runs.
         privacy: public constants that the strategies refer to.
         training: settings that the strategies refer to.
-        masking: secure aggregation around the strategy; none lets the server see every update.
-        finetuning: what of the model is trained; none trains all of it.
-        pretraining: on public documents, before round 1; none does without.
-        keep: what stays in the run folder for attacks, by name: transcript, held_out, scrubbed.
-        faults: clients that fail on purpose; none leaves it to chance.
-        study: trains many variants of the experiment, and compares them; none runs it once.
+        study: trains many variants of the experiment, and compares them; None runs it once.
         splits: how many halves of the canaries a study trains on; it refers to it.
     """
 
-    data: Data
-    model: Callable[..., Any]
-    strategy: Strategy
-    client: Client
-    name: str
+    name: str = dataclasses.field()  # without a default: unnamed runs would share a folder
     rounds: int
-    seed: int = 0
-    runs: str = "runs"
     federation: Settings = Settings()  # noqa: RUF009 - frozen
-    ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
     privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
     training: Training = Training()  # noqa: RUF009 - frozen
-    masking: Masking | None = None
-    finetuning: FineTuning | None = None
-    pretraining: Pretraining | None = None
-    keep: Mapping[str, Keeper] = dataclasses.field(default_factory=dict)
-    faults: Faults | None = None
     study: Study | None = None
     splits: int | None = None
 
@@ -128,23 +97,8 @@ class Experiment:
         Raises:
             ValueError: if a file cannot be used or the parts do not fit together.
         """
-        return Federation(
-            model=self.model,
-            data=self.data,
-            strategy=self.strategy,
-            client=self.client,
-            seed=self.seed,
-            name=self.name,
-            settings=self.federation,
-            ray=self.ray,
-            runs=self.runs,
-            config=config,
-            masking=self.masking,
-            finetuning=self.finetuning,
-            pretraining=self.pretraining,
-            keep=tuple(self.keep.values()),
-            faults=self.faults,
-        )
+        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(Parts)}
+        return Federation(**parts, settings=self.federation, config=config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +140,16 @@ def _by_size(tiny: Any, base: Any, *, _root_: DictConfig) -> Any:
 OmegaConf.register_new_resolver(BY_SIZE, _by_size, replace=True)
 
 
+def declare_defaults() -> None:
+    """Tells Hydra the defaults of the sections that are dataclasses; base.yaml starts from them."""
+    defaults = {
+        field.name: dataclasses.asdict(field.default)
+        for field in dataclasses.fields(Experiment)
+        if dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
+    }
+    ConfigStore.instance().store("settings", defaults, group="fedpriv", package="_global_")
+
+
 def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Composes an experiment and applies the overrides; returns plain containers.
 
@@ -198,6 +162,7 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     except yaml_file.BadYAML as error:
         raise Mistakes(name, [str(error)]) from error
     choices, values = _split(list(overrides), name)
+    declare_defaults()
     search = ",".join(f"file://{folder}" for folder in catalogue.folders())
     GlobalHydra.instance().clear()
     try:

@@ -22,6 +22,7 @@ from typing import Any
 from torch import nn, optim
 
 from fedpriv.config.construct import TARGET, import_target, join
+from fedpriv.federation.loop import Federation
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.run_folder import (
@@ -157,7 +158,8 @@ def _is_part(path: Any) -> bool:
     module = getattr(target, "__module__", None) or ""
     if module.split(".")[0] in OURS:
         if inspect.isclass(target):
-            return dataclasses.is_dataclass(target)
+            # A federation is one too, but reads data and trains as soon as it is made.
+            return dataclasses.is_dataclass(target) and not issubclass(target, Federation)
         return inspect.isfunction(target) and module.startswith(BUILDERS) and _builds(target)
     if module.startswith(("torch.nn.", "torch.optim.")) and inspect.isclass(target):
         return issubclass(target, nn.Module | optim.Optimizer)

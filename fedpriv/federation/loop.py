@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
@@ -22,16 +22,16 @@ from torch import nn
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
-from fedpriv.federation.dataset import Data, FederatedDataset
-from fedpriv.federation.faults import Faults
+from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.faulty import FaultyGrid
 from fedpriv.federation.grids.inline import InlineGrid
-from fedpriv.federation.keep import Keeper, Prepared, Watcher
+from fedpriv.federation.keep import Prepared, Watcher
 from fedpriv.federation.messages import to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems
+from fedpriv.federation.parts import Parts
 from fedpriv.federation.round_statistics import OtherAnswers, RoundStatistics, TooFewClients
-from fedpriv.federation.secagg.masking import Masked, Masking
+from fedpriv.federation.secagg.masking import Masked
 from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.federation.units import example_meaning, largest_groups, unit_problems
@@ -41,7 +41,6 @@ from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.runtime.run_folder import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
 from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.tensorboard import events
@@ -78,27 +77,13 @@ class Result:
     failures: list[dict[str, Any]]
 
 
-class Federation:
-    """A federation, ready to run.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Federation(Parts):
+    """A federation, ready to run: its parts (`Parts` describes them), and how to run them.
 
     Args:
-        model: builds the model, given what the data knows of it (`labels=…` for documents).
-        data: the documents and whose they are.
-        strategy: the server's half of the algorithm.
-        client: the client's half.
-        seed: of everything random.
-        name: of the folder under `runs`.
-        settings: workers, deadlines, checkpoints; all defaults if left out.
-        ray: where Ray runs; this machine if left out.
-        runs: the folder for run folders.
+        settings: workers, deadlines, checkpoints.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
-        masking: secure aggregation around the strategy; None lets the server see every update.
-        finetuning: what of the model is trained; None trains all that the model leaves trainable.
-        pretraining: trains the model on public documents first, here and now, unless the cache
-            holds the result; None does without.
-        keep: what is kept for attacks: what the server receives, documents held out, scrubbed
-            fields (`fedpriv.threat.keep`).
-        faults: clients that fail on purpose; None leaves it to chance.
 
     Raises:
         Unworkable: if the parts do not fit together.
@@ -124,107 +109,98 @@ class Federation:
         print(result.metrics[-1]["f1"], result.run_dir)
     """
 
-    def __init__(
-        self,
-        *,
-        model: Callable[..., nn.Module],
-        data: Data,
-        strategy: Strategy,
-        client: Client,
-        seed: int = 0,
-        name: str = "federation",
-        settings: Settings | None = None,
-        ray: RaySettings | None = None,
-        runs: Path | str = "runs",
-        config: Mapping[str, Any] | None = None,
-        masking: Masking | None = None,
-        finetuning: FineTuning | None = None,
-        pretraining: Pretraining | None = None,
-        keep: Sequence[Keeper] = (),
-        faults: Faults | None = None,
-    ) -> None:
-        inner, strategy = strategy, masking.around(strategy) if masking else strategy
-        if strategy.action != client.action:
+    settings: Settings = Settings()  # noqa: RUF009 - frozen
+    config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        inner, settings = self.strategy, self.settings
+        if self.masking:
+            self.strategy = self.masking.around(inner)
+        if self.strategy.action != self.client.action:
             raise Unworkable(
                 [
-                    f"strategy {type(inner).__name__} sends 'train.{strategy.action}', but "
-                    f"client {type(client).__name__} answers 'train.{client.action}': "
+                    f"strategy {type(inner).__name__} sends 'train.{self.strategy.action}', but "
+                    f"client {type(self.client).__name__} answers 'train.{self.client.action}': "
                     "take the two halves of one algorithm"
                 ]
             )
-        self.strategy = strategy
         # A second run starts from here, not from where the first one ended.
-        self.first_state = {name: array.copy() for name, array in strategy.state().items()}
-        self.settings, self.ray = settings or Settings(), ray or RaySettings()
-        self.seed, self.name, self.runs, self.config = seed, name, Path(runs), config
-        self.keep, self.faults = tuple(keep), faults
-        if cannot := unusable_device(self.settings.device):
-            raise Unworkable([f"federation.device={self.settings.device!r}: {cannot}"])
+        self.first_state = {name: array.copy() for name, array in self.strategy.state().items()}
+        if cannot := unusable_device(settings.device):
+            raise Unworkable([f"federation.device={settings.device!r}: {cannot}"])
         try:
-            start = data.bind(model, seed)
-            self.bound = _tuned(start, finetuning, seed)
+            start = self.data.bind(self.model, self.seed)
+            self.bound = _tuned(start, self.finetuning, self.seed)
         except (ValueError, OSError):
             raise  # they say what is wrong with which setting or file
         except Exception as error:
             raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
-        problems = masking.problems(inner) if masking else []
-        problems += [f"strategy.{problem}" for problem in strategy.problems(self.clients)]
+        if problems := self._problems(inner):
+            raise Unworkable(problems)
+        self.published: list[str] = []
+        if self.pretraining:
+            self.bound = self._pretrained(self.pretraining, start)
+        key, self.data_digest, self.parameters = "", "", 0
+        if self.strategy.mechanism:
+            first = seeded_model(self.bound.build_model, self.seed)
+            self.parameters = ParameterLayout(first).read()["float"].size
+            if isinstance(self.strategy, Masked) and (
+                coarse := self.strategy.coarse(self.clients, self.parameters)
+            ):
+                raise Unworkable(coarse)
+            encoded = data_digest(self.bound.train, self.bound.rows)
+            pages = sorted(document_digest(page) for page in self.bound.documents)
+            self.data_digest = json_digest(pages) if pages else encoded
+            key = message_key(
+                (inner, self.client, self.masking),
+                first,
+                encoded,
+                threads=settings.threads,
+                device=settings.device,
+                entropy=self.strategy.mechanism.entropy,
+            )
+        self.spec = WorkerSpec(
+            build_model=self.bound.build_model,
+            client=self.client,
+            train=self.bound.train,
+            rows=self.bound.rows,
+            seed=self.seed,
+            threads=settings.threads,
+            device=settings.device,
+            key=key,
+        )
+
+    def _problems(self, inner: Strategy) -> list[str]:
+        """Returns why the parts do not fit together, each with the setting that it is about."""
+        problems = self.masking.problems(inner) if self.masking else []
+        problems += [f"strategy.{problem}" for problem in self.strategy.problems(self.clients)]
         least = self.settings.min_clients
         if least > self.clients:
             problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
-        problems += _training_problems(client, self.bound, seed, self.settings)
-        problems += [p for keeper in self.keep for p in keeper.problems(self.bound, seed)]
-        problems += unit_problems(strategy.mechanism, self.bound)
-        if faults:
-            found = faults.problems(self.clients, self.settings, masked=masking is not None)
+        problems += _training_problems(self.client, self.bound, self.seed, self.settings)
+        problems += [p for k in self.keepers for p in k.problems(self.bound, self.seed)]
+        problems += unit_problems(self.strategy.mechanism, self.bound)
+        if self.faults:
+            masked = self.masking is not None
+            found = self.faults.problems(self.clients, self.settings, masked=masked)
             problems += [f"faults.{problem}" for problem in found]
-        if problems:
-            raise Unworkable(problems)
-        self.published: list[str] = []
-        if pretraining:
-            public = pretraining.data.load()
-            if strategy.mechanism:
-                self.published = published_problems(self.bound.documents, public.documents)
-            for problem in self.published:
-                print(f"no ε covers: {problem}", file=sys.stderr, flush=True)
-            build = pretraining.start(
-                model,
-                start.build_model,
-                public=public,
-                threads=self.settings.threads,
-                device=self.settings.device,
-            )
-            self.bound = _tuned(replace(start, build_model=build), finetuning, seed)
-        key, self.data, self.parameters = "", "", 0
-        if strategy.mechanism:
-            first = seeded_model(self.bound.build_model, seed)
-            self.parameters = ParameterLayout(first).read()["float"].size
-            coarse: list[str] = []
-            if isinstance(strategy, Masked):
-                coarse = strategy.coarse(self.clients, self.parameters)
-            if coarse:
-                raise Unworkable(coarse)
-            encoded = data_digest(self.bound.train, self.bound.rows)
-            key = message_key(
-                (inner, client, masking),
-                first,
-                encoded,
-                threads=self.settings.threads,
-                device=self.settings.device,
-                entropy=strategy.mechanism.entropy,
-            )
-            pages = sorted(document_digest(page) for page in self.bound.documents)
-            self.data = json_digest(pages) if pages else encoded
-        self.spec = WorkerSpec(
-            build_model=self.bound.build_model,
-            client=client,
-            train=self.bound.train,
-            rows=self.bound.rows,
-            seed=seed,
+        return problems
+
+    def _pretrained(self, pretraining: Pretraining, start: FederatedDataset) -> FederatedDataset:
+        """Trains the model on public documents; returns the data bound to it."""
+        public = pretraining.data.load()
+        if self.strategy.mechanism:
+            self.published = published_problems(self.bound.documents, public.documents)
+        for problem in self.published:
+            print(f"no ε covers: {problem}", file=sys.stderr, flush=True)
+        build = pretraining.start(
+            self.model,
+            start.build_model,
+            public=public,
             threads=self.settings.threads,
             device=self.settings.device,
-            key=key,
         )
+        return _tuned(replace(start, build_model=build), self.finetuning, self.seed)
 
     @property
     def clients(self) -> int:
@@ -309,7 +285,7 @@ class Federation:
             uncovered=(*self.strategy.uncovered(), *self.published),
             groups=largest_groups(self.strategy.mechanism, self.bound),
             example=example_meaning(self.bound),
-            data=self.data,
+            data=self.data_digest,
         )
 
     def _begin(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
@@ -362,7 +338,7 @@ class _Run:
         self.watchers: list[Watcher] = []
 
     def run(self) -> Result:
-        for keeper in self.federation.keep:
+        for keeper in self.federation.keepers:
             if watcher := keeper.before(self.prepared):
                 self.watchers.append(watcher)
                 self.grid = watcher.around(self.grid)
@@ -412,7 +388,7 @@ class _Run:
         )
 
     def _after(self) -> None:
-        for keeper in self.federation.keep:
+        for keeper in self.federation.keepers:
             keeper.after(self.prepared)
 
     def _ledger(self) -> Ledger:

@@ -1,23 +1,27 @@
 """Experiment files: every one given works, and every mistake is named before anything starts."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedpriv.cli import attack
 from fedpriv.config import catalogue, experiment
 from fedpriv.config.attack import Order
-from fedpriv.config.experiment import Mistakes
+from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.config.reference import reference, settings
 from fedpriv.config.run_model import model_of
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.federation.settings import Settings
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.parts import Parts
+from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.field_attacking import FieldAttackRun
 from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.keep.scrubbed import KeepScrubbed
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.training.adapters import Full, LoRA, TopLayers
 from fedpriv.training.pretraining import Pretraining
@@ -98,10 +102,66 @@ def test_no_yaml_is_left_unvisited():
     assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
 
 
-def test_base_spells_out_every_setting_with_its_default():
-    base = yaml.safe_load((ROOT / "experiments" / "base.yaml").read_text())
-    assert base["federation"] == dataclasses.asdict(Settings())
-    assert set(base["ray"]) == {field.name for field in dataclasses.fields(RaySettings)}
+def test_the_settings_of_a_run_are_spelled_out_with_their_defaults():
+    config = experiment.load("docvqa_vt5", ["federation.workers=0"])
+    assert config["federation"] == dataclasses.asdict(Settings())
+    assert config["ray"].keys() == dataclasses.asdict(RaySettings()).keys()
+    assert config["privacy"].keys() == dataclasses.asdict(Privacy()).keys()
+    assert config["training"].keys() == dataclasses.asdict(Training()).keys()
+
+
+@dataclasses.dataclass(frozen=True)
+class Patient(Settings):
+    """Settings with one field more.
+
+    Args:
+        patience: rounds without progress
+            that end the run.
+    """
+
+    patience: int = 3
+
+
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class Wider(experiment.Experiment):
+    federation: Patient = Patient()
+
+
+def test_a_setting_is_one_field_of_one_dataclass(monkeypatch):
+    monkeypatch.setattr(experiment, "Experiment", Wider)
+    assert experiment.load("quickstart")["federation"]["patience"] == 3
+    chosen = experiment.build(experiment.load("quickstart", ["federation.patience=5"]))
+    assert chosen.federation.patience == 5
+    assert mistakes("quickstart", "federation.patience=long") == [
+        "federation.patience: got 'long'. Input should be a valid integer"
+    ]
+    assert mistakes("quickstart", "federation.patiance=5")[0].endswith("did you mean 'patience'?")
+    (line,) = (x for x in reference(Wider).splitlines() if x.startswith("federation.patience "))
+    assert line.split(maxsplit=2)[1:] == ["3", "rounds without progress that end the run."]
+
+
+def test_a_part_is_declared_once():
+    """What Federation and Experiment share comes from Parts, and so reaches the federation."""
+    shared, run, file = (
+        {field.name for field in dataclasses.fields(kind)}
+        for kind in (Parts, Federation, Experiment)
+    )
+    assert run - shared == {"settings", "config"}
+    assert run & file == shared
+
+
+def test_every_setting_has_a_meaning():
+    of_keepers = (settings(k, "keep") for k in (KeepTranscript, KeepHeldOut, KeepScrubbed))
+    every = [*settings(Experiment), *itertools.chain(*of_keepers)]
+    assert len(every) > 50
+    assert [setting.name for setting in every if not setting.meaning] == []
+    defaults = {setting.name: setting.default for setting in every}
+    assert defaults["data"] == defaults["rounds"] == ""
+    assert defaults["seed"] == "0"
+    assert defaults["masking"] == "null"
+    assert defaults["federation.report"] == "true"
+    assert defaults["ray.client_resources"] == "{}"
+    assert defaults["privacy.view"] == "global"
 
 
 def test_an_experiment_is_objects():
@@ -144,7 +204,8 @@ def kept(name, *overrides):
 
 
 def test_what_a_run_keeps_is_a_list_and_settings():
-    assert kept("quickstart") == kept("pmia", "keep=[]") == {}
+    assert not kept("quickstart")
+    assert not kept("pmia", "keep=[]")
     assert kept("quickstart", "keep=held_out") == {"held_out": KeepHeldOut()}
     both = kept("quickstart", "keep=[held_out,transcript]", "keep.transcript.rounds=[1]")
     assert both == {"held_out": KeepHeldOut(), "transcript": KeepTranscript(rounds=(1,))}
