@@ -41,9 +41,12 @@ def construct(
         What `target` returns, or `BROKEN` if anything below `place` is wrong.
     """
     before = len(problems)
-    parameters = _parameters(target)
+    signature = inspect.signature(target).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = {parameter.name: parameter for parameter in signature if parameter.kind in named}
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
     arguments = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)}
-    for key in [key for key in arguments if key not in parameters and not _takes_any(target)]:
+    for key in [key for key in arguments if key not in parameters and not takes_any]:
         taker = f"{_full_name(target)} takes no" if place else "there is no section"
         problems.append(f"{join(place, key)}: {taker} {key!r}{near(key, parameters)}")
         del arguments[key]
@@ -58,17 +61,6 @@ def construct(
             problems.append(f"{join(place, name)}: is missing{needs}")
     if len(problems) > before:
         return BROKEN
-    return _call(target, values, place, problems, partial=partial)
-
-
-def _call(
-    target: Callable[..., Any],
-    values: Mapping[str, Any],
-    place: str,
-    problems: list[str],
-    *,
-    partial: bool,
-) -> Any:
     if partial:
         return functools.partial(target, **values)
     try:
@@ -82,7 +74,8 @@ def _call(
 
 def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
     """Builds or converts one argument and checks it against the type that is asked for."""
-    if isinstance(value, int | float) and not _is_a_number(value):
+    too_wide = isinstance(value, int) and not -(2**63) <= value < 2**63  # for NumPy and files
+    if too_wide or (isinstance(value, float) and not math.isfinite(value)):
         problems.append(f"{place}: got {value!r}, expected a finite number of at most 64 bits")
         return BROKEN
     if isinstance(value, Mapping) and (TARGET in value or _dataclass_of(hint)):
@@ -107,14 +100,9 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         # pydantic has no schema for a protocol or an arbitrary class: only a section builds one.
         problems.append(
             f"{place}: got {value!r}, expected a section with a {TARGET} that gives "
-            f"a {_type_name(hint)}"
+            f"a {getattr(hint, '__name__', hint)}"
         )
     return BROKEN
-
-
-def _is_a_number(value: int | float) -> bool:
-    """Whether a number is finite, and of a size that NumPy and the file formats can hold."""
-    return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
 
 
 def _target(
@@ -155,39 +143,20 @@ def import_target(path: str) -> Callable[..., Any]:
 def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
     """Checks that a built object is what its place asks for."""
     wanted = [kind for kind in _union(hint) if inspect.isclass(kind) and kind is not Any]
-    if built is BROKEN or not wanted or any(_is_a(built, kind) for kind in wanted):
+    if built is BROKEN or not wanted:
+        return built
+    lacking = {
+        kind: [name for name in vars(kind) if name[0] != "_" and not hasattr(built, name)]
+        for kind in wanted
+        if getattr(kind, "_is_protocol", False)
+    }
+    if any(not lacking[k] if k in lacking else isinstance(built, k) for k in wanted):
         return built
     names = " or ".join(kind.__name__ for kind in wanted)
-    problems.append(f"{place}: {type(built).__name__} is no {names}{_lacks(built, wanted[0])}")
+    lacks = ", ".join(map(repr, lacking.get(wanted[0], ())))
+    lacks = f": it has no {lacks}" if lacks else ""
+    problems.append(f"{place}: {type(built).__name__} is no {names}{lacks}")
     return BROKEN
-
-
-def _is_a(built: Any, kind: type) -> bool:
-    if getattr(kind, "_is_protocol", False):
-        return not _missing_members(built, kind)
-    return isinstance(built, kind)
-
-
-def _missing_members(built: Any, protocol: type) -> list[str]:
-    members = [n for n in vars(protocol) if not n.startswith("_")]
-    return [name for name in members if not hasattr(built, name)]
-
-
-def _lacks(built: Any, kind: type) -> str:
-    if not getattr(kind, "_is_protocol", False):
-        return ""
-    return f": it has no {', '.join(map(repr, _missing_members(built, kind)))}"
-
-
-def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    signature = inspect.signature(target)
-    return {name: p for name, p in signature.parameters.items() if p.kind in kinds}
-
-
-def _takes_any(target: Callable[..., Any]) -> bool:
-    kinds = [p.kind for p in inspect.signature(target).parameters.values()]
-    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _hint_of(target: Callable[..., Any], name: str) -> Any:
@@ -211,10 +180,6 @@ def _union(hint: Any) -> tuple[Any, ...]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
-
-
-def _type_name(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint))
 
 
 def _full_name(target: Callable[..., Any]) -> str:

@@ -60,12 +60,12 @@ class Experiment(Parts):
     """The sections of an experiment file: the parts of a federation, and how it is run.
 
     Attributes:
-        rounds: how many; 0 evaluates the model that round 1 would start from.
+        rounds: how many rounds to run; 0 evaluates the model that round 1 would start from.
         federation: workers, deadlines, checkpoints.
         privacy: public constants that the strategies refer to.
         training: settings that the strategies refer to.
         study: trains many variants of the experiment, and compares them; None runs it once.
-        splits: how many halves of the canaries a study trains on; it refers to it.
+        splits: how many halves of the canaries a study trains on, as ``${splits}``.
     """
 
     name: str = dataclasses.field()  # without a default: unnamed runs would share a folder
@@ -184,7 +184,18 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     if OmegaConf.is_dict(kept) and any(choice.startswith(f"{KEEP}=") for choice in choices):
         # The file may have settings of a keeper that the command line has not chosen.
         composed[KEEP] = {k: v for k, v in kept.items() if OmegaConf.is_dict(v) and TARGET in v}
-    return _updated(composed, values, name)
+    OmegaConf.set_struct(composed, False)
+    for key, value in values:
+        # Unknown keys too: the check names them all, with what was probably meant.
+        try:
+            OmegaConf.update(composed, key, value, force_add=True)
+        except OmegaConfBaseException as error:
+            raise Mistakes(name, [f"{key}={value}: {_first_line(error)}"]) from error
+    problems: list[str] = []
+    plain = _resolve(composed, "", problems)
+    if problems:
+        raise Mistakes(name, problems)
+    return typing.cast(dict[str, Any], plain)
 
 
 def with_values(config: Mapping[str, Any], overrides: Iterable[str], source: str) -> dict[str, Any]:
@@ -204,26 +215,6 @@ def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> di
     section = config.get(first)
     inner = section if isinstance(section, Mapping) else {}
     return {**config, first: with_value(inner, rest, value) if rest else value}
-
-
-def _updated(config: DictConfig, values: list[tuple[str, Any]], source: str) -> dict[str, Any]:
-    OmegaConf.set_struct(config, False)
-    for key, value in values:
-        # Unknown keys too: the check names them all, with what was probably meant.
-        try:
-            OmegaConf.update(config, key, value, force_add=True)
-        except OmegaConfBaseException as error:
-            raise Mistakes(source, [f"{key}={value}: {_first_line(error)}"]) from error
-    return _resolved(config, source)
-
-
-def _resolved(config: DictConfig, source: str) -> dict[str, Any]:
-    """Resolves every interpolation; reports all that cannot be."""
-    problems: list[str] = []
-    plain = _resolve(config, "", problems)
-    if problems:
-        raise Mistakes(source, problems)
-    return typing.cast(dict[str, Any], plain)
 
 
 def sweep(overrides: Iterable[str]) -> list[list[str]]:

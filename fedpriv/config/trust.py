@@ -77,7 +77,10 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
     Raises:
         Untrusted: if any of it was changed, or could run code.
     """
-    problems = verify.check(folder.path, _builds_a_run).problems()
+    built_on = (LAYOUT, CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
+    folders = (f"{CHECKPOINTS}/", f"{ROWS}/")
+    found = verify.check(folder.path, lambda name: name in built_on or name.startswith(folders))
+    problems = found.problems()
     if not problems:  # else the settings are not worth reading
         config = folder.config()
         own_cluster = any(override.startswith("ray.address=") for override in overrides)
@@ -106,11 +109,6 @@ def check_before_attack(folder: RunFolder) -> None:
         problems += untrusted({k: config[k] for k in ("model", "finetuning") if k in config})
     if problems:
         raise Untrusted(folder.path, problems)
-
-
-def _builds_a_run(name: str) -> bool:
-    files = (LAYOUT, CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
-    return name in files or name.startswith((f"{CHECKPOINTS}/", f"{ROWS}/"))
 
 
 def untrusted(config: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -115,8 +115,21 @@ class ClientSplit:
 
     def parts(self) -> dict[str, TrainingMembership]:
         """Returns each provider's part in the training."""
+        holders: dict[str, set[int]] = {document.provider: set() for document in self.documents}
+        for client, hand in enumerate(self.whole):
+            for provider in by_provider(self.documents, hand):
+                holders[provider].add(client)
+        trained = by_provider(self.documents, self.trained)
         canaries = {page.provider for page in self.planted}
-        return _parts(self.documents, self.whole, self.deal, canaries)
+        return {
+            provider: TrainingMembership(
+                documents=len(trained.get(provider, ())),
+                client=next(iter(clients)) if len(clients) == 1 else None,
+                canary=provider in canaries,
+                answers=_answers(self.of(trained.get(provider, ()))),
+            )
+            for provider, clients in holders.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -210,7 +223,10 @@ class DocumentData:
         planted = self._planted()
         documents = (*loaded.documents, *planted)
         train += range(len(loaded.documents), len(documents))
-        whole = self._hands(documents, train, seed)
+        whole: Deal = (tuple(train),)
+        if not self.pooled:
+            hands = self.partition.deal([documents[i] for i in train], seed)
+            whole = tuple(tuple(train[i] for i in hand) for hand in hands)
         out = self._left_out(documents, planted, seed)
         deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
         _check_all_hold(deal, "providers")
@@ -284,12 +300,6 @@ class DocumentData:
             for page in found
         )
 
-    def _hands(self, documents: Sequence[Document], train: Sequence[int], seed: int) -> Deal:
-        if self.pooled:
-            return (tuple(train),)
-        hands = self.partition.deal([documents[i] for i in train], seed)
-        return tuple(tuple(train[i] for i in hand) for hand in hands)
-
     def _left_out(
         self, documents: Sequence[Document], planted: Sequence[Document], seed: int
     ) -> set[str]:
@@ -348,33 +358,6 @@ def _check_all_hold(deal: Deal, what: str) -> None:
             f"clients {empty} hold only {what} that are not trained on: take fewer clients, "
             f"or more {what}"
         )
-
-
-def _parts(
-    documents: Sequence[Document], whole: Deal, deal: Deal, canaries: Collection[str]
-) -> dict[str, TrainingMembership]:
-    """Returns each provider's part in the training.
-
-    Args:
-        documents: all, held-out ones too.
-        whole: who would have held what if nobody had been left out.
-        deal: who holds what.
-        canaries: providers whose coin was tossed.
-    """
-    holders: dict[str, set[int]] = {document.provider: set() for document in documents}
-    for client, hand in enumerate(whole):
-        for provider in by_provider(documents, hand):
-            holders[provider].add(client)
-    trained = by_provider(documents, [i for hand in deal for i in hand])
-    return {
-        provider: TrainingMembership(
-            documents=len(trained.get(provider, ())),
-            client=next(iter(clients)) if len(clients) == 1 else None,
-            canary=provider in canaries,
-            answers=_answers([documents[i] for i in trained.get(provider, ())]),
-        )
-        for provider, clients in holders.items()
-    }
 
 
 def _answers(documents: Iterable[Document]) -> dict[str, tuple[str, ...]]:

@@ -257,7 +257,12 @@ class Federation(Parts):
         own = grid is None
         grid = grid or self.grid()  # before the folder: if Ray does not start, none is left behind
         try:
-            folder = self._folder(run_dir, resume=resume)
+            if resume and run_dir is None:
+                raise ValueError("resume=True needs the run_dir of the run to resume")
+            if run_dir is None:
+                folder = RunFolder.create(self.runs, self.name)
+            else:
+                folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
             with (
                 _naming(folder),
                 folder.writing("resume" if resume else "run", config),
@@ -269,13 +274,6 @@ class Federation(Parts):
         finally:
             if own:
                 grid.close()
-
-    def _folder(self, run_dir: Path | str | None, *, resume: bool) -> RunFolder:
-        if run_dir is None:
-            if resume:
-                raise ValueError("resume=True needs the run_dir of the run to resume")
-            return RunFolder.create(self.runs, self.name)
-        return RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
 
     def ledger(self) -> Ledger:
         """Returns the ledger of a run of which nothing has been given away yet."""
@@ -348,7 +346,9 @@ class _Run:
             events(self.folder.path, start) as board,
             self.progress.following(self.folder.path, start, self.rounds, clients),
         ):
-            for round in self._left(start):
+            # A run of no rounds is one evaluation.
+            alone = self.rounds == 0 and not self.folder.records(METRICS)
+            for round in [0] if alone else range(start + 1, self.rounds + 1):
                 record = self._round(round) if round else self._before_round_one()
                 self._finish_round(round, record)
                 self.progress.round(record)
@@ -458,12 +458,6 @@ class _Run:
                 f"{booked}: it is cut, changed or of another run. Put this run's own ledger back, "
                 "or start a new run"
             )
-
-    def _left(self, start: int) -> Iterable[int]:
-        """Returns the rounds still to run; 0 for the evaluation that a run without any is."""
-        if self.rounds == 0 and not self.folder.records(METRICS):
-            return [0]
-        return range(start + 1, self.rounds + 1)
 
     def _before_round_one(self) -> dict[str, Any]:
         """Evaluates the model as it is; nobody is asked, nothing is sent or released."""

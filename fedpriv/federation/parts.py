@@ -32,8 +32,8 @@ class Parts:
             with `_partial_: true`.
         strategy: the server's half of the algorithm.
         client: the client's half.
-        name: of the folder under `runs`.
-        seed: of everything random.
+        name: the run's, and of its folder under `runs`.
+        seed: the seed of everything random.
         runs: the folder for run folders.
         ray: where Ray runs.
         masking: secure aggregation around the strategy; None lets the server see every update.

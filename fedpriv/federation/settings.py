@@ -17,23 +17,24 @@ class Settings:
 
     Args:
         workers: 0 serves the clients in this process, n ≥ 1 on n Ray workers.
-        chunk_size: clients that a worker takes in one call and sums; None for an eighth of the
-            cohort. It decides the order of additions, hence the bits; the number of workers does
+        chunk_size: how many clients a worker takes in one call and sums; None for an eighth of the
+            cohort. It decides the order of additions and so the bits; the number of workers does
             not.
         client_timeout: seconds that one client may take before it counts as missing.
-        round_deadline: seconds for the answers to what a round sends; who has not answered by then
-            is missing. A masked round sends four times, each with this deadline. Wall time: which
-            clients miss it differs from run to run, where `faults=slow` simulates it.
-        min_clients: fewer answers than this, and the round does not count: the model stays as it
+        round_deadline: seconds for the answers to what a round sends; a client that has not
+            answered by then counts as missing. A masked round sends four times, each with this
+            deadline. It is wall time, so which clients miss it differs from run to run;
+            `faults=slow` simulates slow clients instead.
+        min_clients: the fewest answers with which a round counts. With fewer the model stays as it
             was, and the run goes on with the next round and its cohort. An empty Poisson cohort is
             a round like any other unless this is above 1.
-        max_refused: so many rounds in a row that do not count end the run, which can be resumed; 0
-            never ends it.
+        max_refused: how many rounds in a row may not count before the run ends (it can be resumed);
+            0 never ends it.
         threads: torch threads for one client.
         device: where clients train and the model is evaluated, such as "cpu" or "cuda".
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         checkpoint_every: rounds between checkpoints; the last round always has one.
-        keep_checkpoints: how many of the newest to keep; 0 keeps all.
+        keep_checkpoints: how many of the newest checkpoints to keep; 0 keeps all.
         report: whether the command that ran it writes report.html; `fedpriv report` always does.
     """
 
@@ -87,22 +88,22 @@ class Privacy:
     They are settings, because a number that is computed from private data is itself a release.
 
     Args:
-        epsilon: ε to hold where a strategy names no noise multiplier.
-        delta: δ.
-        view: whom ε is to hold against; see `fedpriv.privacy.views`.
-        accountant: by which the noise is found: pld, or rdp as in PrIeD-KIE, prv_opacus as in
-            PFL-DocVQA.
-        clients: of the federation; the view server_plain needs it, and so do colluders.
-        cohort: instead of `clients`, where every round has the same number of clients.
-        colluders: clients that tell the masked server their noise.
-        examples: about how many training examples there are in all.
-        record_rate: with which each example is drawn for a step; q of PrIeD-KIE.
+        epsilon: the ε that must hold where a strategy names no noise multiplier.
+        delta: the δ of (ε, δ)-differential privacy.
+        view: whom ε must hold against: "global", "server_masked", "server_plain" or "paper"
+            (`fedpriv.privacy.views`).
+        accountant: finds the noise: "pld", "rdp" as in PrIeD-KIE, or "prv_opacus" as in PFL-DocVQA.
+        clients: how many clients the federation has; the view "server_plain" and colluders need it.
+        cohort: how many clients every round has, instead of `clients`, where that number is fixed.
+        colluders: how many clients tell the masked server their noise.
+        examples: about how many training examples all clients have together.
+        record_rate: probability with which each example is drawn for a step; q of PrIeD-KIE.
         providers: M of FL-PROVIDER-DP, by which a client's sum over providers is divided: the
-            fewest that a client has or, where they are drawn too, about how many are drawn.
-        entropy: "seed" draws the noise from the run's seed: who knows that knows the noise. "os"
-            adds a secret of the operating system's: no run can be repeated to the bit, and a round
-            that was cut off is a new attempt, booked beside the old one. Take it for what is to be
-            released, and on a GPU, where the same run may round otherwise.
+            fewest that a client has or, where providers are drawn too, about how many are drawn.
+        entropy: "seed" draws the noise from the run's seed, so whoever knows the seed knows the
+            noise. "os" adds a secret of the operating system's: no run can be repeated to the bit,
+            and a round that was cut off is a new attempt, booked beside the old one. Take "os" for
+            a model that will be released, and on a GPU, where the same run may round otherwise.
     """
 
     epsilon: float = 8.0
@@ -124,10 +125,11 @@ class Training:
 
     Args:
         lr: learning rate of the clients' optimisers.
-        server_lr: of Adam, where gradients and not models are exchanged.
-        batch_size: examples in a client's step.
-        steps: of a whole training that adds noise to every step: epochs / record rate.
-        epochs: of a client in a round, where it trains a model of its own.
+        server_lr: learning rate of the server's Adam, where clients send gradients, not models.
+        batch_size: how many examples a client's step takes.
+        steps: how many steps a whole training has that adds noise to every step: epochs divided by
+            the record rate.
+        epochs: how many epochs a client trains in a round, where it trains a model of its own.
     """
 
     lr: float = 2e-4

@@ -17,16 +17,16 @@ def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> N
     """Writes `prediction.json` and `prediction.png`: the page, its words, their tags or answers."""
     model.eval()
     with torch.no_grad():
-        shown = _tags(document, model) if isinstance(model, Tagger) else _answers(document, model)
+        if isinstance(model, Tagger):
+            tags = zip(document.tags(), model.tag(document), strict=True)
+            words = [{"true": true, "predicted": predicted} for true, predicted in tags]
+            shown = {"words": _words(document, words)}
+        else:
+            shown = _answers(document, model)
     folder.write_json("prediction.json", {"document": document.id, **shown})
     png = io.BytesIO()
     document.image().save(png, "PNG")
     folder.write("prediction.png", png.getvalue())
-
-
-def _tags(document: Document, model: Tagger) -> dict[str, Any]:
-    tags = zip(document.tags(), model.tag(document), strict=True)
-    return {"words": _words(document, [{"true": t, "predicted": p} for t, p in tags])}
 
 
 def _answers(document: Document, model: nn.Module) -> dict[str, Any]:

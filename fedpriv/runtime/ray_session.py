@@ -50,8 +50,9 @@ class RaySettings:
     """Where Ray runs, for `Settings.workers` ≥ 1.
 
     Args:
-        address: of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
-        client_resources: of one worker: num_cpus, num_gpus (a share works), or Ray's own names.
+        address: an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
+        client_resources: what one worker needs: num_cpus, num_gpus (a share works), or Ray's own
+            names.
     """
 
     address: str | None = None

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation
 
 from fedpriv.data.document import Document, Question
-from fedpriv.data.examples import Examples
 from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.models.base import DocumentModel
@@ -146,12 +145,14 @@ class PrivatePages:
         rng: np.random.Generator,
     ) -> dict[str, NDArray[Any]]:
         """Returns the columns of the pages with their questions partly made up."""
-        read = [
-            _row(self._reader.encode([_asking(page, name, rng)]), self._window(int(row)))
-            for page, row in zip(pages, rows, strict=True)
-        ]
+        read: list[dict[str, NDArray[Any]]] = []
+        for page, row in zip(pages, rows, strict=True):
+            examples = self._reader.encode([_asking(page, name, rng)])
+            # The last window where there are not as many as of the true question.
+            window = min(self._window(int(row)), len(examples) - 1)
+            read.append(_columns(examples.batch(np.array([window]))))
         names = [column for column in read[0] if column not in self._of_page]
-        return {column: np.stack([one[column] for one in read]) for column in names}
+        return {column: np.concatenate([one[column] for one in read]) for column in names}
 
     @property
     def _reader(self) -> DocumentModel:
@@ -172,12 +173,6 @@ def _asking(page: Document, name: str, rng: np.random.Generator) -> Document:
     if name != "answer":
         answers = (str(rng.choice(words)),)
     return dataclasses.replace(page, questions=(Question(question.key, text, answers),))
-
-
-def _row(examples: Examples, window: int) -> dict[str, NDArray[Any]]:
-    """Returns one row without its page; the last window where there are not as many."""
-    at = min(window, len(examples) - 1)
-    return {name: array[0] for name, array in _columns(examples.batch(np.array([at]))).items()}
 
 
 def _columns(batch: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

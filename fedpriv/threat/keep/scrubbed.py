@@ -52,10 +52,10 @@ class KeepScrubbed:
     """Keeps the fields of the training documents, scrubbed, and the public documents.
 
     Args:
-        keys: labels of the entities to be attacked; all if empty. CDMI: "answer" of FUNSD; "date",
-            "company", "address" and "total" of SROIE.
-        min_tokens: of a field; shorter fields are trivial and left out (CDMI, §5.1: 3).
-        max_tokens: of a field; longer fields cost too much and are left out (CDMI, §5.1: 15).
+        keys: labels of the entities to be attacked; empty for all. CDMI: "answer" of FUNSD;
+            "date", "company", "address" and "total" of SROIE.
+        min_tokens: tokens of the shortest fields; shorter ones are trivial (CDMI, §5.1: 3).
+        max_tokens: tokens of the longest fields; longer ones cost too much (CDMI, §5.1: 15).
     """
 
     keys: tuple[str, ...] = ()
@@ -122,8 +122,9 @@ class KeepScrubbed:
     ) -> Iterator[_Found]:
         """Yields the fields that can be attacked; counts the others by the reason."""
         owners = words_of_tokens(bound.train.column("word"), bound.train.column("attention_mask"))
-        rows_of = _rows_by_document(bound.train, len(bound.documents))
-        for document, rows in zip(bound.documents, rows_of, strict=True):
+        document_of_row = bound.train.column(DOCUMENT)
+        for number, document in enumerate(bound.documents):
+            rows = np.flatnonzero(document_of_row == number)
             pieces = reader.subwords.pieces([word.text for word in document.words])
             words = dict(zip(rows.tolist(), owners[rows], strict=True))
             for key in self.keys:
@@ -133,17 +134,14 @@ class KeepScrubbed:
                 if self.keys and entity.label not in self.keys:
                     continue
                 size = sum(len(pieces[word]) for word in entity.words)
-                reason = self._too_long_or_short(size)
-                place = None if reason else _place(words, entity, size)
-                if place is None:
-                    left_out[reason or CUT] += 1
-                    continue
-                yield _Found(document, entity, *place)
-
-    def _too_long_or_short(self, size: int) -> str:
-        if size < self.min_tokens:
-            return f"fewer than {self.min_tokens} tokens"
-        return f"more than {self.max_tokens} tokens" if size > self.max_tokens else ""
+                if size < self.min_tokens:
+                    left_out[f"fewer than {self.min_tokens} tokens"] += 1
+                elif size > self.max_tokens:
+                    left_out[f"more than {self.max_tokens} tokens"] += 1
+                elif place := _place(words, entity, size):
+                    yield _Found(document, entity, *place)
+                else:
+                    left_out[CUT] += 1
 
 
 @dataclass(frozen=True)
@@ -205,11 +203,6 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
         )
         scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
         return KeptFields(scrubbed, dict(notes["left_out"]))
-
-
-def _rows_by_document(train: Examples, documents: int) -> list[NDArray[np.int64]]:
-    owner = train.column(DOCUMENT)
-    return [np.flatnonzero(owner == document) for document in range(documents)]
 
 
 def _place(

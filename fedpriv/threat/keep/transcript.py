@@ -57,14 +57,15 @@ class KeepTranscript:
     """What the server keeps of what it sees.
 
     Args:
-        rounds: which; none for all.
-        clients: whose messages; none for all. The aggregate is kept in any case.
+        rounds: the rounds whose messages are kept; None for all.
+        clients: the clients whose messages are kept; None for all. The aggregate is kept in any
+            case.
         private: keys of the entities that an adversary may not know, such as "total": templates
             are blank there. None for all entities.
-        truth: whether the simulation keeps the truth behind each message, without which no attack
-            on messages can be scored.
-        batches: whether it looks at the batches behind the messages at all, for the truth and for
-            what could be known of them. Attacks on providers need neither, and it takes its time.
+        truth: whether the truth behind each message is kept, without which no attack on messages
+            can be scored.
+        batches: whether the batches behind the messages are read at all, for the truth and for
+            what could be known of them. Attacks on providers need neither, and reading takes time.
     """
 
     rounds: tuple[int, ...] | None = None
@@ -80,11 +81,11 @@ class KeepTranscript:
                 raise ValueError(f"{name}={getattr(self, name)}: expected numbers from {least} on")
 
     def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
-        """Returns what there is not to observe."""
+        """Returns which of the clients do not exist."""
         clients = len(bound.rows)
         absent = [client for client in self.clients or () if client >= clients]
-        said = f"keep.transcript.clients={absent}: there are clients 0 to {clients - 1}"
-        return [said] if absent else []
+        problem = f"keep.transcript.clients={absent}: there are clients 0 to {clients - 1}"
+        return [problem] if absent else []
 
     def before(self, run: Prepared) -> Observation:
         """Returns what watches the run.
@@ -164,7 +165,10 @@ class Observation:
             return
         weights = total.metrics[self._weight] if self._weight else [1] * len(total.clients)
         if sum(weights):
-            mean = {name: _mean(vector, sum(weights)) for name, vector in total.vectors.items()}
+            mean: Vectors = {
+                name: (vector / sum(weights)).astype(vector.dtype)
+                for name, vector in total.vectors.items()
+            }
             self._save(round, attempt, "aggregate", mean, answered=sorted(total.clients))
 
     def _sent(self, message: Message) -> bool:
@@ -242,8 +246,3 @@ def drawn(
         return np.arange(len(examples))
     rows: NDArray[np.int64] = which(examples, instruction, draw)
     return rows
-
-
-def _mean(total: NDArray[Any], weight: float) -> NDArray[Any]:
-    mean: NDArray[Any] = (total / weight).astype(total.dtype)
-    return mean
