@@ -147,7 +147,8 @@ def test_outside_and_inside_attacks_write_what_others_rely_on(memorising):
         } <= numbers.keys()
     told = judged(memorising, PMIA(), access="black_box", public_start=False, **ALL)
     assert "apk" in told.not_applicable
-    remembered = judged(memorising, Memorisation(keys=("provider",), documents_per_provider=1))
+    remembering = Memorisation(keys=("provider",), documents_per_provider=1)
+    remembered = run_attack_on(memorising, remembering, shipped, name="test")
     assert remembered.numbers["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
 
 
