@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from models import Row, compared, report, seconds_on
 
-from fedpriv.attacks.cdmi.attack import CDMI
+from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.decoding import Decoder
 from fedpriv.attacks.cdmi.decoding import Path as Attempted
 from fedpriv.attacks.cdmi.generator import Training
@@ -41,9 +41,15 @@ from fedpriv.data.readers.sroie import Sroie
 from fedpriv.models.encoders.backbones import bros, layoutlm
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.attack import Workbench
-from fedpriv.threat.fields_game import Scrubbed, WhiteBox
+from fedpriv.threat.access import (
+    Architecture,
+    ModelSeries,
+    PublicDocuments,
+    ScrubbedField,
+    ScrubbedFields,
+    WhiteBox,
+)
+from fedpriv.threat.attack import AttackContext
 from fedpriv.training.loops import Optimizer, train_epoch
 
 LEAST_SPEED = 0.85
@@ -69,7 +75,7 @@ def speed(options: argparse.Namespace) -> Iterator[Row]:
                 seeded_model(functools.partial(build, task=task), 0).to(options.device).eval()
                 for task in ("tags", "mlm")
             )
-            scrubbed = scrubbed_fields(target, made.documents, made.labels, (3, 8), options.fields)
+            scrubbed = scrubbed_fields(target, made.documents, (3, 8), options.fields)
             job = Job(target, helper, scrubbed, options)
             with torch.inference_mode():
                 count = job.attack()  # warms up, and says how many candidates there are
@@ -90,7 +96,7 @@ class Job:
     """A chunk of fields: through the attack, and as bare rows."""
 
     def __init__(
-        self, target: Any, helper: Any, scrubbed: Scrubbed, options: argparse.Namespace
+        self, target: Any, helper: Any, scrubbed: ScrubbedFields, options: argparse.Namespace
     ) -> None:
         self._target, self._helper, self._device = target, helper, options.device
         self._settings = CDMI(candidates=options.candidates, batch_size=options.batch)
@@ -148,20 +154,24 @@ def sroie(options: argparse.Namespace) -> Iterator[Row]:
             build = functools.partial(MODELS[name], found.labels, max_length=512)
             target = seeded_model(functools.partial(build, task=task), 0)
             trained(target, private, options.epochs)
-            scrubbed = scrubbed_fields(
-                target, private, found.labels, (3, 15), options.real_fields, SROIE_KEYS
+            final = WhiteBox("the end of the training", options.epochs, target.eval())
+            access = CDMIAccess(
+                ModelSeries((lambda final=final: final,)),
+                scrubbed_fields(target, private, (3, 15), options.real_fields, SROIE_KEYS),
+                PublicDocuments(public),
+                Architecture(build),
+                None,
             )
-            scrubbed = Scrubbed(scrubbed.fields, scrubbed.examples, public, found.labels)
-            box = WhiteBox(target.eval(), functools.partial(build, task="mlm"))
             attack = CDMI(
                 candidates=options.candidates,
                 batch_size=options.batch,
                 generator=Training(epochs=options.epochs, lr=2e-3),
             )
             with tempfile.TemporaryDirectory() as scratch:
-                bench = Workbench(np.random.default_rng(0), lambda line: None, Path(scratch))
+                rng = np.random.default_rng(0)
+                context = AttackContext(rng, lambda line: None, Path(scratch))
                 began = time.process_time()
-                result = attack.reconstruct(box, scrubbed, bench)
+                (result,) = attack.run(access, context)
                 seconds = time.process_time() - began
             details = result.details
             more = {
@@ -185,11 +195,10 @@ def trained(model: Any, documents: Sequence[Document], epochs: int) -> None:
 def scrubbed_fields(
     model: Any,
     documents: Sequence[Document],
-    labels: Sequence[str],
     lengths: tuple[int, int],
     most: int,
     keys: Sequence[str] = (),
-) -> Scrubbed:
+) -> ScrubbedFields:
     """Returns fields by turns of their keys, masked, as the model reads them; pages stay whole.
 
     That the page is not whitened changes no time. `fedpriv.threat.keep.scrubbed` does it for real
@@ -213,7 +222,8 @@ def scrubbed_fields(
         ids[row, list(places)] = model.reader.subwords.mask
     columns = {name: examples.column(name) for name in examples.columns} | {"input_ids": ids}
     fields = [ScrubbedField(n, d.id, key, places) for n, (d, key, places) in enumerate(found)]
-    return Scrubbed(tuple(fields), Examples.of(columns, examples.shared), (), tuple(labels))
+    rows = Examples.of(columns, examples.shared)
+    return ScrubbedFields(tuple(fields), rows, model.reader.subwords.text)
 
 
 def first_windows(model: Any, documents: Sequence[Document]) -> Examples:

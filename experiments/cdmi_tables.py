@@ -116,8 +116,10 @@ def attacked(
     for more in attacks:
         few = [f"most_fields={options.fields}", "name=cdmi"]
         found = Path(told(["attack", run, "attack=cdmi", *few, *more])[-1])
-        metrics = json.loads((found / "metrics.json").read_text("utf-8"))
-        row = {"seed": seed, "overrides": [*overrides, *more], "run": run, **metrics}
+        result = json.loads((found / "result.json").read_text("utf-8"))
+        told_of = {name: result[name] for name in ("status", "headline", "notes", "left_out")}
+        row = {"seed": seed, "overrides": [*overrides, *more], "run": run, **told_of}
+        row |= result["numbers"]
         print(line(row), flush=True)
         yield row
 
@@ -132,7 +134,7 @@ def told(arguments: Sequence[str]) -> list[str]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = fedpriv(list(arguments))
-    if code:
+    if code not in (0, 3):  # 3: the attack was refused, which makes a row too
         raise RuntimeError(f"fedpriv {shlex.join(arguments)} ended with {code}")
     return printed.getvalue().splitlines()
 
@@ -140,7 +142,7 @@ def told(arguments: Sequence[str]) -> list[str]:
 def line(row: Row) -> str:
     """Returns a row as it is printed."""
     if row["status"] != "done":
-        return f"{' '.join(row['overrides'])}: {row['reason']}"
+        return f"{' '.join(row['overrides'])}: {row['headline']}"
     low, high = row["ipf_interval"]
     sure = row["acc_at"]
     shares = " ".join(f"{sure[p]['attack']:.3f}/{sure[p]['baseline']:.3f}" for p in sure)

@@ -20,31 +20,48 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Path
 from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from fedpriv.attacks.cdmi.generator import PublicMLM, Training, public_mlm
+from fedpriv.attacks.cdmi.generator import PublicMLM, Training, public_mlm, untrained
 from fedpriv.attacks.cdmi.likelihoods import Sampling
 from fedpriv.attacks.cdmi.membership import METRICS, confidences, public_confidence
 from fedpriv.attacks.cdmi.progress import Done, Progress
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
-from fedpriv.data.examples import Batch, Examples
-from fedpriv.models.field_model import FieldModel, TokenModel
-from fedpriv.runtime.seeds import generator, torch_seed
-from fedpriv.runtime.torch_state import isolated_randomness
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.attack import NotApplicable, Workbench
-from fedpriv.threat.claims import Attempt, Reconstruction
-from fedpriv.threat.fields_game import Reconstructions, Scrubbed, WhiteBox
+from fedpriv.data.examples import Examples
+from fedpriv.models.field_model import FieldModel, TokenModel, as_field_model
+from fedpriv.runtime.seeds import generator
+from fedpriv.threat.access import (
+    Architecture,
+    ModelSeries,
+    PublicDocuments,
+    PublicModel,
+    ScrubbedField,
+    ScrubbedFields,
+    WhiteBox,
+)
+from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import Attempt, FieldGuesses, Reconstruction
+
+
+@dataclass(frozen=True)
+class CDMIAccess:
+    """What CDMI uses (CDMI, §3.1); the public model is what PUB-MLM starts from."""
+
+    models: ModelSeries
+    fields: ScrubbedFields
+    documents: PublicDocuments
+    architecture: Architecture
+    public: PublicModel | None
 
 
 @dataclass(frozen=True)
@@ -93,30 +110,53 @@ class CDMI(Sampling):
                     f"{name}={getattr(self, name)!r}: expected one of {', '.join(known)}"
                 )
 
-    def reconstruct(self, box: WhiteBox, scrubbed: Scrubbed, bench: Workbench) -> Reconstructions:
-        """Makes `attempts` guesses at each field.
+    def run(self, access: CDMIAccess, context: AttackContext) -> tuple[FieldGuesses, ...]:
+        """Makes `attempts` guesses at each field with each model.
 
         Raises:
-            NotApplicable: if the target's tokenizer has no mask token, or is not PUB-MLM's; if a
-                model's losses or scores are no numbers; if visual="noise" and there is no page.
+            NotApplicable: if no model can be attacked, because its tokenizer has no mask token, or
+                is not PUB-MLM's; a model's losses or scores are no numbers; or visual="noise" and
+                there is no page.
             ValueError: if no document is public, or PUB-MLM diverges.
         """
-        mask = box.target.reader.subwords.mask
+        remarks = context.remarks
+        # One seed, so that each model is attacked as it would be alone.
+        seed = int(context.rng.integers(2**63))
+        found = []
+        for build in access.models.models:
+            box = build()
+            context.log(f"attacking the model of {box.name}")
+            try:
+                found.append(self._guesses(box, access, context, seed))
+            except NotApplicable as reason:
+                remarks.not_applicable[box.name] = str(reason)
+                continue
+            remarks.notes = self._notes(guesses_itself(box.model), access.public is not None)
+        if not found:
+            raise NotApplicable("; ".join(dict.fromkeys(remarks.not_applicable.values())))
+        return tuple(found)
+
+    def _guesses(
+        self, box: WhiteBox, access: CDMIAccess, context: AttackContext, seed: int
+    ) -> FieldGuesses:
+        """Attacks one model."""
+        target, examples = as_field_model(box.model), access.fields.examples
+        mask = target.reader.subwords.mask
         if mask is None:
             raise NotApplicable("the target's tokenizer has no mask token, and CDMI fills in such")
-        fields, left_out = _attackable(scrubbed, mask)
-        self._check_page(box.target, scrubbed.examples, fields[:1])
-        documents = self.public.of(scrubbed.public)
-        seed = int(bench.rng.integers(2**63))
-        own = _built(box, seed)
-        helper = public_mlm(own, documents, self.generator, seed, bench.scratch, bench.tell)
-        run = _Run(self, box.target, helper.model, scrubbed.examples, seed)
-        done = run.all(fields, bench)
-        return Reconstructions(
-            fields=tuple(done[one.number].found for one in scrubbed.fields if one.number in done),
+        fields, left_out = _attackable(access.fields, mask)
+        context.remarks.left_out |= left_out
+        self._check_page(target, examples, fields[:1])
+        documents = self.public.of(access.documents.documents)
+        own = untrained(access.architecture, target, access.public)
+        helper = public_mlm(own, documents, self.generator, seed, context.scratch, context.log)
+        done = _Run(self, target, helper.model, examples, seed).all(fields, context)
+        return FieldGuesses(
+            fields=tuple(done[f.number].found for f in access.fields.fields if f.number in done),
             membership=self.membership,
-            left_out=left_out,
-            notes=self._notes(run.own_head),
+            model=box.name,
+            round=box.round,
+            measured=box.measured,
             details=self._details(list(done.values()), helper, len(documents)),
         )
 
@@ -133,7 +173,7 @@ class CDMI(Sampling):
                 batch = examples.batch(numbers, device_of(target))
                 looked_at(target, batch, lambda features: features)
 
-    def _notes(self, own_head: bool) -> tuple[str, ...]:
+    def _notes(self, own_head: bool, public_start: bool) -> list[str]:
         fall = (
             f"T_g falls from {self.first_temperature:g} to {self.public_temperature:g} over "
             f"{self.decay_steps} tokens; the paper leaves the law open"
@@ -151,7 +191,9 @@ class CDMI(Sampling):
             notes.append("the baseline is what the attack would make of a target that says nothing")
         if self.visual == "noise":
             notes.append("the target sees Gaussian noise in the place of the page")
-        return tuple(notes)
+        if not public_start:
+            notes.append("PUB-MLM starts from random weights")
+        return notes
 
     def _details(
         self, done: Sequence[Done], helper: PublicMLM, documents: int
@@ -177,32 +219,27 @@ class _Run:
     examples: Examples
     seed: int
 
-    @property
-    def own_head(self) -> bool:
-        """Whether the target guesses masked tokens itself."""
-        return isinstance(self.target, TokenModel) and getattr(self.target, "task", "mlm") == "mlm"
-
-    def all(self, fields: Sequence[ScrubbedField], bench: Workbench) -> dict[int, Done]:
+    def all(self, fields: Sequence[ScrubbedField], context: AttackContext) -> dict[int, Done]:
         """Attacks the fields, or takes up what an earlier run has done of them."""
-        progress = Progress(bench.scratch, f"cdmi-{self._name(fields)}")
+        progress = Progress(context.scratch, f"cdmi-{self._name(fields)}")
         done = progress.read()
         if done:
-            bench.tell(f"{len(done)} of {len(fields)} fields were attacked before")
-        for chunk in self._chunks(fields):
+            context.log(f"{len(done)} of {len(fields)} fields were attacked before")
+        # Windows that are about equally long go together: a chunk is as long as its longest.
+        attended = self.examples.column("attention_mask").sum(1)
+        order = sorted(fields, key=lambda one: (attended[one.number], one.number))
+        size = self.settings.fields_per_chunk
+        for start in range(0, len(order), size):
+            chunk = order[start : start + size]
             if all(one.number in done for one in chunk):
                 continue
             found = self._attacked(chunk)
             progress.add(found)
             done |= {one.found.number: one for one in found}
-            bench.tell(f"{len(done)} of {len(fields)} fields{_speed(found)}")
+            speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
+            fast = f", {speed:.0f} candidates a second" if speed else ""
+            context.log(f"{len(done)} of {len(fields)} fields{fast}")
         return done
-
-    def _chunks(self, fields: Sequence[ScrubbedField]) -> Iterator[list[ScrubbedField]]:
-        """Yields fields whose windows are about equally long: a chunk is as long as its longest."""
-        attended = self.examples.column("attention_mask").sum(1)
-        order = sorted(fields, key=lambda one: (attended[one.number], one.number))
-        size = self.settings.fields_per_chunk
-        return (order[start : start + size] for start in range(0, len(order), size))
 
     def _attacked(self, chunk: Sequence[ScrubbedField]) -> list[Done]:
         began = time.perf_counter()
@@ -211,15 +248,32 @@ class _Run:
             [Path(place, own) for place, rows in enumerate(uniforms) for own in rows]
             for _ in range(2)
         )
+        subwords = self.target.reader.subwords
         with torch.inference_mode():
-            evaluations = self._decoder(chunk).decode(attack, baseline)
+            decoder = Decoder(
+                self._windows(self.generator, chunk, "page"),
+                self._windows(self.target, chunk, self.settings.visual),
+                self.settings,
+                guesses_itself(self.target),
+                tuple({cast(int, subwords.mask), subwords.pad}),
+                self.settings.baseline,
+            )
+            evaluations = decoder.decode(attack, baseline)
         seconds = (time.perf_counter() - began) / len(chunk)
         return [
             Done(
                 Reconstruction(
                     one.number,
-                    tuple(_attempt(path) for path in attack if path.place == place),
-                    tuple(_public_attempt(path) for path in baseline if path.place == place),
+                    tuple(
+                        Attempt(tuple(path.tokens), confidences(path.target, path.public))
+                        for path in attack
+                        if path.place == place
+                    ),
+                    tuple(
+                        Attempt(tuple(path.tokens), public_confidence(path.public))
+                        for path in baseline
+                        if path.place == place
+                    ),
                 ),
                 evaluations.done[place],
                 evaluations.asked[place],
@@ -228,30 +282,15 @@ class _Run:
             for place, one in enumerate(chunk)
         ]
 
-    def _decoder(self, chunk: Sequence[ScrubbedField]) -> Decoder:
-        subwords = self.target.reader.subwords
-        return Decoder(
-            self._windows(self.generator, chunk, "page"),
-            self._windows(self.target, chunk, self.settings.visual),
-            self.settings,
-            self.own_head,
-            tuple({cast(int, subwords.mask), subwords.pad}),
-            self.settings.baseline,
-        )
-
     def _windows(self, model: FieldModel, chunk: Sequence[ScrubbedField], visual: str) -> Windows:
         batch = self.examples.batch(np.array([one.number for one in chunk]), device_of(model))
-        noise = None if visual == "page" else self._noise(batch, chunk)
-        places = [one.places for one in chunk]
-        return Windows(model, looked_at(model, batch, noise), places, self.settings.batch_size)
-
-    def _noise(self, batch: Batch, chunk: Sequence[ScrubbedField]) -> Any:
         rngs = [generator(self.seed, "cdmi noise", client=one.number) for one in chunk]
 
         def noise(features: Tensor) -> Tensor:
             return gaussian_like(features, batch["attention_mask"], rngs)
 
-        return noise
+        rows = looked_at(model, batch, None if visual == "page" else noise)
+        return Windows(model, rows, [one.places for one in chunk], self.settings.batch_size)
 
     def _uniforms(self, one: ScrubbedField) -> NDArray[np.float64]:
         """Returns the numbers by which tokens are drawn, (attempts, k): the baseline's too."""
@@ -281,21 +320,14 @@ class _Run:
         )
 
 
-def _built(box: WhiteBox, seed: int) -> TokenModel:
-    """Returns PUB-MLM untrained, beside the target."""
-    with isolated_randomness(torch_seed(seed, "cdmi public mlm, weights")):
-        model = box.build_generator()
-    digests = [one.reader.subwords.digest for one in (box.target, model)]
-    if digests[0] != digests[1]:
-        raise NotApplicable(
-            f"the target's tokenizer ({digests[0][:12]}) is not PUB-MLM's ({digests[1][:12]}): "
-            "its tokens mean nothing to the target"
-        )
-    cast(nn.Module, model).to(device_of(box.target))
-    return model
+def guesses_itself(model: object) -> bool:
+    """Says whether a model guesses masked tokens itself."""
+    return isinstance(model, TokenModel) and getattr(model, "task", "mlm") == "mlm"
 
 
-def _attackable(scrubbed: Scrubbed, mask: int) -> tuple[tuple[ScrubbedField, ...], dict[str, int]]:
+def _attackable(
+    scrubbed: ScrubbedFields, mask: int
+) -> tuple[tuple[ScrubbedField, ...], dict[str, int]]:
     """Returns the fields that have masked places, and why others are left out."""
     kept, left_out = [], Counter[str]()
     ids = scrubbed.examples.column("input_ids")
@@ -307,17 +339,3 @@ def _attackable(scrubbed: Scrubbed, mask: int) -> tuple[tuple[ScrubbedField, ...
         else:
             kept.append(one)
     return tuple(kept), dict(left_out)
-
-
-def _speed(found: Sequence[Done]) -> str:
-    """Returns how fast the target was; nothing where it was asked for no losses."""
-    speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
-    return f", {speed:.0f} candidates a second" if speed else ""
-
-
-def _attempt(path: Path) -> Attempt:
-    return Attempt(tuple(path.tokens), confidences(path.target, path.public))
-
-
-def _public_attempt(path: Path) -> Attempt:
-    return Attempt(tuple(path.tokens), public_confidence(path.public))

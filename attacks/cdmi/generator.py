@@ -18,11 +18,13 @@ from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.attacks.cdmi.windows import device_of
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
-from fedpriv.models.field_model import TokenModel
+from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.threat.access import Architecture, PublicModel
+from fedpriv.threat.attack import NotApplicable
 from fedpriv.training.loops import Optimizer, train_epoch
 
 PURPOSE = "cdmi public mlm"
@@ -90,6 +92,43 @@ class PublicMLM:
 
     model: TokenModel
     metrics: Mapping[str, float]
+
+
+def untrained(
+    architecture: Architecture, target: FieldModel, public: PublicModel | None
+) -> TokenModel:
+    """Returns a model like the target for masked language modelling, on the target's device.
+
+    Args:
+        architecture: of the target.
+        target: which tells the device and the tokenizer.
+        public: its weights are taken where both have them; None for none.
+
+    Raises:
+        NotApplicable: if no such model can be built, or it has another tokenizer.
+    """
+    try:
+        model = architecture.build(task="mlm")
+    except TypeError as error:
+        raise NotApplicable(
+            f"no model for masked language modelling can be built beside the target: {error}"
+        ) from error
+    if not isinstance(model, TokenModel):
+        raise NotApplicable(f"{type(model).__name__} guesses no masked tokens")
+    mine, its = model.reader.subwords.digest, target.reader.subwords.digest
+    if mine != its:
+        raise NotApplicable(
+            f"the target's tokenizer ({its[:12]}) is not PUB-MLM's ({mine[:12]}): its tokens mean "
+            "nothing to the target"
+        )
+    own = model.state_dict()
+    for name, tensor in (public.state if public else {}).items():
+        # LoRA keeps the weights that it adapts under another name.
+        plain = name.replace(".base_layer.", ".")
+        if plain in own and own[plain].shape == tensor.shape:
+            own[plain] = tensor
+    model.load_state_dict(own)
+    return model.to(device_of(target))
 
 
 def public_mlm(

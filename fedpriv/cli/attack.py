@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,6 @@ import click
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, run_dir, trust
 from fedpriv.config.run_model import model_of
-
-ATTACKS, FIELD_ATTACKS = "attacks", "field_attacks"
-"""The files with the defaults of attacks of each kind, among the experiments."""
 
 
 @click.command(
@@ -63,69 +60,23 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    order, name = parse(overrides)
-    if isinstance(order, attack.Order):
-        result = run_attack_on(
-            folder.path, order.attack, model, name=name, settings=order, log=tell
-        )
-        said, status = list(render.lines(result)), 3 if result.refused else 0
-    else:
-        metrics = order.on(folder.path, model, tell)
-        said, status = in_words(metrics), 3 if metrics["status"] == "not_applicable" else 0
+    order = attack.parse(overrides)
+    result = run_attack_on(
+        folder.path, order.attack, model, name=order.name, settings=order, log=tell
+    )
     write_report(folder.path)
-    for line in said:
+    for line in render.lines(result):
         print(line)
     print(f"report: {folder.path / 'report.html'}")
-    print(folder.path / FINDINGS / name)
-    return status
-
-
-def parse(overrides: Sequence[str]) -> tuple[Any, str]:
-    """Returns the attack that the overrides describe, and its name.
-
-    Raises:
-        Mistakes: with everything that is wrong.
-    """
-    from fedpriv.config import attack, experiment
-    from fedpriv.threat.field_attacking import FieldAttackRun
-
-    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
-    if not chosen or not _reconstructs_fields(chosen):
-        order = attack.parse(overrides)
-        return order, order.name
-    rest = list(overrides)
-    if "." in chosen:  # a class of the user's, not one of our files
-        rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
-    config = experiment.load(FIELD_ATTACKS, rest)
-    if "." in chosen:
-        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
-    config.setdefault("name", chosen.rpartition(".")[2])
-    return experiment.constructed(FieldAttackRun, config, "fedpriv attack"), config["name"]
-
-
-def _reconstructs_fields(chosen: str) -> bool:
-    """Says whether an attack, given by its name or dotted path, is one on scrubbed fields.
-
-    What cannot be found is left to be named with all other mistakes.
-    """
-    from hydra.utils import get_object
-
-    from fedpriv.config import experiment
-
-    path = chosen
-    if "." not in chosen:
-        path = experiment.load(ATTACKS, [f"attack={chosen}"])["attack"]["_target_"]
-    try:
-        return hasattr(get_object(path), "reconstruct")
-    except Exception:  # whatever importing a user's module raises
-        return False
+    print(folder.path / FINDINGS / order.name)
+    return 3 if result.refused else 0
 
 
 def in_words(metrics: Mapping[str, Any]) -> list[str]:
     """Returns the metrics as lines for a person."""
     if metrics["status"] == "not_applicable":
         return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report import extraction, fields
+    from fedpriv.report import extraction
 
     numbers = [
         f"{name} {value:.4g}"
@@ -134,7 +85,6 @@ def in_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{metrics['status']}: {', '.join(numbers)}",
-        *(fields.lines(metrics) if fields.is_of_fields(metrics) else ()),
         *(extraction.lines(metrics) if extraction.is_of_extraction(metrics) else ()),
         *(f"assumed: {line}" for line in metrics["assumptions"]),
         *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 EXPERIMENTS = "experiments"
-SHARED = {"base", "attacks", "field_attacks"}
+SHARED = {"base", "attacks"}
 """Files of defaults, which are no experiments."""
 
 

@@ -43,6 +43,20 @@ class FieldModel(DocumentModel, Protocol):
         ...
 
 
+def as_field_model(model: object) -> FieldModel:
+    """Returns a model as what it is.
+
+    Raises:
+        TypeError: if it does not tell its loss example by example.
+    """
+    if isinstance(model, FieldModel):
+        return model
+    raise TypeError(
+        f"{type(model).__name__} does not tell its loss example by example: take model=layoutlm, "
+        "model=bros or model=bert"
+    )
+
+
 @runtime_checkable
 class TokenModel(FieldModel, Protocol):
     """A model that guesses masked tokens: MLM."""

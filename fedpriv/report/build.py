@@ -13,7 +13,6 @@ from typing import Any
 
 from fedpriv.report import figures
 from fedpriv.report.extraction import extraction_view, study_tiles
-from fedpriv.report.fields import fields_view
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.answers import AnswerRow
 from fedpriv.report.figures.entities import EntityRow
@@ -87,7 +86,6 @@ def render(run: Run) -> str:
         findings=run.findings,
         comparisons=comparisons(run.findings),
         result_html=result_html,
-        fields=fields_view(run.found),
         extraction=extraction_view(run.found),
         failures=failures_view(run),
         cost=cost_view(run.rounds),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedpriv.report import extraction_charts as drawn
-from fedpriv.report.fields import Table
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import Found
 from fedpriv.report.summary import Tile
@@ -28,6 +27,15 @@ Row = Sequence[str]
 
 _UNKNOWN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """What numbers that are not of our shape lead to."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under headings, and what a reader must know of them."""
+
+    headings: Row
+    rows: Sequence[Row]
+    note: str = ""
 
 
 @dataclass(frozen=True)

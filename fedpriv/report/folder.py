@@ -97,7 +97,6 @@ class Found:
         texts: by message, the content of ``text.json``.
         pages: by recovered page, its pictures as data URIs, by panel.
         verdicts: the content of ``verdicts.json``.
-        over_p: the content of ``curves.json``, of an attack on fields.
         scores: the content of ``scores.json``, of an extraction study.
     """
 
@@ -107,7 +106,6 @@ class Found:
     texts: Mapping[str, Row]
     pages: Mapping[str, Mapping[str, str]]
     verdicts: Sequence[Row] = ()
-    over_p: Row = field(default_factory=dict)
     scores: Row = field(default_factory=dict)
 
 
@@ -358,9 +356,8 @@ class RunReader:
             metrics = self.mapping(f"{place}/metrics.json")
             if metrics is None:
                 continue
-            curves, texts, over_p, scores = (
-                self.mapping(f"{place}/{file}.json") or {}
-                for file in ("curve", "text", "curves", "scores")
+            curves, texts, scores = (
+                self.mapping(f"{place}/{file}.json") or {} for file in ("curve", "text", "scores")
             )
             content = self.parsed(f"{place}/verdicts.json")
             rows = content if isinstance(content, list) else []
@@ -371,7 +368,7 @@ class RunReader:
                 uri, _ = self.picture(f"{place}/{file}", exact=True)
                 if uri:
                     pages.setdefault(page, {})[panel] = uri
-            found.append(Found(name, metrics, curves, texts, pages, verdicts, over_p, scores))
+            found.append(Found(name, metrics, curves, texts, pages, verdicts, scores))
         return found
 
     def text(self, name: str) -> str | None:

@@ -15,7 +15,7 @@ holds the truth, or a path to the run folder in which it lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,12 +203,14 @@ class ScrubbedFields:
         examples: F rows, the window of each field as the model reads it: its tokens masked and,
             where the model reads pages, white in the shared "pixels"; other fields as they are.
             The labels y are those of the unmasked window: they are public (CDMI, §3.2).
-        labels: of the entities.
+        text: turns token ids into text; the tokenizer is public.
+        left_out: reason → number of fields that cannot be attacked.
     """
 
     fields: tuple[ScrubbedField, ...]
     examples: Examples
-    labels: tuple[str, ...] = ()
+    text: Callable[[Sequence[int]], str]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

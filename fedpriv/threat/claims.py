@@ -183,7 +183,6 @@ class FieldGuesses:
         model: name of the model in words, as `WhiteBox.name`.
         round: after which the model was.
         measured: its validation loss and score, as `WhiteBox.measured`.
-        seconds: of processor time.
         details: further numbers for the result.
     """
 
@@ -192,5 +191,4 @@ class FieldGuesses:
     model: str = "the end of the run"
     round: int = 0
     measured: Mapping[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
     details: Mapping[str, float | int | str] = field(default_factory=dict)

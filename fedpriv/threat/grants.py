@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedpriv.data.document import Document
 from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.models.field_model import as_field_model
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import FINAL, METRICS, START, RunFolder
 from fedpriv.runtime.seeds import generator
@@ -147,7 +148,7 @@ class AttackedRun:
         if public is not None:
             return tuple(public.get("labels", ()))
         try:
-            return self.kept_fields.scrubbed.labels
+            return self.kept_fields.labels
         except NotGranted:
             return ()
 
@@ -564,17 +565,19 @@ def _counted(documents: Documents) -> str:
 @grants(ScrubbedFields, reads=("most_fields",))
 def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
     """Training documents with one field masked at a time."""
-    scrubbed, most = run.kept_fields.scrubbed, run.settings.most_fields
-    if most is not None and most < len(scrubbed.fields):
+    kept, most = run.kept_fields, run.settings.most_fields
+    fields = kept.fields
+    if most is not None and most < len(fields):
         rng = generator(run.settings.seed, "attacked fields")
-        chosen = sorted(rng.choice(len(scrubbed.fields), most, False).tolist())
-        scrubbed = dataclasses.replace(
-            scrubbed, fields=tuple(scrubbed.fields[place] for place in chosen)
-        )
-    documents = len({field.document for field in scrubbed.fields})
-    what = "text, layout, labels" + (" and page" if scrubbed.examples.shared else "")
-    fields = ScrubbedFields(scrubbed.fields, scrubbed.examples, scrubbed.labels)
-    return fields, (
+        chosen = sorted(rng.choice(len(fields), most, False).tolist())
+        fields = tuple(fields[place] for place in chosen)
+    try:
+        text = as_field_model(run.models.new()).reader.subwords.text
+    except TypeError as error:
+        raise NotApplicable(str(error)) from error
+    documents = len({field.document for field in fields})
+    what = "text, layout, labels" + (" and page" if kept.examples.shared else "")
+    return ScrubbedFields(fields, kept.examples, text, kept.left_out), (
         f"of {documents} documents of the training the adversary holds {what}, but for one field "
         "at a time, the number of tokens of which it knows",
     )
@@ -583,6 +586,6 @@ def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
 @grants(PublicDocuments)
 def public_documents(run: AttackedRun) -> tuple[PublicDocuments, InWords]:
     """Documents of the same kind that were not trained on, in full."""
-    documents = run.kept_fields.scrubbed.public
+    documents = run.kept_fields.public
     words = f"the adversary holds {len(documents)} other documents of its own"
     return PublicDocuments(documents), (words,)

@@ -19,7 +19,6 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
 from fedpriv.threat.access import MessageKey
-from fedpriv.threat.fields_game import TrueField
 from fedpriv.threat.keep.batch_rows import check_read
 
 TRUTH = "truth"
@@ -41,6 +40,23 @@ class Field:
     key: str
     text: str
     box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class TrueField:
+    """What stood in a scrubbed field.
+
+    Attributes:
+        tokens: (k,), ids.
+        text: as the document has it.
+        occurrences: documents of the training set with an entity of that text (lower-cased).
+        public: public documents with such a one: the adversary can know it without the model.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    occurrences: int = 1
+    public: int = 0
 
 
 @dataclass(frozen=True)

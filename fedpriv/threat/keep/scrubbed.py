@@ -24,7 +24,7 @@ from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.redaction.painting import lines_of_entity, redact, white
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.keep import Prepared
-from fedpriv.models.field_model import FieldModel
+from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
 from fedpriv.runtime.run_folder import RunFolder
@@ -32,8 +32,7 @@ from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import as_tensor
 from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.fields_game import Scrubbed, TrueField
-from fedpriv.threat.truth import save_fields
+from fedpriv.threat.truth import TrueField, save_fields
 
 FIELDS = "fields"
 WINDOWS = f"{FIELDS}/windows"
@@ -71,12 +70,11 @@ class KeepScrubbed:
 
     def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what keeps a run's fields from being attacked."""
-        model = seeded_model(bound.build_model, seed)
-        if not isinstance(model, FieldModel):
-            return [
-                f"model: {type(model).__name__} does not tell its loss example by example: take "
-                "model=layoutlm, model=bros or model=bert"
-            ]
+        built = seeded_model(bound.build_model, seed)
+        try:
+            model = as_field_model(built)
+        except TypeError as error:
+            return [f"model: {error}"]
         if model.reader.subwords.mask is None:
             return ["model: its tokenizer has no mask token, and scrubbed fields need one"]
         found = [] if bound.public else ["data.public: no documents are public; set it, to 0.5"]
@@ -94,13 +92,11 @@ class KeepScrubbed:
 
     def before(self, run: Prepared) -> None:
         """Writes the scrubbed windows, the public documents and, as truth, the fields."""
-        folder, bound, start = run.folder, run.bound, run.model
-        if not isinstance(start, FieldModel):
-            raise TypeError(f"{type(start).__name__} does not tell its loss example by example")
+        folder, bound, reader = run.folder, run.bound, as_field_model(run.model).reader
         left_out: Counter[str] = Counter()
-        found = list(self._found(bound, start.reader, left_out))
-        folder.save_start(start.state_dict())
-        windows = _scrubbed(found, bound, start.reader)
+        found = list(self._found(bound, reader, left_out))
+        folder.save_start(run.model.state_dict())
+        windows = _scrubbed(found, bound, reader)
         notes = {
             "fields": [[one.document.id, one.entity.label, one.places] for one in found],
             "left_out": dict(left_out),
@@ -167,11 +163,17 @@ class KeptFields:
     """What `KeepScrubbed.before` wrote.
 
     Attributes:
-        scrubbed: for the adversary.
+        fields: F.
+        examples: F rows, their masked windows.
+        public: the public documents, in full.
+        labels: of the entities.
         left_out: reason → number of fields.
     """
 
-    scrubbed: Scrubbed
+    fields: tuple[ScrubbedField, ...]
+    examples: Examples
+    public: tuple[Document, ...]
+    labels: tuple[str, ...]
     left_out: Mapping[str, int]
 
 
@@ -201,8 +203,13 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
             ScrubbedField(number, document, key, tuple(places))
             for number, (document, key, places) in enumerate(notes["fields"])
         )
-        scrubbed = Scrubbed(fields, Examples.of(columns, shared), public, tuple(notes["labels"]))
-        return KeptFields(scrubbed, dict(notes["left_out"]))
+        return KeptFields(
+            fields,
+            Examples.of(columns, shared),
+            public,
+            tuple(notes["labels"]),
+            dict(notes["left_out"]),
+        )
 
 
 def _place(

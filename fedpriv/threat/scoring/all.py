@@ -1,5 +1,5 @@
 """All scorers: importing this module registers them."""
 
-from fedpriv.threat.scoring import audit, exposure, memorisation, pages, providers
+from fedpriv.threat.scoring import audit, exposure, memorisation, pages, providers, reconstructions
 
-__all__ = ["audit", "exposure", "memorisation", "pages", "providers"]
+__all__ = ["audit", "exposure", "memorisation", "pages", "providers", "reconstructions"]

@@ -1,4 +1,4 @@
-"""How much of scrubbed fields an attack brought back: where its reconstructions meet the truth.
+"""How much of scrubbed fields an attack brought back: where `FieldGuesses` meet the truth.
 
 One-shot (CDMI, §5.2): the first attempt at each field, against the first of the baseline.
 Multi-shot (§5.3): of each field the attempt with the highest confidence, and the fields sorted by
@@ -7,17 +7,18 @@ it; of the baseline likewise. `fedpriv.threat.scoring.fields` says what each num
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
-from fedpriv.threat.fields_game import Reconstructions, TrueField
+from fedpriv.threat.access import ScrubbedField, ScrubbedFields
+from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
+from fedpriv.threat.results import Result
 from fedpriv.threat.scoring.fields import (
     Shots,
     Similarity,
@@ -25,6 +26,10 @@ from fedpriv.threat.scoring.fields import (
     improvement_factor,
     ipf_interval,
 )
+from fedpriv.threat.scoring.reconstruction_tables import figures, headline, tables
+from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.truth import TrueField
 
 SHARES = (0.01, 0.05, 1.0)
 """At which AccAt and HamAt are told, as in CDMI's Table 5."""
@@ -34,6 +39,11 @@ MOST_PERFECT = 50
 
 MOST_POINTS = 200
 """Of a curve."""
+
+IN_SERIES = ("round", "ipf", "ipf_interval", "pr", "acc_auc", "ham_aac", "acc_at", "loss", "score")
+"""Numbers of each model of a series."""
+
+Texts = Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True)
@@ -52,81 +62,168 @@ class Case:
         """Says whether an attempt has all tokens right."""
         return tuple(attempt.tokens) == tuple(self.truth.tokens)
 
+    def kept(self, by: str) -> Attempt:
+        """Returns the attempt with the highest confidence; of equal ones the first.
 
-def scored(
-    found: Reconstructions,
-    fields: Sequence[ScrubbedField],
-    truths: Mapping[int, TrueField],
-    rng: np.random.Generator,
-    *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    epsilon: float = 0.01,
-) -> dict[str, Any]:
-    """Returns the numbers of metrics.json, M fields.
+        Args:
+            by: the confidence; `PUBLIC` chooses among the attempts of the baseline.
+        """
+        attempts = self.found.baseline if by == PUBLIC else self.found.attempts
+        return max(attempts, key=lambda attempt: attempt.confidence[by])
 
-    * `ipf`, `ipf_interval`, `ipf_epsilon`, `level`: of the first attempts.
-    * `pr`, `hd`, `ld`, `jwd`: likewise; means of attack and baseline.
-    * `acc_auc`, `ham_aac`, and by share of the fields `acc_at`, `ham_at`: of the chosen attempts,
-      sorted, of attack and baseline. `acc_auc_gain_interval` and `ham_aac_gain_interval` are of
-      attack - baseline.
-    * `by_membership`: the same of the attack, had it chosen and sorted by another metric.
-    * `by_key`: by the fields' label, their number, IpF and PR of the first attempts.
-    * `not_public`: the same of the fields whose text stands in no public document.
+
+@scorer(FieldGuesses, reads=("epsilon", "confidence", "resamples"))
+def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
+    """Scores what was made of the fields with each model.
+
+    Numbers, tables and files are of the last model: those of `one_shot` and `multi_shot`, and
+
     * `fields`, `documents`, `attempts`: how many; `membership`: what the attack chose by.
-    * `perfect`: the attack's perfect reconstructions, surest first, with the number of training
-      and of public documents that hold the text, and whether the baseline has it too.
+    * `target`: the model; `details`: further numbers of the attack.
+    * `perfect`: see `perfect`.
+    * `series`: with target=series, `IN_SERIES` of each model.
 
-    Args:
-        found: what the attack handed back.
-        fields: what it was to attack, and maybe more.
-        truths: by number of the field.
-        rng: of the bootstrap.
-        resamples: of the documents.
-        level: of the intervals.
-        epsilon: of the IpF.
-
-    Raises:
-        ValueError: if there is no reconstruction, or one that cannot be compared with its field.
+    `curves.json` holds AccAt and HamAt over p, and `fields.json` what was made of each field.
     """
-    cases = cases_of(found, fields, truths)
-    first = [case.similarity(case.found.attempts[0]) for case in cases]
-    public = [case.similarity(case.found.baseline[0]) for case in cases]
-    documents = [case.field.document for case in cases]
-    interval = ipf_interval(
-        first, public, documents, rng, resamples=resamples, level=level, epsilon=epsilon
+    scrubbed: ScrubbedFields = scoring.granted[ScrubbedFields]
+    settings, truths, series = scoring.settings, scoring.truth.fields(), []
+    for claim in claims:
+        cases = cases_of(claim, scrubbed, truths, scoring.remarks.left_out)
+        rng = copy.deepcopy(scoring.rng)  # each model is scored as it would be alone
+        numbers = {
+            **one_shot(cases, rng, settings),
+            **multi_shot(cases, claim.membership, rng, settings),
+            "fields": len(cases),
+            "documents": len({case.field.document for case in cases}),
+            "attempts": max(len(case.found.attempts) for case in cases),
+            "membership": claim.membership,
+            "perfect": list(perfect(cases, claim.membership)),
+            "target": claim.model,
+            "details": dict(claim.details),
+        }
+        measured = {**numbers, "round": claim.round, **claim.measured}
+        series.append({name: measured[name] for name in IN_SERIES if name in measured})
+    numbers["series"] = series if settings.target == "series" else []
+    by = claim.membership
+    over_p = curves(cases, by)
+    scoring.files["fields.json"] = [
+        row(case, by, scrubbed.text, originals=settings.originals) for case in cases
+    ]
+    scoring.files["curves.json"] = over_p
+    return Result(
+        kind="fields",
+        headline=headline(numbers),
+        numbers=numbers,
+        tables=tuple(tables(numbers)),
+        figures=tuple(figures(numbers, over_p)),
+        left_out=scrubbed.left_out,
     )
-    means = Similarity.mean(first), Similarity.mean(public)
+
+
+def one_shot(
+    cases: Sequence[Case], rng: np.random.Generator, settings: AttackSettings
+) -> dict[str, Any]:
+    """Returns the numbers of the first attempts (CDMI, §5.2).
+
+    * `ipf`, `ipf_interval`, `ipf_epsilon`, `level`: the improvement factor.
+    * `pr`, `hd`, `ld`, `jwd`: means of attack and baseline.
+    * `by_key`: by the fields' label, their number, IpF and PR.
+    * `not_public`: the same of the fields whose text stands in no public document; None where all
+      do.
+    """
+    attack = [case.similarity(case.found.attempts[0]) for case in cases]
+    baseline = [case.similarity(case.found.baseline[0]) for case in cases]
+
+    def brief(rows: Sequence[int]) -> dict[str, Any]:
+        mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in (attack, baseline))
+        factor = improvement_factor(mine, theirs, epsilon=settings.epsilon)
+        return {"fields": len(rows), "ipf": factor, "pr": _pair(mine.pr, theirs.pr)}
+
+    means = Similarity.mean(attack), Similarity.mean(baseline)
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for number, case in enumerate(cases):
+        by_key[case.field.key].append(number)
+    unknown = [number for number, case in enumerate(cases) if case.truth.public == 0]
+    interval = ipf_interval(
+        attack,
+        baseline,
+        [case.field.document for case in cases],
+        rng,
+        resamples=settings.resamples,
+        level=settings.confidence,
+        epsilon=settings.epsilon,
+    )
     return {
-        "ipf": improvement_factor(*means, epsilon=epsilon),
+        "ipf": improvement_factor(*means, epsilon=settings.epsilon),
         "ipf_interval": list(interval),
-        "ipf_epsilon": epsilon,
-        "level": level,
+        "ipf_epsilon": settings.epsilon,
+        "level": settings.confidence,
         **{name: _pair(*(getattr(m, name) for m in means)) for name in ("pr", "hd", "ld", "jwd")},
-        **_multi_shot(cases, found.membership, rng, resamples, level),
-        "by_membership": {
-            name: _alone(shots(cases, name)) for name in cases[0].found.attempts[0].confidence
-        },
-        "by_key": _by_key(cases, first, public, epsilon),
-        "not_public": _not_public(cases, first, public, epsilon),
-        "fields": len(cases),
-        "documents": len(set(documents)),
-        "attempts": max(len(case.found.attempts) for case in cases),
-        "membership": found.membership,
-        "perfect": list(_perfect(cases, found.membership)),
+        "by_key": {key: brief(by_key[key]) for key in sorted(by_key)},
+        "not_public": brief(unknown) if unknown else None,
     }
 
 
-def curves(
-    found: Reconstructions, fields: Sequence[ScrubbedField], truths: Mapping[int, TrueField]
+def multi_shot(
+    cases: Sequence[Case], by: str, rng: np.random.Generator, settings: AttackSettings
 ) -> dict[str, Any]:
-    """Returns AccAt and HamAt over p for curves.json (CDMI, Fig. 6), at most `MOST_POINTS` points.
+    """Returns the numbers of the chosen attempts, sorted (CDMI, §5.3).
 
-    Raises:
-        ValueError: as `scored`.
+    * `acc_auc`, `ham_aac`, and by share of the fields `acc_at`, `ham_at`: of attack and baseline.
+    * `acc_auc_gain_interval`, `ham_aac_gain_interval`: of attack - baseline.
+    * `by_membership`: the same of the attack, had it chosen and sorted by another metric.
     """
-    cases = cases_of(found, fields, truths)
-    sides = shots(cases, found.membership), baseline_shots(cases)
+    mine, theirs = shots(cases, by), shots(cases, PUBLIC)
+    of_acc, of_ham = area_intervals(
+        mine,
+        theirs,
+        [case.field.document for case in cases],
+        rng,
+        resamples=settings.resamples,
+        level=settings.confidence,
+    )
+    others = {name: shots(cases, name) for name in cases[0].found.attempts[0].confidence}
+    return {
+        "acc_auc": _pair(mine.acc_auc, theirs.acc_auc),
+        "acc_auc_gain_interval": list(of_acc),
+        "ham_aac": _pair(mine.ham_aac, theirs.ham_aac),
+        "ham_aac_gain_interval": list(of_ham),
+        "acc_at": {str(p): _pair(mine.acc_at(p), theirs.acc_at(p)) for p in SHARES},
+        "ham_at": {str(p): _pair(mine.ham_at(p), theirs.ham_at(p)) for p in SHARES},
+        "by_membership": {
+            name: {
+                "acc_auc": kept.acc_auc,
+                "ham_aac": kept.ham_aac,
+                "acc_at": {str(p): kept.acc_at(p) for p in SHARES},
+            }
+            for name, kept in others.items()
+        },
+    }
+
+
+def perfect(cases: Sequence[Case], by: str) -> Iterator[dict[str, Any]]:
+    """Yields the attack's perfect reconstructions, surest first, at most `MOST_PERFECT`.
+
+    Each with the number of training and of public documents that hold the text, and whether the
+    baseline has it too.
+    """
+    ranked = sorted(cases, key=lambda case: -case.kept(by).confidence[by])
+    right = [(rank, case) for rank, case in enumerate(ranked, 1) if case.perfect(case.kept(by))]
+    for rank, case in right[:MOST_PERFECT]:
+        yield {
+            "rank": rank,
+            "key": case.field.key,
+            "text": case.truth.text,
+            "length": len(case.truth.tokens),
+            "occurrences": case.truth.occurrences,
+            "public": case.truth.public,
+            "baseline": case.perfect(case.kept(PUBLIC)),
+        }
+
+
+def curves(cases: Sequence[Case], by: str) -> dict[str, Any]:
+    """Returns AccAt and HamAt over p (CDMI, Fig. 6), at most `MOST_POINTS` points."""
+    sides = shots(cases, by), shots(cases, PUBLIC)
     drawn = np.unique(np.linspace(1, len(cases), min(len(cases), MOST_POINTS)).astype(np.int64))
     return {
         "fields": len(cases),
@@ -136,19 +233,57 @@ def curves(
     }
 
 
+def row(case: Case, by: str, texts: Texts, *, originals: bool) -> dict[str, Any]:
+    """Returns what was made of a field, for `fields.json`.
+
+    Args:
+        case: the field.
+        by: the confidence that chose.
+        texts: turns token ids into text.
+        originals: whether the true text is shown; it is in any case where the attack has found it.
+    """
+    first, kept = case.found.attempts[0], case.kept(by)
+    confidence = kept.confidence[by]
+    shown = {
+        "document": case.field.document,
+        "key": case.field.key,
+        "length": len(case.truth.tokens),
+        "one_shot": texts(first.tokens),
+        "one_shot_perfect": case.perfect(first),
+        "reconstruction": texts(kept.tokens),
+        "perfect": case.perfect(kept),
+        # JSON has no infinity.
+        "confidence": confidence if math.isfinite(confidence) else None,
+        "baseline_one_shot": texts(case.found.baseline[0].tokens),
+        "baseline": texts(case.kept(PUBLIC).tokens),
+    }
+    if originals or shown["perfect"] or shown["one_shot_perfect"]:
+        shown["truth"] = case.truth.text
+    return shown
+
+
 def cases_of(
-    found: Reconstructions, fields: Sequence[ScrubbedField], truths: Mapping[int, TrueField]
+    found: FieldGuesses,
+    scrubbed: ScrubbedFields,
+    truths: Mapping[int, TrueField],
+    left_out: Mapping[str, int],
 ) -> list[Case]:
     """Returns each field that was attacked beside its truth, in the attack's order.
+
+    Args:
+        found: with one model.
+        scrubbed: what was to be attacked.
+        truths: by number of the field.
+        left_out: reason → number of fields that the attack left out.
 
     Raises:
         ValueError: if there is none; or one is attacked twice, is none of the fields, has no
             attempt, or one of another length or without a confidence that all have.
     """
     if not found.fields:
-        reasons = "; ".join(f"{number} {why}" for why, number in found.left_out.items())
+        reasons = "; ".join(f"{n} {why}" for why, n in {**scrubbed.left_out, **left_out}.items())
         raise ValueError(f"no field was attacked: {reasons or 'the attack gave no reason'}")
-    known = {one.number: one for one in fields}
+    known = {one.number: one for one in scrubbed.fields}
     cases: list[Case] = []
     for one in found.fields:
         if one.number not in known or one.number not in truths:
@@ -158,28 +293,17 @@ def cases_of(
             )
         cases.append(Case(known.pop(one.number), truths[one.number], one))
     names = {found.membership, *(n for a in found.fields[0].attempts[:1] for n in a.confidence)}
+    if PUBLIC in names:
+        raise ValueError(f"the attack calls a confidence {PUBLIC!r}, as the baseline's is called")
     for case in cases:
         _check(case, case.found.attempts, names)
         _check(case, case.found.baseline, {PUBLIC})
     return cases
 
 
-def chosen(attempts: Sequence[Attempt], by: str) -> Attempt:
-    """Returns the attempt with the highest confidence; of equal ones the first."""
-    return max(attempts, key=lambda attempt: attempt.confidence[by])
-
-
 def shots(cases: Sequence[Case], by: str) -> Shots:
-    """Returns what the attack keeps of each field, chosen by a membership metric."""
-    return _shots(cases, [chosen(case.found.attempts, by) for case in cases], by)
-
-
-def baseline_shots(cases: Sequence[Case]) -> Shots:
-    """Returns what the baseline keeps of each field."""
-    return _shots(cases, [chosen(case.found.baseline, PUBLIC) for case in cases], PUBLIC)
-
-
-def _shots(cases: Sequence[Case], kept: Sequence[Attempt], by: str) -> Shots:
+    """Returns what is kept of each field, chosen as by `Case.kept`."""
+    kept = [case.kept(by) for case in cases]
     similarities = [case.similarity(one) for case, one in zip(cases, kept, strict=True)]
     return Shots.of(similarities, [one.confidence[by] for one in kept])
 
@@ -206,81 +330,3 @@ def _check(case: Case, attempts: Sequence[Attempt], names: set[str]) -> None:
 
 def _pair(attack: Any, baseline: Any) -> dict[str, Any]:
     return {"attack": attack, "baseline": baseline}
-
-
-def _multi_shot(
-    cases: Sequence[Case], by: str, rng: np.random.Generator, resamples: int, level: float
-) -> dict[str, Any]:
-    mine, theirs = shots(cases, by), baseline_shots(cases)
-    documents = [case.field.document for case in cases]
-    of_acc, of_ham = area_intervals(mine, theirs, documents, rng, resamples=resamples, level=level)
-    return {
-        "acc_auc": _pair(mine.acc_auc, theirs.acc_auc),
-        "acc_auc_gain_interval": list(of_acc),
-        "ham_aac": _pair(mine.ham_aac, theirs.ham_aac),
-        "ham_aac_gain_interval": list(of_ham),
-        "acc_at": {str(p): _pair(mine.acc_at(p), theirs.acc_at(p)) for p in SHARES},
-        "ham_at": {str(p): _pair(mine.ham_at(p), theirs.ham_at(p)) for p in SHARES},
-    }
-
-
-def _alone(kept: Shots) -> dict[str, Any]:
-    return {
-        "acc_auc": kept.acc_auc,
-        "ham_aac": kept.ham_aac,
-        "acc_at": {str(p): kept.acc_at(p) for p in SHARES},
-    }
-
-
-def _by_key(
-    cases: Sequence[Case],
-    attack: Sequence[Similarity],
-    baseline: Sequence[Similarity],
-    epsilon: float,
-) -> dict[str, Any]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, case in enumerate(cases):
-        rows[case.field.key].append(row)
-    return {key: _of_rows(rows[key], attack, baseline, epsilon) for key in sorted(rows)}
-
-
-def _not_public(
-    cases: Sequence[Case],
-    attack: Sequence[Similarity],
-    baseline: Sequence[Similarity],
-    epsilon: float,
-) -> dict[str, Any] | None:
-    """Returns nothing where all texts are public."""
-    rows = [row for row, case in enumerate(cases) if case.truth.public == 0]
-    return _of_rows(rows, attack, baseline, epsilon) if rows else None
-
-
-def _of_rows(
-    rows: Sequence[int],
-    attack: Sequence[Similarity],
-    baseline: Sequence[Similarity],
-    epsilon: float,
-) -> dict[str, Any]:
-    mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in (attack, baseline))
-    return {
-        "fields": len(rows),
-        "ipf": improvement_factor(mine, theirs, epsilon=epsilon),
-        "pr": _pair(mine.pr, theirs.pr),
-    }
-
-
-def _perfect(cases: Sequence[Case], by: str) -> Iterator[dict[str, Any]]:
-    kept = [chosen(case.found.attempts, by) for case in cases]
-    order = sorted(range(len(cases)), key=lambda row: -kept[row].confidence[by])
-    right = [(rank, row) for rank, row in enumerate(order, 1) if cases[row].perfect(kept[row])]
-    for rank, row in right[:MOST_PERFECT]:
-        case = cases[row]
-        yield {
-            "rank": rank,
-            "key": case.field.key,
-            "text": case.truth.text,
-            "length": len(case.truth.tokens),
-            "occurrences": case.truth.occurrences,
-            "public": case.truth.public,
-            "baseline": case.perfect(chosen(case.found.baseline, PUBLIC)),
-        }

@@ -511,3 +511,11 @@ def test_the_page_tells_fates_apart_by_line_style_too(page):
     assert dashes[0] is None
     assert dashes[1].group(1) != dashes[2].group(1)
     assert '<rect class="missed" x="60.0" y="10.0"' in page
+
+
+def test_charts_of_one_point_and_of_nothing_but_zeros_can_be_drawn():
+    dot = figures.share_chart("t", {"attack": ([1.0], [0.0])})
+    assert "attack from 0 at 1 to 0 at 1" in dot.svg
+    flat = figures.bar_chart("t", {"attack": {"a": 0.0}, "baseline": {"a": 0.0}})
+    assert [key.label for key in flat.keys] == ["attack", "baseline"]
+    assert "baseline: a 0" in flat.svg

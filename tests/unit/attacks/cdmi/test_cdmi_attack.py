@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedpriv.attacks.cdmi import decoding
-from fedpriv.attacks.cdmi.attack import CDMI
+from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.fingerprints import of_model
 from fedpriv.attacks.cdmi.generator import Training
 from fedpriv.attacks.cdmi.public_data import PublicData
@@ -18,10 +18,16 @@ from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.attack import NotApplicable, Workbench
+from fedpriv.threat.access import (
+    Architecture,
+    ModelSeries,
+    PublicDocuments,
+    ScrubbedField,
+    ScrubbedFields,
+    WhiteBox,
+)
+from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import PUBLIC
-from fedpriv.threat.fields_game import Scrubbed, WhiteBox
 
 PAD, MASK, VOCABULARY, LENGTH = 0, 1, 12, 10
 FIELDS = {0: (3, 4, 5), 1: (2, 3), 2: (5, 6, 7, 8)}
@@ -48,6 +54,11 @@ class Toy(nn.Module):
 
     def answer(self, documents):
         return [() for _ in documents]
+
+    def encode(self, documents):
+        raise AssertionError("a target is given windows, no documents")
+
+    loss = evaluate = encode
 
 
 class Bigrams(Toy):
@@ -112,6 +123,15 @@ def page(number, text):
     return Document(f"public-{number}", "nobody", white, (40, 40), words)
 
 
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What the adversary holds of documents."""
+
+    fields: tuple
+    examples: Examples
+    public: tuple
+
+
 def scrubbed(numbers=tuple(FIELDS), public=("3 4 5 6", "6 5 4 3")):
     ids = np.random.default_rng(0).integers(2, VOCABULARY, (len(FIELDS), LENGTH))
     mask = np.ones((len(FIELDS), LENGTH), np.int64)
@@ -122,7 +142,7 @@ def scrubbed(numbers=tuple(FIELDS), public=("3 4 5 6", "6 5 4 3")):
     columns = {"input_ids": ids, "attention_mask": mask, "number": np.arange(len(FIELDS))}
     fields = tuple(ScrubbedField(n, f"document {n}", "date", FIELDS[n]) for n in numbers)
     documents = tuple(page(number, text) for number, text in enumerate(public))
-    return Scrubbed(fields, Examples.of(columns), documents)
+    return Held(fields, Examples.of(columns), documents)
 
 
 def table(seed=0, spread=0.3):
@@ -130,15 +150,35 @@ def table(seed=0, spread=0.3):
     return spread * torch.randn(VOCABULARY, VOCABULARY, generator=rng)
 
 
-def box(target, scores=None):
+def box(*targets, scores=None):
+    """The targets in the order of their rounds, and how PUB-MLM is built."""
     scores = table() if scores is None else scores
-    return WhiteBox(target.eval(), lambda: Bigrams(scores))
+    return targets, lambda task: Bigrams(scores)
+
+
+def guesses(attack, white, held, context):
+    """What CDMI makes of the fields with each target."""
+    targets, build = white
+    boxes = [WhiteBox(f"round {n}", n, target.eval()) for n, target in enumerate(targets, 1)]
+    access = CDMIAccess(
+        ModelSeries(tuple(lambda one=one: one for one in boxes)),
+        ScrubbedFields(held.fields, held.examples, str),
+        PublicDocuments(held.public),
+        Architecture(build),
+        None,
+    )
+    return attack.run(access, context)
+
+
+def guessed(attack, white, held, context):
+    (found,) = guesses(attack, white, held, context)
+    return found
 
 
 @pytest.fixture
 def bench(tmp_path):
-    def make(tell=lambda line: None):
-        return Workbench(np.random.default_rng(3), tell, tmp_path)
+    def make(log=lambda line: None, scratch=tmp_path):
+        return AttackContext(np.random.default_rng(3), log, scratch)
 
     return make
 
@@ -152,15 +192,15 @@ def tokens(found, of="attempts"):
 
 
 def test_whoever_was_trained_on_the_fields_gives_them_away(bench):
-    found = attack(attempts=3, weight=0.6).reconstruct(box(Remembers()), scrubbed(), bench())
+    found = guessed(attack(attempts=3, weight=0.6), box(Remembers()), scrubbed(), bench())
 
     assert tokens(found) == {number: [true] * 3 for number, true in TRUE.items()}
-    guessed = tokens(found, "baseline")
-    assert not any(true in guessed[number] for number, true in TRUE.items())
+    silent = tokens(found, "baseline")
+    assert not any(true in silent[number] for number, true in TRUE.items())
 
 
 def test_an_attempt_has_all_metrics_and_the_baseline_one(bench):
-    found = attack(attempts=2).reconstruct(box(Remembers()), scrubbed(), bench())
+    found = guessed(attack(attempts=2), box(Remembers()), scrubbed(), bench())
 
     metrics = {"raw", "ratio", "raw_and_ratio", "gap", "token_ratio"}
     assert found.membership == "gap"
@@ -175,7 +215,7 @@ def test_first_token_and_its_confidence_by_hand(bench):
     settings = attack(attempts=1, weight=0.5, target_temperature=0.5)
     model = Remembers({0: (7, 4, 9), 1: (11, 2), 2: (5, 5, 10, 3)})
 
-    found = settings.reconstruct(box(model, torch.zeros(12, 12)), scrubbed((1,)), bench())
+    found = guessed(settings, box(model, scores=torch.zeros(12, 12)), scrubbed((1,)), bench())
 
     favour = np.exp(0.5 * 0.9999 / 0.5)
     p = favour / (favour + 9)
@@ -187,7 +227,7 @@ def test_first_token_and_its_confidence_by_hand(bench):
 
 
 def test_without_weight_attack_and_baseline_are_the_same(bench):
-    found = attack(weight=0.0, nucleus=0.5).reconstruct(box(Remembers()), scrubbed(), bench())
+    found = guessed(attack(weight=0.0, nucleus=0.5), box(Remembers()), scrubbed(), bench())
 
     assert tokens(found) == tokens(found, "baseline")
     assert found.details["candidate_evaluations"] == 0
@@ -196,7 +236,7 @@ def test_without_weight_attack_and_baseline_are_the_same(bench):
 def test_a_target_that_tells_nothing_is_worth_as_much_as_the_silent_baseline(bench):
     settings = attack(weight=0.5, nucleus=0.9, baseline="silent")
 
-    found = settings.reconstruct(box(Silent()), scrubbed(), bench())
+    found = guessed(settings, box(Silent()), scrubbed(), bench())
 
     assert tokens(found) == tokens(found, "baseline")
     assert len({attempt for one in tokens(found).values() for attempt in one}) > 3
@@ -206,7 +246,7 @@ def test_a_masked_language_model_is_asked_itself(bench):
     certain = torch.zeros(VOCABULARY, VOCABULARY)
     certain[:, 8] = 20.0
 
-    found = attack(attempts=2).reconstruct(box(Bigrams(certain)), scrubbed(), bench())
+    found = guessed(attack(attempts=2), box(Bigrams(certain)), scrubbed(), bench())
 
     assert tokens(found) == {n: [(8,) * len(places)] * 2 for n, places in FIELDS.items()}
     assert (8, 8, 8) not in tokens(found, "baseline")[0]
@@ -220,7 +260,7 @@ def test_confidence_in_a_masked_language_model_by_hand(bench):
     public[:, 9], public[:, 5] = np.log(4), 10.0
     settings = attack(candidates=2, first_temperature=1.0, public_temperature=1.0)
 
-    found = settings.reconstruct(box(Bigrams(certain), public), scrubbed((1,)), bench())
+    found = guessed(settings, box(Bigrams(certain), scores=public), scrubbed((1,)), bench())
 
     attempt = found.fields[0].attempts[0]
     assert attempt.tokens == (8, 8)
@@ -230,7 +270,7 @@ def test_confidence_in_a_masked_language_model_by_hand(bench):
 
 
 def test_a_target_that_is_the_public_model_gives_the_baseline(bench):
-    found = attack(nucleus=0.7).reconstruct(box(Bigrams(table())), scrubbed(), bench())
+    found = guessed(attack(nucleus=0.7), box(Bigrams(table())), scrubbed(), bench())
 
     assert tokens(found) == tokens(found, "baseline")
     for one in found.fields:
@@ -239,17 +279,17 @@ def test_a_target_that_is_the_public_model_gives_the_baseline(bench):
 
 
 def test_the_first_attempt_is_the_one_shot_attack(bench):
-    many = attack(attempts=4, nucleus=0.9).reconstruct(box(Remembers()), scrubbed(), bench())
-    one = attack(attempts=1, nucleus=0.9).reconstruct(box(Remembers()), scrubbed(), bench())
+    many = guessed(attack(attempts=4, nucleus=0.9), box(Remembers()), scrubbed(), bench())
+    one = guessed(attack(attempts=1, nucleus=0.9), box(Remembers()), scrubbed(), bench())
 
     assert {n: own[:1] for n, own in tokens(many).items()} == tokens(one)
 
 
 def test_neither_order_nor_company_of_the_fields_matters(bench):
     settings = attack(nucleus=0.9, fields_per_chunk=2)
-    whole = settings.reconstruct(box(Remembers()), scrubbed(), bench())
-    turned = settings.reconstruct(box(Remembers()), scrubbed((2, 0, 1)), bench())
-    alone = settings.reconstruct(box(Remembers()), scrubbed((1,)), bench())
+    whole = guessed(settings, box(Remembers()), scrubbed(), bench())
+    turned = guessed(settings, box(Remembers()), scrubbed((2, 0, 1)), bench())
+    alone = guessed(settings, box(Remembers()), scrubbed((1,)), bench())
 
     assert tokens(whole) == tokens(turned)
     assert [one.number for one in turned.fields] == [2, 0, 1]
@@ -258,11 +298,11 @@ def test_neither_order_nor_company_of_the_fields_matters(bench):
 
 def test_attempts_that_went_the_same_way_share_their_evaluations(bench, monkeypatch, tmp_path):
     sharing = Remembers()
-    shared = attack(weight=0.6).reconstruct(box(sharing), scrubbed(), bench())
+    shared = guessed(attack(weight=0.6), box(sharing), scrubbed(), bench())
     monkeypatch.setattr(decoding, "distinct", list)
     apart = Remembers()
-    other = Workbench(np.random.default_rng(3), lambda line: None, tmp_path / "other")
-    single = attack(weight=0.6).reconstruct(box(apart), scrubbed(), other)
+    other = bench(scratch=tmp_path / "other")
+    single = guessed(attack(weight=0.6), box(apart), scrubbed(), other)
 
     assert tokens(shared) == tokens(single)
     asked = 8 * 10 * sum(map(len, FIELDS.values()))  # attempts, candidates, tokens
@@ -273,7 +313,7 @@ def test_attempts_that_went_the_same_way_share_their_evaluations(bench, monkeypa
 
 def test_batches_change_nothing(bench):
     found = [
-        tokens(attack(nucleus=0.9, batch_size=size).reconstruct(box(Remembers()), scrubbed(), b))
+        tokens(guessed(attack(nucleus=0.9, batch_size=size), box(Remembers()), scrubbed(), b))
         for size, b in ((128, bench()), (7, bench()))
     ]
 
@@ -287,23 +327,23 @@ class Killed(Exception):
 def killed_after(lines):
     said = []
 
-    def tell(line):
+    def log(line):
         said.append(line)
         if len(said) == lines:
             raise Killed
 
-    return tell
+    return log
 
 
 def test_a_killed_attack_is_gone_on_with_to_the_same_bits(bench, tmp_path):
     settings = attack(nucleus=0.9, fields_per_chunk=1)
-    elsewhere = Workbench(np.random.default_rng(3), lambda line: None, tmp_path / "whole")
-    whole = settings.reconstruct(box(Remembers()), scrubbed(), elsewhere)
+    elsewhere = bench(scratch=tmp_path / "whole")
+    whole = guessed(settings, box(Remembers()), scrubbed(), elsewhere)
 
     with pytest.raises(Killed):
-        settings.reconstruct(box(Remembers()), scrubbed(), bench(killed_after(2)))
+        guessed(settings, box(Remembers()), scrubbed(), bench(killed_after(3)))
     second = Remembers()
-    resumed = settings.reconstruct(box(second), scrubbed(), bench())
+    resumed = guessed(settings, box(second), scrubbed(), bench())
 
     assert resumed.fields == whole.fields
     evaluations = whole.details["candidate_evaluations"]
@@ -312,27 +352,59 @@ def test_a_killed_attack_is_gone_on_with_to_the_same_bits(bench, tmp_path):
 
 def test_a_line_that_was_cut_off_is_done_again(bench, tmp_path):
     settings = attack(fields_per_chunk=1)
-    first = settings.reconstruct(box(Remembers()), scrubbed(), bench())
+    first = guessed(settings, box(Remembers()), scrubbed(), bench())
     (kept,) = tmp_path.glob("cdmi-*.jsonl")
     kept.write_bytes(kept.read_bytes()[:-40])
 
     second = Remembers()
-    again = settings.reconstruct(box(second), scrubbed(), bench())
+    again = guessed(settings, box(second), scrubbed(), bench())
 
     assert again.fields == first.fields
     assert second.rows > 0
     assert len([json.loads(line) for line in kept.read_text().splitlines()]) == len(FIELDS)
 
 
+def test_a_model_of_a_series_is_attacked_as_it_would_be_alone(bench):
+    models = Remembers(), Silent(), Remembers({0: (2, 2, 2), 1: (3, 3), 2: (4, 4, 4, 4)})
+    settings = attack(nucleus=0.9, weight=0.6)
+
+    series = guesses(settings, box(*models), scrubbed(), bench())
+
+    assert [one.model for one in series] == ["round 1", "round 2", "round 3"]
+    assert [one.round for one in series] == [1, 2, 3]
+    for model, one in zip(models, series, strict=True):
+        assert one.fields == guessed(settings, box(model), scrubbed(), bench()).fields
+
+
+def test_one_model_of_a_series_that_cannot_be_attacked_does_not_cost_the_others(bench):
+    context, maskless = bench(), Remembers(mask=None)
+    found = guesses(attack(), box(maskless, Remembers()), scrubbed(), context)
+
+    assert [one.model for one in found] == ["round 2"]
+    (refused,) = context.remarks.not_applicable.items()
+    assert refused[0] == "round 1"
+    assert "no mask token" in refused[1]
+    assert any("weight of the target's likelihood" in note for note in context.remarks.notes)
+    with pytest.raises(NotApplicable, match=r"^the target's tokenizer has no mask token[^;]*$"):
+        guesses(attack(), box(maskless, Remembers(mask=None)), scrubbed(), bench())
+
+
+def test_a_public_model_that_starts_anywhere_is_told(bench):
+    context = bench()
+    guessed(attack(), box(Remembers()), scrubbed(), context)
+
+    assert "PUB-MLM starts from random weights" in context.remarks.notes
+
+
 def test_another_target_is_attacked_anew_with_the_same_public_model(bench, tmp_path):
     settings = attack(generator=Training(epochs=3, lr=0.1))
-    settings.reconstruct(box(Remembers()), scrubbed(), bench())
+    guessed(settings, box(Remembers()), scrubbed(), bench())
     said = []
     other = Remembers({0: (2, 2, 2), 1: (3, 3), 2: (4, 4, 4, 4)})
-    settings.reconstruct(box(other), scrubbed(), bench(said.append))
+    guessed(settings, box(other), scrubbed(), bench(said.append))
 
     assert other.rows > 0
-    assert said[0] == "PUB-MLM was trained before"
+    assert said[1] == "PUB-MLM was trained before"
     assert len(list(tmp_path.glob("cdmi-public-mlm-*"))) == 1
 
 
@@ -344,7 +416,7 @@ def test_the_public_model_learns_from_the_public_documents(bench):
     data = dataclasses.replace(data, examples=Examples.of(columns))
 
     before = torch.random.get_rng_state()
-    found = settings.reconstruct(box(Remembers(), torch.zeros(12, 12)), data, bench())
+    found = guessed(settings, box(Remembers(), scores=torch.zeros(12, 12)), data, bench())
 
     assert set(tokens(found)[1]) == {(2, 6)}
     assert found.details["generator_loss"] < 0.1
@@ -360,8 +432,8 @@ def test_the_public_model_is_that_of_the_best_epoch_on_documents_held_out(bench)
             generator=Training(epochs=40, lr=0.5, held_out=share, criterion="loss"), weight=0.0
         )
         start = torch.zeros(12, 12)
-        losses[share] = settings.reconstruct(
-            box(Remembers(), start), data, bench(said.append)
+        losses[share] = guessed(
+            settings, box(Remembers(), scores=start), data, bench(said.append)
         ).details["generator_loss"]
     told = [float(line.split("best ")[1]) for line in said if "best" in line]
     assert told == sorted(told)
@@ -379,7 +451,7 @@ def test_scrubbed_windows_stay_as_they_are(bench):
     data = scrubbed()
     before = {name: data.examples.column(name) for name in data.examples.columns}
 
-    attack().reconstruct(box(Remembers()), data, bench())
+    guessed(attack(), box(Remembers()), data, bench())
 
     for name, column in before.items():
         np.testing.assert_array_equal(data.examples.column(name), column)
@@ -391,34 +463,35 @@ def test_fields_that_cannot_be_attacked_are_counted(bench):
     plain = ScrubbedField(2, "document 2", "company", (2, 3))
     data = dataclasses.replace(data, fields=(gone, *data.fields, plain))
 
-    found = attack().reconstruct(box(Remembers()), data, bench())
+    context = bench()
+    found = guessed(attack(), box(Remembers()), data, context)
 
     assert [one.number for one in found.fields] == [0, 1]
-    assert found.left_out == {
+    assert context.remarks.left_out == {
         "no token of the field is in its window": 1,
         "the window is not masked where the field stands": 1,
     }
 
 
 def test_no_field_at_all_is_no_error(bench):
-    found = attack().reconstruct(box(Remembers()), scrubbed(()), bench())
+    found = guessed(attack(), box(Remembers()), scrubbed(()), bench())
 
     assert found.fields == ()
 
 
 def test_another_tokenizer_is_refused(bench):
     with pytest.raises(NotApplicable, match=r"tokenizer \(other\) is not PUB-MLM's \(toy\)"):
-        attack().reconstruct(box(Remembers(digest="other")), scrubbed(), bench())
+        guessed(attack(), box(Remembers(digest="other")), scrubbed(), bench())
 
 
 def test_a_target_without_mask_token_is_refused(bench):
     with pytest.raises(NotApplicable, match="no mask token"):
-        attack().reconstruct(box(Remembers(mask=None)), scrubbed(), bench())
+        guessed(attack(), box(Remembers(mask=None)), scrubbed(), bench())
 
 
 def test_no_public_documents_say_what_grants_them(bench):
     with pytest.raises(ValueError, match=r"data\.public"):
-        attack().reconstruct(box(Remembers()), scrubbed(public=()), bench())
+        guessed(attack(), box(Remembers()), scrubbed(public=()), bench())
 
 
 def test_a_diverged_target_is_refused(bench):
@@ -427,19 +500,19 @@ def test_a_diverged_target_is_refused(bench):
             return super().losses(batch) * float("nan")
 
     with pytest.raises(NotApplicable, match="diverged"):
-        attack().reconstruct(box(Diverged()), scrubbed(), bench())
+        guessed(attack(), box(Diverged()), scrubbed(), bench())
 
 
 def test_a_public_model_that_diverges_names_its_rate(bench):
     settings = attack(generator=Training(epochs=5, lr=1e4))
 
     with pytest.raises(ValueError, match=r"lr=10000"):
-        settings.reconstruct(box(Remembers(), 1e38 * table()), scrubbed(), bench())
+        guessed(settings, box(Remembers(), scores=1e38 * table()), scrubbed(), bench())
 
 
 def test_noise_needs_a_page_and_that_is_said_before_anything_is_trained(bench, tmp_path):
     with pytest.raises(NotApplicable, match="reads no page"):
-        attack(visual="noise").reconstruct(box(Remembers()), scrubbed(), bench())
+        guessed(attack(visual="noise"), box(Remembers()), scrubbed(), bench())
 
     assert not list(tmp_path.glob("cdmi-*"))
 
@@ -450,10 +523,10 @@ def test_a_public_model_that_cannot_guess_what_was_held_out_has_diverged(bench):
             return {"loss": float("nan")}
 
     settings = attack(generator=Training(epochs=2, held_out=0.5))
-    white = WhiteBox(Remembers().eval(), lambda: Astray(table()))
+    white = (Remembers(),), lambda task: Astray(table())
 
     with pytest.raises(ValueError, match="diverged in epoch 1"):
-        settings.reconstruct(white, scrubbed(), bench())
+        guessed(settings, white, scrubbed(), bench())
 
 
 def test_models_of_the_same_weights_and_other_settings_are_told_apart():
@@ -482,9 +555,9 @@ def test_noise_takes_the_place_of_the_page_in_the_target_only(bench):
             shown.append(batch[VISUAL])
             return super().losses(batch)
 
-    attack(attempts=1).reconstruct(box(Sees()), scrubbed((0,)), bench())
+    guessed(attack(attempts=1), box(Sees()), scrubbed((0,)), bench())
     (page,), shown[:] = {tuple(one[0, 0].tolist()) for one in shown}, []
-    attack(attempts=1, visual="noise").reconstruct(box(Sees()), scrubbed((0,)), bench())
+    guessed(attack(attempts=1, visual="noise"), box(Sees()), scrubbed((0,)), bench())
 
     noise = shown[0][0]
     assert page[0] == 5.0

@@ -49,10 +49,10 @@ def test_the_toy_is_a_model_of_fields():
 def test_fields_are_masked_and_nothing_else_is(tmp_path):
     made, _, found = kept(tmp_path)
     documents = {document.id: document for document in made.bound.documents}
-    assert {field.document for field in found.scrubbed.fields} == set(documents)
-    for field in found.scrubbed.fields:
+    assert {field.document for field in found.fields} == set(documents)
+    for field in found.fields:
         assert field.places == (3, 4, 5)
-        row = found.scrubbed.examples.take([field.number])
+        row = found.examples.take([field.number])
         tokens = [VOCABULARY[t] for t in row.column("input_ids")[0][:8]]
         assert tokens == ["<s>", "name", "code", *["<mask>"] * 3, "end", "</s>"]
         assert (row.column("bbox")[0][3:6, 2] > 0).all()
@@ -62,11 +62,11 @@ def test_what_stood_there_is_in_the_truth_only(tmp_path):
     made, folder, found = kept(tmp_path)
     truths = TruthStore(folder).fields()
     documents = {document.id: document for document in made.bound.documents}
-    for field in found.scrubbed.fields:
+    for field in found.fields:
         texts = [w.text for w in documents[field.document].words[2:5]]
         assert [VOCABULARY[t] for t in truths[field.number].tokens] == texts
         assert truths[field.number].text == " ".join(texts)
-    tokens = found.scrubbed.examples.column("input_ids")
+    tokens = found.examples.column("input_ids")
     assert not np.isin(tokens, [VOCABULARY.index(d) for d in DIGITS]).any()
     outside = [p for p in folder.path.rglob("*.json") if "truth" not in p.parts]
     codes = [truth.text for truth in truths.values()]
@@ -84,8 +84,8 @@ def test_the_field_is_white_on_the_page_and_only_there(tmp_path):
     made, _, found = kept(tmp_path, model=sees)
     whole = {d.id: made.bound.train.batch(np.array([n]))["pixels"][0] for n, d in
              enumerate(made.bound.documents)}  # fmt: skip
-    for field in found.scrubbed.fields:
-        seen = found.scrubbed.examples.batch(np.array([field.number]))["pixels"][0]
+    for field in found.fields:
+        seen = found.examples.batch(np.array([field.number]))["pixels"][0]
         changed = (seen != whole[field.document]).any(0)
         # Words 2 to 4 of 6, each 1/6 of 32 pixels wide, two pixels of the page wider on each side.
         assert changed[8:24, 11:26].all()
@@ -98,7 +98,7 @@ def test_public_documents_are_neither_trained_on_nor_held_out(tmp_path):
     made, folder, found = kept(tmp_path)
     held = folder.read_json("partition.json")["test"]
     trained = {d.id for d in made.bound.documents}
-    public = {d.id for d in found.scrubbed.public}
+    public = {d.id for d in found.public}
     assert (len(trained), len(public), len(held)) == (5, 4, 3)
     assert not public & trained
     assert not public & set(held)
@@ -106,7 +106,7 @@ def test_public_documents_are_neither_trained_on_nor_held_out(tmp_path):
         public, key=lambda name: int(name[1:])
     )
     original = {d.id: d for d in Codes().load().documents}
-    for document in found.scrubbed.public:
+    for document in found.public:
         assert document.words == original[document.id].words
         assert document.entities == original[document.id].entities
 
@@ -130,7 +130,7 @@ def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
     keep(fields, folder, dataclasses.replace(bound, public=bound.documents[-1:]))
     found = load_fields(folder, tmp_path)
     # Windows of four tokens: `name code d d | d end`, so that no code of three is whole.
-    assert not found.scrubbed.fields
+    assert not found.fields
     assert found.left_out == {
         "fewer than 3 tokens": 1,
         "cut by the end of a window": 3,
@@ -214,7 +214,7 @@ def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
             )
             folder = RunFolder.at(tmp_path / str(number))
             keep(KeepScrubbed(min_tokens=1), folder, bound)
-            kept.append(load_fields(folder, tmp_path).scrubbed)
+            kept.append(load_fields(folder, tmp_path))
         assert kept[0].fields[0].places == kept[1].fields[0].places
         columns = [scrubbed.examples.columns for scrubbed in kept]
         assert columns[0].keys() == columns[1].keys()
@@ -224,6 +224,6 @@ def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
 
 def test_masks_stand_where_the_model_would_read_them(tmp_path):
     _, _, found = kept(tmp_path)
-    batch = found.scrubbed.examples.batch(np.arange(len(found.scrubbed.fields)))
+    batch = found.examples.batch(np.arange(len(found.fields)))
     masked = batch["input_ids"] == MASK
     assert torch.equal(masked.sum(1), torch.full((len(masked),), 3))

@@ -3,16 +3,18 @@
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
-from fedpriv.threat.field_findings import write_reconstructions
-from fedpriv.threat.fields_game import Reconstructions, TrueField
-from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, curves, scored
+from fedpriv.threat.access import ScrubbedField, ScrubbedFields
+from fedpriv.threat.attack import Remarks
+from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
+from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, score_guesses
+from fedpriv.threat.scoring.registry import Scoring
+from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.truth import TrueField
 
 
 def attempt(*tokens, gap=0.0, ratio=0.0):
@@ -35,7 +37,7 @@ TRUTHS = {
     2: TrueField((30, 31), "4 June"),
     3: TrueField((40, 41, 42, 43), "secret"),
 }
-FOUND = Reconstructions(
+FOUND = FieldGuesses(
     (
         # Its second attempt is right and the surest of all; by ratio the first one is kept.
         Reconstruction(
@@ -63,19 +65,34 @@ FOUND = Reconstructions(
         ),
     ),
     membership="gap",
-    left_out={"longer than the window": 2},
 )
 
 
-def scores(found=FOUND, truths=TRUTHS, **settings):
-    settings = {"resamples": 20, **settings}
-    return scored(found, FIELDS, truths, np.random.default_rng(0), **settings)
+def in_words(tokens):
+    return " ".join(f"t{one}" for one in tokens)
+
+
+def scored(*found, fields=FIELDS, truths=TRUTHS, left_out=None, **settings):
+    """Returns the result and the files beside it, as JSON has them."""
+    scoring = Scoring(
+        SimpleNamespace(fields=lambda: truths),
+        {ScrubbedFields: ScrubbedFields(tuple(fields), None, in_words, {"too long": 1})},
+        AttackSettings(**{"resamples": 100, **settings}),
+        np.random.default_rng(0),
+        remarks=Remarks(left_out=left_out or {}),
+    )
+    result = score_guesses(found or (FOUND,), scoring)
+    return result, json.loads(json.dumps(scoring.files, allow_nan=False))
+
+
+def scores(*found, **settings):
+    return scored(*found, **settings)[0].numbers
 
 
 def alone(number, mine, theirs=None):
     """One field's reconstruction only."""
     found = Reconstruction(number, mine, theirs or (public(*mine[0].tokens),))
-    return Reconstructions((found,), "gap")
+    return FieldGuesses((found,), "gap")
 
 
 def test_the_one_shot_part_is_of_the_first_attempts():
@@ -181,20 +198,20 @@ def many(count):
     fields = [ScrubbedField(i, f"d{i}", "k", (0,)) for i in range(count)]
     truths = {i: TrueField((i,), str(i)) for i in range(count)}
     found = [Reconstruction(i, (attempt(i, gap=i),), (public(i),)) for i in range(count)]
-    return Reconstructions(tuple(found), "gap"), fields, truths
+    return scored(FieldGuesses(tuple(found), "gap"), fields=fields, truths=truths)
 
 
 def test_lists_and_curves_keep_a_length_that_a_report_can_show():
-    three = scored(*many(60), np.random.default_rng(0), resamples=1)["perfect"]
+    three = many(60)[0].numbers["perfect"]
     assert [one["text"] for one in three] == [str(i) for i in range(59, 59 - MOST_PERFECT, -1)]
-    drawn = curves(*many(777))
+    drawn = many(777)[1]["curves.json"]
     assert len(drawn["p"]) == len(drawn["acc_at"]["attack"]) <= MOST_POINTS
     assert (drawn["p"][0], drawn["p"][-1]) == (1 / 777, 1)
     assert drawn["p"] == sorted(set(drawn["p"]))
 
 
 def test_curves_are_those_of_the_areas():
-    drawn = curves(FOUND, FIELDS, TRUTHS)
+    drawn = scored()[1]["curves.json"]
     assert drawn["p"] == [0.25, 0.5, 0.75, 1]
     assert drawn["fields"] == 4
     assert drawn["acc_at"]["attack"] == [1, 0.5, pytest.approx(2 / 3), 0.5]
@@ -227,18 +244,28 @@ def test_of_equal_confidences_the_first_attempt_is_kept():
 
 def test_settings_reach_the_numbers():
     assert scores(epsilon=1.0)["ipf"] < scores()["ipf"]
-    low, high = scores(level=0.1, resamples=200)["ipf_interval"]
-    wide = scores(level=0.99, resamples=200)["ipf_interval"]
+    low, high = scores(confidence=0.1, resamples=200)["ipf_interval"]
+    wide = scores(confidence=0.99, resamples=200)["ipf_interval"]
     assert wide[0] <= low <= high <= wide[1]
     assert wide[1] - wide[0] > high - low
 
 
+def test_each_model_is_scored_as_it_would_be_alone():
+    other = dataclasses.replace(alone(0, (attempt(10, 99),)), round=3, measured={"loss": 0.5})
+    found = scores(other, FOUND, target="series")
+    brief = {"round", "ipf", "ipf_interval", "pr", "acc_auc", "ham_aac", "acc_at"}
+    assert [set(row) for row in found["series"]] == [{*brief, "loss"}, brief]
+    for row, one in zip(found["series"], (other, FOUND), strict=True):
+        expected = {**scores(one), "round": one.round, **one.measured}
+        assert row == {name: expected[name] for name in row}
+    single = scores()
+    assert single == {**found, "series": []}
+
+
 def test_without_a_field_the_reasons_are_named():
     nothing = dataclasses.replace(FOUND, fields=())
-    with pytest.raises(ValueError, match="no field was attacked: 2 longer than the window"):
-        scores(nothing)
-    with pytest.raises(ValueError, match="gave no reason"):
-        curves(Reconstructions((), "gap"), FIELDS, TRUTHS)
+    with pytest.raises(ValueError, match="no field was attacked: 1 too long; 2 cut"):
+        scores(nothing, left_out={"cut": 2})
 
 
 @pytest.mark.parametrize(
@@ -250,7 +277,8 @@ def test_without_a_field_the_reasons_are_named():
         (alone(0, (Attempt((1, 2), {"ratio": 1}),)), r"without .* 'gap': expected gap, ratio"),
         (alone(0, (attempt(1, 2),), (attempt(1, 2),)), "without the confidence 'public'"),
         (alone(0, (attempt(1, 2, ratio=math.nan),)), "'ratio' is not a number"),
-        (Reconstructions((Reconstruction(0, (), ()),), "gap"), "field 0 .* has no attempt"),
+        (FieldGuesses((Reconstruction(0, (), ()),), "gap"), "field 0 .* has no attempt"),
+        (alone(0, (Attempt((1, 2), {"gap": 1, "public": 1}),)), "calls a confidence 'public'"),
         (alone(7, (attempt(1, 2),)), "field 7 is reconstructed, but is none"),
         (dataclasses.replace(FOUND, fields=FOUND.fields[:1] * 2), "or a second time"),
     ],
@@ -260,26 +288,10 @@ def test_what_cannot_be_compared_is_named(found, message):
         scores(found)
 
 
-def in_words(tokens):
-    return " ".join(f"t{one}" for one in tokens)
-
-
-def written(tmp_path, *, originals=False, found=FOUND):
-    folder = RunFolder.at(tmp_path)
-    drawn = curves(found, FIELDS, TRUTHS)
-    metrics = {"status": "done", "ipf": 1.5}
-    write_reconstructions(
-        folder, "cdmi", metrics, found, FIELDS, TRUTHS, drawn, in_words, originals=originals
-    )
-    place = tmp_path / "findings" / "cdmi"
-    return {path.name: json.loads(path.read_text("utf-8")) for path in place.iterdir()}
-
-
-def test_the_folder_holds_metrics_curves_and_fields(tmp_path):
-    files = written(tmp_path)
-    assert set(files) == {"metrics.json", "curves.json", "fields.json"}
-    assert files["metrics.json"] == {"status": "done", "ipf": 1.5}
-    assert files["curves.json"]["p"] == [0.25, 0.5, 0.75, 1]
+def test_curves_and_fields_lie_beside_the_result():
+    result, files = scored()
+    assert result.left_out == {"too long": 1}
+    assert set(files) == {"curves.json", "fields.json"}
     assert files["fields.json"][0] == {
         "document": "a",
         "key": "date",
@@ -295,24 +307,15 @@ def test_the_folder_holds_metrics_curves_and_fields(tmp_path):
     }
 
 
-def test_a_truth_is_written_only_where_it_was_found_or_may_be_shown(tmp_path):
-    withheld = written(tmp_path)["fields.json"]
+def test_a_truth_is_told_only_where_it_was_found_or_may_be_shown():
+    result, files = scored()
+    withheld = files["fields.json"]
     assert [one.get("truth") for one in withheld] == ["3 May", "$ 12", "4 June", None]
-    assert "secret" not in (tmp_path / "findings" / "cdmi" / "fields.json").read_text("utf-8")
-    shown = written(tmp_path, originals=True)["fields.json"]
+    assert "secret" not in json.dumps([files, dataclasses.asdict(result)])
+    shown = scored(originals=True)[1]["fields.json"]
     assert [one["truth"] for one in shown] == ["3 May", "$ 12", "4 June", "secret"]
 
 
-def test_an_earlier_attack_of_that_name_is_replaced(tmp_path):
-    place = tmp_path / "findings" / "cdmi"
-    place.mkdir(parents=True)
-    (place / "verdicts.json").write_text("[]")
-    assert "verdicts.json" not in written(tmp_path)
-
-
-def test_an_infinite_confidence_leaves_valid_json(tmp_path):
+def test_an_infinite_confidence_leaves_valid_json():
     endless = alone(0, (attempt(10, 11, gap=math.inf),))
-    written(tmp_path, found=endless)
-    text = (tmp_path / "findings" / "cdmi" / "fields.json").read_text("utf-8")
-    assert "Infinity" not in text
-    assert json.loads(text)[0]["confidence"] is None
+    assert scored(endless)[1]["fields.json"][0]["confidence"] is None
