@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,16 +12,14 @@ import numpy as np
 from fedpriv.attacks.extraction.canary import Canary, is_extracted
 from fedpriv.attacks.extraction.contexts import Context
 from fedpriv.attacks.extraction.prompts import Prompt, defended
-from fedpriv.config.run_model import model_of
 from fedpriv.data.augmentation import ANSWER_NOT_PRESENT
 from fedpriv.data.document import Document
 from fedpriv.metrics.answers import anls
-from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.runtime.cache import private_folder
-from fedpriv.runtime.run_folder import FINAL, METRICS, RunFolder
 from fedpriv.runtime.seeds import generator
-from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
-from fedpriv.threat.queries import Oracle, Reply
+from fedpriv.runtime.torch_state import reproducible_torch
+from fedpriv.threat.access import BlackBox, GreyBox
+from fedpriv.threat.queries import Reply
+from fedpriv.threat.retrain import TrainedRun
 
 Target = Literal["final", "loss"]
 
@@ -49,7 +46,6 @@ class Inquiry:
     """What one trained model is asked.
 
     Attributes:
-        folder: of the training.
         target: which of its models: "final", or "loss", after the round with the least validation
             loss (Pinto et al. stop early by it).
         canaries: n, to be extracted.
@@ -60,12 +56,11 @@ class Inquiry:
         held_out: pages for the ANLS; none for none.
         trained: whether the pages as they were trained on are asked about too, and the baseline
             for its refusal: what tells members from others.
-        seed: of the contexts and prompts, the same for all models of a study.
+        seed: of the contexts and prompts, the same for all models.
         threads: of torch.
         device: where the model is.
     """
 
-    folder: Path
     target: Target
     canaries: tuple[Canary, ...]
     training: tuple[Document, ...] = ()
@@ -94,63 +89,27 @@ class Said:
     losses: Mapping[str, tuple[float, ...]]
 
 
-def ask(inquiry: Inquiry) -> Said:
-    """Asks a trained model everything.
+def ask(box: BlackBox, inquiry: Inquiry) -> Said:
+    """Asks a model everything that needs no loss."""
+    return Said(
+        extracted={name: _hits(box, inquiry, name, way) for name, way in _ways(inquiry).items()},
+        anls={name: _anls(box, pages) for name, pages in _held_out(inquiry)},
+        losses={},
+    )
+
+
+def ask_trained(job: tuple[TrainedRun, Inquiry]) -> Said:
+    """Asks the model of a training everything, given the training and what to ask.
 
     Raises:
         ValueError: if the run is not finished, or has not kept the model that is wanted.
         TypeError: if the model answers no questions.
     """
+    run, inquiry = job
     with reproducible_torch(inquiry.threads, inquiry.device):
-        model = trained_model(inquiry.folder, inquiry.target).to(inquiry.device)
-        oracle = Oracle(model, private_folder("queries"))
-        return Said(
-            extracted={
-                name: _hits(oracle, inquiry, name, way) for name, way in _ways(inquiry).items()
-            },
-            anls={name: _anls(oracle, pages) for name, pages in _held_out(inquiry)},
-            losses=_losses(oracle, inquiry.canaries) if inquiry.trained else {},
-        )
-
-
-def trained_model(run_dir: Path, target: Target) -> QuestionAnswerer:
-    """Returns a training's model, in evaluation mode.
-
-    Raises:
-        ValueError: if the run is not finished, or has not kept the model that is wanted.
-        TypeError: if the model answers no questions.
-    """
-    folder = RunFolder.existing(run_dir)
-    model = seeded_model(model_of(folder.config(), str(run_dir)), 0)
-    if not isinstance(model, QuestionAnswerer):
-        raise TypeError(
-            f"{type(model).__name__} answers no questions: take model=vt5, donut or pix2struct"
-        )
-    state = folder.read_state(FINAL)
-    if state is None:
-        raise ValueError(f"{run_dir} has not come to its end (fedpriv resume)")
-    if target == "loss":
-        state = {**state, **folder.checkpoint(least_loss(folder)).model}
-    model.load_state_dict(state)
-    return model.eval()
-
-
-def least_loss(folder: RunFolder) -> int:
-    """Returns the round with the least validation loss.
-
-    Raises:
-        ValueError: if the loss was not measured, or the round's model was not kept.
-    """
-    losses = {r["round"]: r["loss"] for r in folder.records(METRICS) if r.get("loss") is not None}
-    if not losses:
-        raise ValueError(f"{folder.path}: no validation loss was measured; hold documents back")
-    best = min(losses, key=lambda round: losses[round])
-    if best not in folder.rounds():
-        raise ValueError(
-            f"{folder.path}: the model of round {best} was not kept; run with "
-            "federation.keep_checkpoints=0, which keeps all"
-        )
-    return int(best)
+        box = run.box(inquiry.target, inquiry.device)
+        losses = _losses(box, inquiry.canaries) if inquiry.trained else {}
+        return dataclasses.replace(ask(box, inquiry), losses=losses)
 
 
 def _ways(inquiry: Inquiry) -> dict[str, Way]:
@@ -170,7 +129,7 @@ def _ways(inquiry: Inquiry) -> dict[str, Way]:
     return ways
 
 
-def _hits(oracle: Oracle, inquiry: Inquiry, name: str, way: Way) -> tuple[bool | None, ...]:
+def _hits(box: BlackBox, inquiry: Inquiry, name: str, way: Way) -> tuple[bool | None, ...]:
     """Returns whether each canary's answer was said, a chunk of pages in memory at a time."""
     found: list[bool | None] = [None] * len(inquiry.canaries)
     chunks = -(-len(found) // CHUNK)
@@ -180,10 +139,9 @@ def _hits(oracle: Oracle, inquiry: Inquiry, name: str, way: Way) -> tuple[bool |
         rng = generator(inquiry.seed, f"extraction {name}", chunk)
         pages = way([inquiry.canaries[place] for place in places], rng)
         there = {place: page for place, page in zip(places, pages, strict=True) if page is not None}
-        for (place, page), (reply,) in zip(
-            there.items(), oracle.replies(list(there.values())), strict=True
-        ):
-            found[place] = is_extracted(reply.text, page)
+        answers = box.answers(list(there.values()))
+        for (place, page), (answer,) in zip(there.items(), answers, strict=True):
+            found[place] = is_extracted(answer, page)
     return tuple(found)
 
 
@@ -195,22 +153,22 @@ def _held_out(inquiry: Inquiry) -> Iterator[tuple[str, Sequence[Document]]]:
             yield name, defended(inquiry.held_out, prompt, rng)
 
 
-def _anls(oracle: Oracle, pages: Sequence[Document]) -> float:
+def _anls(box: BlackBox, pages: Sequence[Document]) -> float:
     """Returns the mean ANLS over all questions that have an answer."""
     marks = [
-        anls(reply.text, question.answers)
-        for page, said in zip(pages, oracle.replies(pages), strict=True)
-        for question, reply in zip(page.questions, said, strict=True)
+        anls(answer, question.answers)
+        for page, answers in zip(pages, box.answers(pages), strict=True)
+        for question, answer in zip(page.questions, answers, strict=True)
         if question.answers
     ]
     return float(np.mean(marks))
 
 
-def _losses(oracle: Oracle, canaries: Sequence[Canary]) -> dict[str, tuple[float, ...]]:
+def _losses(box: GreyBox, canaries: Sequence[Canary]) -> dict[str, tuple[float, ...]]:
     """Returns the loss of each answer on its page, and of the refusal on the page without it."""
 
     def losses(pages: Sequence[Document]) -> tuple[float, ...]:
-        replies: list[tuple[Reply, ...]] = oracle.replies(pages)
+        replies: list[tuple[Reply, ...]] = box.replies(pages)
         return tuple(reply.loss for (reply,) in replies)
 
     return {

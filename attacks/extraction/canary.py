@@ -19,7 +19,7 @@ class Canary:
         pii: the class of personal information that the answer is of, such as "person"; empty
             where it is none.
         repeats: training samples whose answer is this one, this sample included.
-        planted: whether it was put there for the study.
+        planted: whether it was put there on purpose.
     """
 
     name: str

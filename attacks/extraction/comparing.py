@@ -1,4 +1,4 @@
-"""What the answers of many trained models say together: the numbers of a study's metrics.json."""
+"""What the answers of many trained models say together: the numbers of the result."""
 
 from __future__ import annotations
 

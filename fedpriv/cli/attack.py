@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, run_dir, trust
-from fedpriv.config.run_model import model_of
 
 
 @click.command(
@@ -50,19 +47,13 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.threat.results import FINDINGS
-    from fedpriv.threat.runner import run_attack_on
 
     folder = RunFolder.existing(run_dir)
     if not trust:
         check_before_attack(folder)
-    model = model_of(folder.config(), str(folder.path))
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     order = attack.parse(overrides)
-    result = run_attack_on(
-        folder.path, order.attack, model, name=order.name, settings=order, log=tell
+    result = attack.made(
+        folder, order, lambda line: print(line, file=sys.stderr, flush=True), trust
     )
     write_report(folder.path)
     for line in render.lines(result):
@@ -70,25 +61,3 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     print(f"report: {folder.path / 'report.html'}")
     print(folder.path / FINDINGS / order.name)
     return 3 if result.refused else 0
-
-
-def in_words(metrics: Mapping[str, Any]) -> list[str]:
-    """Returns the metrics as lines for a person."""
-    if metrics["status"] == "not_applicable":
-        return [f"not applicable: {metrics['reason']}"]
-    from fedpriv.report import extraction
-
-    numbers = [
-        f"{name} {value:.4g}"
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-    return [
-        f"{metrics['status']}: {', '.join(numbers)}",
-        *(extraction.lines(metrics) if extraction.is_of_extraction(metrics) else ()),
-        *(f"assumed: {line}" for line in metrics["assumptions"]),
-        *(f"not applicable: {n}: {why}" for n, why in metrics.get("not_applicable", {}).items()),
-        *(f"left out: {n} for {why}" for why, n in metrics.get("skipped", {}).items() if n),
-        *(f"left out: {n} {what}" for what, n in metrics.get("left_out", {}).items() if n),
-        *(f"note: {line}" for line in metrics["notes"]),
-    ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedpriv.cli import completion
-from fedpriv.cli.attack import in_words
 from fedpriv.cli.command import Command, run_dir, trust
 
 if TYPE_CHECKING:
@@ -55,15 +54,15 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool) -> int:
     standard output is the run folder.
     """
     from fedpriv.config import experiment
-    from fedpriv.threat import studying
 
     if multirun:
         return _sweep(name, overrides)
     config = experiment.load(name, overrides)
-    if config.get("study"):
-        folder, metrics = studying.start(name, overrides, tell=_log)
-        return _conclude_study(folder.path, metrics)
-    return _finish(_start(config, name, None))
+    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
+    config = {**config, experiment.COMPOSED: made}
+    parts = experiment.build(config, name)
+    _check_attack(parts, config, name)
+    return _finish(_start(config, name, None), parts, trust=True)
 
 
 @click.command(
@@ -92,7 +91,6 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     from fedpriv.config.trust import check_before_resume
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.runtime.run_folder import RunFolder
-    from fedpriv.threat import studying
 
     folder = RunFolder.existing(run_dir)
     wrong = [override for override in overrides if not override.startswith(RESUMABLE)]
@@ -103,14 +101,12 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     if not trust:
         check_before_resume(folder, overrides)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
-    if config.get("study"):
-        return _conclude_study(folder.path, studying.resume(folder, overrides, _log))
     parts = experiment.build(config, str(run_dir))
     federation = parts.assemble(config)
     progress = for_this_terminal()
     result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
     _write_report(parts, result)
-    return _finish(result)
+    return _finish(result, parts, trust=trust)
 
 
 def _sweep(name: str, overrides: Sequence[str]) -> int:
@@ -122,8 +118,8 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
 
     combinations = experiment.sweep(overrides)
     configs = [experiment.load(name, combination) for combination in combinations]
-    if any(config.get("study") for config in configs):
-        raise experiment.Mistakes(name, ["a study is many trainings by itself: run it without -m"])
+    if any(config.get("attack") for config in configs):
+        raise experiment.Mistakes(name, ["attack: an experiment with an attack runs without -m"])
     for config in configs:  # all of them, before the first starts
         experiment.build(config, name)
     parent = RunFolder.create(configs[0]["runs"], f"{configs[0]['name']}-sweep")
@@ -177,11 +173,39 @@ def _write_report(parts: Experiment, result: Result) -> None:
         write_report(result.run_dir)
 
 
-def _finish(result: Result) -> int:
+def _check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> None:
+    """Checks what the experiment's attack is going to train, before anything starts."""
+    from fedpriv.config.experiment import Mistakes
+    from fedpriv.config.retraining import Rebuilt
+
+    check = getattr(parts.attack, "check", None)
+    if check is not None:
+        try:
+            check(Rebuilt(config, Path(name), _log, trust=True))
+        except ValueError as error:
+            if isinstance(error, Mistakes):
+                raise
+            raise Mistakes(name, [f"attack: {error}"]) from error
+
+
+def _finish(result: Result, parts: Experiment, *, trust: bool) -> int:
+    """Says how the run ended, makes the experiment's attack on it, and returns the exit status."""
+    from fedpriv.config.attack import run_attack
+    from fedpriv.report import render
+
     _summarise(result)
+    status = 0
+    if parts.attack is not None:
+        found = run_attack(
+            result.run_dir, parts.attack, log=_log, trust=trust, retrain=True, ocr=None
+        )
+        for line in render.lines(found):
+            print(line)
+        _write_report(parts, result)
+        status = 3 if found.refused else 0
     print(result.run_dir)
     refused_all = bool(result.metrics) and not any(r["accepted"] for r in result.metrics)
-    return 1 if refused_all else 0
+    return 1 if refused_all else status
 
 
 def _summarise(result: Result) -> None:
@@ -209,14 +233,6 @@ def _summarise(result: Result) -> None:
     report = result.run_dir / "report.html"
     if report.is_file():
         print(f"report: {report}")
-
-
-def _conclude_study(run_dir: Path, metrics: Mapping[str, Any]) -> int:
-    for line in in_words(metrics):
-        print(line)
-    print(f"report: {run_dir / 'report.html'}")
-    print(run_dir)
-    return 0
 
 
 def _log(line: str) -> None:

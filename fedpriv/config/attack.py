@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import catalogue, experiment
+from fedpriv.config.retraining import Rebuilt
 from fedpriv.config.run_model import model_of
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.attack import Attack
@@ -80,6 +81,7 @@ def run_attack(
     overrides: Sequence[str] = (),
     *,
     model: Callable[..., Any] | None = None,
+    trust: bool = False,
     log: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> Result:
@@ -92,6 +94,7 @@ def run_attack(
         overrides: of a named attack, as on the command line: "attack.attempts=1".
         model: builds the run's model, for runs that were started from Python; None takes it from
             the run's settings.
+        trust: whether code that the run's settings name may be run, though it is none of ours.
         log: shows one line of progress.
         settings: fields of `fedpriv.threat.settings.AttackSettings`, and `name`.
 
@@ -105,10 +108,25 @@ def run_attack(
         Damaged: if a file of the run cannot be used; it is named.
     """
     ordered = order(attack, overrides, **settings)
-    folder = RunFolder.existing(run_dir)
-    build_model = model or model_of(folder.config(), str(folder.path))
+    return made(RunFolder.existing(run_dir), ordered, log, trust, model)
+
+
+def made(
+    folder: RunFolder,
+    ordered: Order,
+    log: Callable[[str], None],
+    trust: bool,
+    model: Callable[..., Any] | None = None,
+) -> Result:
+    """Makes the attack that was ordered; see `run_attack`."""
     return run_attack_on(
-        folder.path, ordered.attack, build_model, name=ordered.name, settings=ordered, log=log
+        folder.path,
+        ordered.attack,
+        model or model_of(folder.config(), str(folder.path)),
+        name=ordered.name,
+        settings=ordered,
+        laboratory=Rebuilt.of(folder.path, log, trust=trust),
+        log=log,
     )
 
 

@@ -142,7 +142,8 @@ def import_target(path: str) -> Callable[..., Any]:
 
 def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
     """Checks that a built object is what its place asks for."""
-    wanted = [kind for kind in _union(hint) if inspect.isclass(kind) and kind is not Any]
+    kinds = [typing.get_origin(kind) or kind for kind in _union(hint)]
+    wanted = [kind for kind in kinds if inspect.isclass(kind) and kind is not Any]
     if built is BROKEN or not wanted:
         return built
     lacking = {

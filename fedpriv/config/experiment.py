@@ -30,7 +30,7 @@ from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.runtime.run_folder import check_name
-from fedpriv.threat.study import Study
+from fedpriv.threat.attack import Attack
 from fedpriv.training.adapters import FineTuning
 
 KEEP = "keep"
@@ -38,7 +38,10 @@ KEEP = "keep"
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
-MADE_BY_THE_RUN = ("started", "versions")
+COMPOSED = "composed"
+"""Where a run's settings say from which file, by which overrides, they were composed."""
+
+MADE_BY_THE_RUN = ("started", "versions", COMPOSED)
 """What config.yaml holds beside the sections of the experiment."""
 
 MODEL_SIZES = {"max_length": (3, 100_000), "image_size": (8, 10_000), "dropout": (0, 1)}
@@ -64,8 +67,7 @@ class Experiment(Parts):
         federation: workers, deadlines, checkpoints.
         privacy: public constants that the strategies refer to.
         training: settings that the strategies refer to.
-        study: trains many variants of the experiment, and compares them; None runs it once.
-        splits: how many halves of the canaries a study trains on, as ``${splits}``.
+        attack: made on the run when it has ended; it may train variants of it. None makes none.
     """
 
     name: str = dataclasses.field()  # without a default: unnamed runs would share a folder
@@ -73,8 +75,7 @@ class Experiment(Parts):
     federation: Settings = Settings()  # noqa: RUF009 - frozen
     privacy: Privacy = Privacy()  # noqa: RUF009 - frozen
     training: Training = Training()  # noqa: RUF009 - frozen
-    study: Study | None = None
-    splits: int | None = None
+    attack: Attack[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

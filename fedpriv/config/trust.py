@@ -36,8 +36,7 @@ from fedpriv.runtime.run_folder import (
     RunFolder,
 )
 from fedpriv.threat.keep.batch_rows import ROWS
-from fedpriv.threat.study import TRAININGS
-from fedpriv.threat.studying import PLAN
+from fedpriv.threat.retrain import PLAN, RETRAINED
 
 READ_BY_ATTACKS = (
     LAYOUT,
@@ -68,7 +67,7 @@ class Untrusted(ValueError):
 
 
 def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> None:
-    """Checks what a resume builds on: settings, ledger, metrics, checkpoints; of a study, of all.
+    """Checks what a resume builds on: settings, ledger, metrics, checkpoints; and of variants.
 
     Args:
         folder: of the run.
@@ -88,9 +87,9 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
         problems += untrusted(folder.read_json(PLAN) or {})
     if problems:
         raise Untrusted(folder.path, problems)
-    for name in folder.names(TRAININGS, "*"):
-        run_files.inside(folder.path, f"{TRAININGS}/{name}/{CONFIG}")
-        training = RunFolder(folder.path / TRAININGS / name)
+    for name in folder.names(RETRAINED, "*"):
+        run_files.inside(folder.path, f"{RETRAINED}/{name}/{CONFIG}")
+        training = RunFolder(folder.path / RETRAINED / name)
         if training.has(CONFIG):
             check_before_resume(training)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.report import figures
-from fedpriv.report.extraction import extraction_view, study_tiles
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.answers import AnswerRow
 from fedpriv.report.figures.entities import EntityRow
@@ -28,7 +27,7 @@ from fedpriv.report.rounds import (
     refused_rounds,
 )
 from fedpriv.report.summary import facts, run_date, run_name, run_state, tiles, warnings
-from fedpriv.report.trainings import is_study, study_state, trainings_view
+from fedpriv.report.trainings import trainings_view
 from fedpriv.report.wording import (
     BYTE_UNITS,
     TIME_UNITS,
@@ -76,7 +75,6 @@ def render(run: Run) -> str:
     template = templates().get_template("page.html.j2")
     return template.render(
         head=headline(run),
-        study=is_study(run),
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
         curves=curve_charts(run.rounds),
         clients=client_chart(run.rounds),
@@ -86,7 +84,6 @@ def render(run: Run) -> str:
         findings=run.findings,
         comparisons=comparisons(run.findings),
         result_html=result_html,
-        extraction=extraction_view(run.found),
         failures=failures_view(run),
         cost=cost_view(run.rounds),
         settings=settings_view(run),
@@ -96,14 +93,14 @@ def render(run: Run) -> str:
 
 def headline(run: Run) -> dict[str, Any]:
     """Returns the top of the page: name, date, state, final metrics, sizes, warnings."""
-    state, complete = study_state(run) if is_study(run) else run_state(run)
+    state, complete = run_state(run)
     unsure = "" if complete else " (the folder of a run still going looks the same)"
     return {
         "name": run_name(run),
         "date": run_date(run.folder, run.config),
         "state": state + unsure,
         "complete": complete,
-        "tiles": study_tiles(run.found) if is_study(run) else tiles(run.rounds),
+        "tiles": tiles(run.rounds),
         "attacks": [(one.name, one.result) for one in run.findings[:MOST_HEADLINES]],
         "facts": facts(run),
         "warnings": warnings(run),

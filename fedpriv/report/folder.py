@@ -19,7 +19,8 @@ from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
-from fedpriv.threat.results import FINDINGS, NOT_APPLICABLE, RESULT, Result, read_result
+from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
+from fedpriv.threat.retrain import PLAN, RETRAINED
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
@@ -87,29 +88,6 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one attack left.
-
-    Attributes:
-        name: of the attack.
-        metrics: the content of its ``metrics.json``.
-        curves: by message, the content of ``curve.json``.
-        texts: by message, the content of ``text.json``.
-        pages: by recovered page, its pictures as data URIs, by panel.
-        verdicts: the content of ``verdicts.json``.
-        scores: the content of ``scores.json``, of an extraction study.
-    """
-
-    name: str
-    metrics: Row
-    curves: Mapping[str, Sequence[Row]]
-    texts: Mapping[str, Row]
-    pages: Mapping[str, Mapping[str, str]]
-    verdicts: Sequence[Row] = ()
-    scores: Row = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Finding:
     """The scored result of one attack.
 
@@ -126,12 +104,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Training:
-    """One training of a study, whose folder ``trainings/NAME`` is a run folder.
+    """One variant of a run, whose folder ``retrained/NAME`` is a run folder.
 
     Attributes:
         name: of its folder.
         rounds: as those of a run.
-        planned: how many rounds it is to have; None where the study has no plan of it.
+        planned: how many rounds it is to have; None where there is no plan of it.
         has_report: whether it has a ``report.html``.
     """
 
@@ -161,9 +139,8 @@ class Run:
         failures: the lines of ``failures.jsonl``.
         prediction: None where there is none.
         ledger: the content of ``ledger.json``, None where there is none.
-        found: what attacks have left that write ``metrics.json``, by name.
         problems: what could not be read, in words for the reader.
-        trainings: those that a study consists of, planned ones included; empty for other runs.
+        trainings: variants that were trained beside the run, planned ones included.
         findings: the results of attacks, by name.
     """
 
@@ -175,7 +152,6 @@ class Run:
     failures: Sequence[Row]
     prediction: Prediction | None
     ledger: Row | None
-    found: Sequence[Found]
     problems: Sequence[str]
     trainings: Sequence[Training] = ()
     findings: Sequence[Finding] = ()
@@ -200,7 +176,6 @@ def read_run(folder: Path) -> Run:
         failures=files.lines("failures.jsonl"),
         prediction=files.prediction(),
         ledger=files.mapping("ledger.json"),
-        found=files.found(),
         problems=(),
         trainings=files.trainings(),
         findings=files.findings(),
@@ -251,11 +226,12 @@ class RunReader:
         return dict(sorted(rounds.items()))
 
     def trainings(self) -> list[Training]:
-        """Returns a study's trainings, planned ones first, in the order of the plan."""
-        plan = self.mapping("plan.json") or {}
+        """Returns the variants that were trained beside the run, planned ones first."""
+        plan = self.mapping(PLAN) or {}
         trainings = []
-        for name in dict.fromkeys([*plan, *self.names("trainings")]):
-            place, settings = f"trainings/{name}", plan.get(name)
+        found = [name for name in self.names(RETRAINED) if name != Path(PLAN).name]
+        for name in dict.fromkeys([*plan, *found]):
+            place, settings = f"{RETRAINED}/{name}", plan.get(name)
             planned = settings.get("rounds") if isinstance(settings, Mapping) else None
             training = Training(
                 name,
@@ -325,11 +301,6 @@ class RunReader:
             place = f"{FINDINGS}/{name}"
             files = self.names(place)
             if RESULT not in files:
-                # An attack that writes metrics.json has a section of its own only where it was run.
-                left = self.mapping(f"{place}/metrics.json") or {}
-                if left.get("status") == "not_applicable":
-                    why = f"{NOT_APPLICABLE}: {left.get('reason')}"
-                    findings.append(Finding(name, Result("", why, status=NOT_APPLICABLE)))
                 continue
             pictures = {}
             try:
@@ -347,29 +318,6 @@ class RunReader:
             shown = {file: uri for file, uri in pictures.items() if uri}
             findings.append(Finding(name, result, shown))
         return findings
-
-    def found(self) -> list[Found]:
-        """Returns what attacks have left that write ``metrics.json``."""
-        found: list[Found] = []
-        for name in self.names(FINDINGS):
-            place = f"{FINDINGS}/{name}"
-            metrics = self.mapping(f"{place}/metrics.json")
-            if metrics is None:
-                continue
-            curves, texts, scores = (
-                self.mapping(f"{place}/{file}.json") or {} for file in ("curve", "text", "scores")
-            )
-            content = self.parsed(f"{place}/verdicts.json")
-            rows = content if isinstance(content, list) else []
-            verdicts = [row for row in rows if isinstance(row, dict)]
-            pages: dict[str, dict[str, str]] = {}
-            for file in self.names(place, "*.png"):
-                page, _, panel = file.removesuffix(".png").rpartition("-")
-                uri, _ = self.picture(f"{place}/{file}", exact=True)
-                if uri:
-                    pages.setdefault(page, {})[panel] = uri
-            found.append(Found(name, metrics, curves, texts, pages, verdicts, scores))
-        return found
 
     def text(self, name: str) -> str | None:
         """Returns a file as text; None where it is not there, or a link or the like."""

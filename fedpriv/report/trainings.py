@@ -1,4 +1,4 @@
-"""A study's trainings: each a run folder with a report of its own, which the table leads to."""
+"""Variants of a run that an attack trained: run folders with reports of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from fedpriv.report.folder import Run, Training
+from fedpriv.report.folder import Training
 from fedpriv.report.summary import tiles
-from fedpriv.report.wording import counted
+from fedpriv.threat.retrain import RETRAINED
 
 MOST_METRICS = 4
 
@@ -31,11 +31,6 @@ class Trainings:
     rows: Sequence[TrainingRow]
 
 
-def is_study(run: Run) -> bool:
-    """Says whether a folder is a study's, which holds trainings and no round of its own."""
-    return bool(run.trainings) and not run.rounds
-
-
 def trainings_view(trainings: Sequence[Training]) -> Trainings | None:
     """Returns the table of trainings with their last metrics; None without trainings."""
     if not trainings:
@@ -44,20 +39,9 @@ def trainings_view(trainings: Sequence[Training]) -> Trainings | None:
     headings = list(dict.fromkeys(label for values in shown for label in values))[:MOST_METRICS]
     rows = []
     for training, values in zip(trainings, shown, strict=True):
-        address = f"trainings/{quote(training.name)}/report.html" if training.has_report else ""
+        address = f"{RETRAINED}/{quote(training.name)}/report.html" if training.has_report else ""
         planned = "" if training.planned is None else f" of {training.planned}"
         progress = f"{max(training.rounds, default=0)}{planned}"
         cells = [values.get(label, "—") for label in headings]
         rows.append(TrainingRow(training.name, address, progress, cells))
     return Trainings(headings, rows)
-
-
-def study_state(run: Run) -> tuple[str, bool]:
-    """Returns how far a study came, in words, and whether that is to its end."""
-    total = len(run.trainings)
-    done = sum(training.is_done for training in run.trainings)
-    if done < total:
-        return f"{done} of {counted(total, 'training')} done", False
-    if not run.found and not run.findings:
-        return f"all {counted(total, 'training')} done, nothing concluded", False
-    return f"complete: {counted(total, 'training')}", True

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.threat.queries import BlackBox, GreyBox
+from fedpriv.threat.retrain import Laboratory
 from fedpriv.threat.transcript import Transcript
 
 __all__ = [
@@ -41,8 +42,10 @@ __all__ = [
     "PlantedCanaries",
     "PublicDocuments",
     "PublicModel",
+    "Retrain",
     "ScrubbedField",
     "ScrubbedFields",
+    "TrainingDocuments",
     "Transcript",
     "WhiteBox",
 ]
@@ -218,3 +221,36 @@ class PublicDocuments:
     """The adversary's own documents, in full. None was trained on."""
 
     documents: tuple[Document, ...]
+
+
+@dataclass(frozen=True)
+class TrainingDocuments:
+    """The documents that the run trained on, with their questions and answers.
+
+    No adversary has them. An audit does: it asks a model for what it was trained on, without the
+    answer, and counts which answers it gives away.
+
+    Attributes:
+        training: in the order in which they were trained on.
+        held_out: not trained on.
+        seed: of the run.
+        threads: of torch.
+        device: where models are asked.
+    """
+
+    training: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+    seed: int
+    threads: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Retrain:
+    """Trains variants of the run's experiment. What was trained is not trained again.
+
+    Attributes:
+        laboratory: trains, and asks the models, on all cores.
+    """
+
+    laboratory: Laboratory

@@ -18,21 +18,6 @@ from torch import nn
 from fedpriv.models.question_answering import QuestionAnswerer
 
 
-@dataclass(frozen=True)
-class Workbench:
-    """What an attack works with.
-
-    Attributes:
-        rng: the only source of randomness.
-        tell: shows one line to the person who waits.
-        scratch: a folder for what a later run of the same attack can take up; away from the run.
-    """
-
-    rng: np.random.Generator
-    tell: Callable[[str], None]
-    scratch: Path
-
-
 class NotApplicable(ValueError):
     """The federation does not grant what the attack requires, or the model has no such weakness."""
 

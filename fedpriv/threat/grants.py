@@ -41,7 +41,9 @@ from fedpriv.threat.access import (
     PlantedCanaries,
     PublicDocuments,
     PublicModel,
+    Retrain,
     ScrubbedFields,
+    TrainingDocuments,
     Transcript,
     WhiteBox,
 )
@@ -50,6 +52,7 @@ from fedpriv.threat.keep.held_out import Kept, NoCandidates, load_candidates
 from fedpriv.threat.keep.scrubbed import KeptFields, NoFields, load_fields
 from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.queries import Oracle
+from fedpriv.threat.retrain import Laboratory
 from fedpriv.threat.settings import CRITERIA, AttackSettings
 from fedpriv.threat.transcript import loaded
 from fedpriv.threat.truth import TruthStore
@@ -97,12 +100,14 @@ class AttackedRun:
         folder: of the run.
         build_model: returns a model of the run's architecture; takes `labels` and `task`.
         settings: of the attack.
+        laboratory: rebuilds the run's experiment. None for a run that was started from Python.
         left_out: reason → how many documents, questions or providers are not granted for it.
     """
 
     folder: RunFolder
     build_model: Callable[..., nn.Module]
     settings: AttackSettings
+    laboratory: Laboratory | None = None
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -589,3 +594,37 @@ def public_documents(run: AttackedRun) -> tuple[PublicDocuments, InWords]:
     documents = run.kept_fields.public
     words = f"the adversary holds {len(documents)} other documents of its own"
     return PublicDocuments(documents), (words,)
+
+
+# --- Training again -------------------------------------------------------------------------------
+
+
+def _laboratory(run: AttackedRun) -> Laboratory:
+    if run.laboratory is None:
+        raise NotGranted(
+            "the run's experiment cannot be rebuilt: its folder does not say how it was composed",
+            "a run that was started by `fedpriv run`",
+        )
+    return run.laboratory
+
+
+@grants(TrainingDocuments)
+def training_documents(run: AttackedRun) -> tuple[TrainingDocuments, InWords]:
+    """The run's own data, read again."""
+    laboratory = _laboratory(run)
+    training, held_out = laboratory.documents()
+    found = TrainingDocuments(
+        training, held_out, laboratory.seed, laboratory.threads, laboratory.device
+    )
+    return found, ("an audit: who chose what is asked for knows the training documents",)
+
+
+@grants(Retrain, reads=("retrain",))
+def retrain(run: AttackedRun) -> tuple[Retrain, InWords]:
+    """Trainings of variants, where they are allowed: they take as long as the run did, each."""
+    if not run.settings.retrain:
+        raise NotGranted(
+            "retrain=false: no variant of the run is trained",
+            "retrain=true, which trains several models",
+        )
+    return Retrain(_laboratory(run)), ("variants of the run's training can be trained",)

@@ -32,6 +32,7 @@ from fedpriv.threat.results import (
     joined,
     write_result,
 )
+from fedpriv.threat.retrain import Laboratory
 from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
 from fedpriv.threat.settings import AttackSettings, unused
 from fedpriv.threat.truth import TruthStore
@@ -139,6 +140,7 @@ def run_attack_on(
     *,
     name: str,
     settings: AttackSettings | None = None,
+    laboratory: Laboratory | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Attacks a run, and writes `findings/<name>/`.
@@ -149,6 +151,7 @@ def run_attack_on(
         build_model: the architecture, as the federation was given it.
         name: of the folder under `findings`.
         settings: what the adversary is taken to have, and how it is scored.
+        laboratory: rebuilds the run's experiment, for attacks that train variants of it.
         log: shows one line of progress.
 
     Raises:
@@ -168,7 +171,7 @@ def run_attack_on(
         one.name: repr(getattr(settings, one.name)) for one in dataclasses.fields(AttackSettings)
     }
     with folder.writing("attack", about, name):
-        run = AttackedRun(folder, build_model, settings)
+        run = AttackedRun(folder, build_model, settings, laboratory)
         result, files = _result(attack, threat_model, run, log)
         shown = {key: about[key] for key in ("attack", *sorted(threat_model.reads()), "seed")}
         result = dataclasses.replace(result, settings=shown)

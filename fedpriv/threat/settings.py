@@ -67,6 +67,7 @@ class AttackSettings:
             client.
         every: rounds from one model of the series to the next.
         most_fields: how many scrubbed fields are attacked, drawn at random; None for all.
+        retrain: whether variants of the run may be trained, for attacks that compare models.
         ocr: reads what was reconstructed; None leaves the scores of reading out.
         originals: may findings show private pages and texts that were not reconstructed?
         epsilon: of the improvement factor (CDMI, eq. 6); the paper does not say its own.
@@ -90,6 +91,7 @@ class AttackSettings:
     target: str | int = "final"
     every: int = 1
     most_fields: int | None = None
+    retrain: bool = False
     ocr: OCR | None = None
     originals: bool = False
     epsilon: float = 0.01
@@ -126,7 +128,7 @@ class AttackSettings:
             raise ValueError(f"device={self.device!r}: torch finds no GPU here; take cpu")
 
 
-ALWAYS = ("ocr", "originals", "seed", "threads")
+ALWAYS = ("ocr", "originals", "retrain", "seed", "threads")
 """Settings that every attack takes, though some have no use for them."""
 
 

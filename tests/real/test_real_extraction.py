@@ -4,8 +4,7 @@ import json
 import os
 
 import pytest
-
-from fedpriv.threat import studying
+from experiments_run import ran, result_of
 
 pytestmark = pytest.mark.skipif(
     "FEDPRIV_DATA" not in os.environ,
@@ -14,17 +13,22 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-def test_a_small_study_of_receipts(tmp_path):
-    quick = ["splits=2", "rounds=1", "training.epochs=1", "federation.workers=0"]
-    asked = ["study.curation.count=20", "study.contexts=[no_text,shuffle]", "study.prompts=[ITP]"]
+def test_a_small_extraction_from_receipts(tmp_path):
+    quick = ["attack.splits=2", "rounds=1", "training.epochs=1", "federation.workers=0"]
+    asked = [
+        "attack.curation.count=20",
+        "attack.contexts=[no_text,shuffle]",
+        "attack.prompts=[ITP]",
+    ]
     # The pages held out are answered after each training: they take most of the time.
     few = [
         "data.source.splits=[test]",
         "data.test.fraction=0.6",
-        "study.blocking=false",
+        "attack.blocking=false",
         f"runs={tmp_path}",
     ]
-    folder, metrics = studying.start("extraction_sroie", [*quick, *asked, *few])
+    _, folder, _ = ran("run", "extraction_sroie", *quick, *asked, *few)
+    metrics = result_of(folder)["numbers"]
     assert metrics["canaries"]["drawn"] == 20
     assert 10 <= metrics["canaries"]["kept"] <= 20
     assert set(metrics["canaries"]["pii"]) <= {"time"}

@@ -1,16 +1,13 @@
 """The experiment `extraction`, small: a Donut that learns cards by heart, and its controls."""
 
-import json
-
 import pytest
-
-from fedpriv.threat import studying
+from experiments_run import ran, result_of
 
 pytestmark = pytest.mark.slow
 
 SMALL = [
     "pretraining=none",
-    "splits=4",
+    "attack.splits=4",
     "rounds=1",
     "training.epochs=25",
     "training.lr=2e-3",
@@ -18,27 +15,24 @@ SMALL = [
     "data.source.questions=[customer]",
     "data.canaries.documents_per_provider=4",
     "data.canaries.cards_per_customer=[1,1,2,4]",
-    "study.curation.count=8",
-    "study.resolutions=null",
-    "study.dp=[]",
-    "study.exposure=null",
-    "study.contexts=[no_text,constant_white]",
-    "study.prompts=[PR]",
+    "attack.curation.count=8",
+    "attack.resolutions=null",
+    "attack.dp=[]",
+    "attack.exposure=null",
+    "attack.contexts=[no_text,constant_white]",
+    "attack.prompts=[PR]",
 ]
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     runs = tmp_path_factory.mktemp("extraction")
-    folder, _ = studying.start(
-        "extraction", [f"runs={runs}", *SMALL], tell=lambda line: print(line)
-    )
-    return folder
+    return ran("run", "extraction", f"runs={runs}", *SMALL)[1]
 
 
 @pytest.fixture(scope="module")
 def metrics(study):
-    return json.loads((study.path / "findings/extraction/metrics.json").read_text())
+    return result_of(study)["numbers"]
 
 
 def test_what_was_learnt_by_heart_is_extracted(metrics):
@@ -65,7 +59,7 @@ def test_blocking_keeps_a_part_from_being_extracted_even_in_so_short_a_training(
     assert metrics["defences"]["EB"]["M"] <= 0.75 * metrics["M"]
 
 
-def test_the_report_shows_the_study(study):
+def test_the_report_shows_what_was_trained_and_asked(study):
     page = (study.path / "report.html").read_text("utf-8")
     assert "split-03" in page
-    assert "no_text" in page or "No text" in page
+    assert "no text" in page

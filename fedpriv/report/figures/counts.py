@@ -1,4 +1,4 @@
-"""Pictures of an extraction study: bars of counts, scores on their lattice, exposure by repeats.
+"""Pictures of an extraction: bars of counts, scores on their lattice, exposure by repeats.
 
 As in `charts`, the names of series are left to the HTML around the drawing.
 """

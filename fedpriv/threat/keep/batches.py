@@ -80,8 +80,7 @@ class PrivatePages:
         )
         if pixels is None:
             return Known(len(rows)), texts, truth
-        public = [self._reader.encode([without_fields(p, self._keys(p))]) for p in pages]
-        blank = np.stack([examples.shared["pixels"][0][0] for examples in public])
+        blank = np.stack([self._pixels(without_fields(page, self._keys(page))) for page in pages])
         return Known(len(rows), blank, _private(pixels, blank, truth.fields)), texts, truth
 
     @functools.cached_property
@@ -133,6 +132,10 @@ class PrivatePages:
         return tuple(
             Field(field.key, field.text, box) for field, box in zip(fields, boxes, strict=True)
         )
+
+    def _pixels(self, page: Document) -> NDArray[np.uint8]:
+        pixels: NDArray[np.uint8] = self._reader.encode([page]).shared["pixels"][0][0]
+        return pixels
 
     def _text(
         self,

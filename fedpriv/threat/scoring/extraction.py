@@ -380,7 +380,7 @@ def memorization_metrics(
     documents: Sequence[str] | None = None,
     resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
-    """Returns the sections "memorization" and "simplicity" of a study's metrics.
+    """Returns the sections "memorization" and "simplicity" of the numbers.
 
     Args:
         scores: of the n canaries.

@@ -1,4 +1,4 @@
-"""The whole study on a model that remembers colours, whose every number can be foretold.
+"""Extraction from a model that remembers colours, whose every number can be foretold.
 
 A model that has not seen a page's colour says the first of four names. So of the canaries all are
 extracted from a model that was trained with them, and from others those of the first name only.
@@ -8,27 +8,27 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
+from experiments_run import ran, result_of
 from toy_answers import WORDS
 
-from fedpriv.config.experiment import Mistakes
-from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat import studying
+from fedpriv.config.retraining import least_loss
 
+ALONE = str(Path(__file__).parents[3] / "system" / "extraction_alone.yaml")
 EXPERIMENT = str(Path(__file__).parents[3] / "system" / "extraction.yaml")
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     runs = tmp_path_factory.mktemp("study")
-    folder, _ = studying.start(EXPERIMENT, [f"runs={runs}"], tell=lambda line: None)
+    status, folder, _ = ran("run", EXPERIMENT, f"runs={runs}")
+    assert status == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def metrics(study):
-    return found(study, "metrics")
+    return result_of(study)["numbers"]
 
 
 def found(folder, name):
@@ -63,13 +63,13 @@ def test_scores_tell_memory_from_what_is_said_anyway(study, metrics):
 
 def test_each_canary_is_trained_on_in_half_of_the_splits(study):
     names = {row["name"] for row in found(study, "canaries")}
-    plan = study.read_json("plan.json")
+    plan = study.read_json("retrained/plan.json")
     left_out = Counter(
         name for split in range(8) for name in plan[f"split-{split:02}"]["data"]["unasked"]
     )
     assert left_out == dict.fromkeys(names, 4)
     assert set(plan["all-without"]["data"]["unasked"]) == names
-    assert not plan["all"]["data"].get("unasked")
+    assert not study.config()["data"].get("unasked")
 
 
 def test_contexts_that_keep_the_colour_lose_nothing_and_a_foreign_page_does(metrics):
@@ -94,63 +94,70 @@ def test_the_half_that_was_trained_on_is_told_by_the_loss(metrics):
     assert metrics["side_channel"]["standard"]["auc"] == 1.0
 
 
+QUICK = ("attack.splits=0", "attack.contexts=[]", "attack.prompts=[]", "attack.controls=false")
+
+
 def test_no_answer_stands_in_the_findings_unless_it_may(study, tmp_path):
     assert not any("answer" in row for row in found(study, "canaries"))
-    quick = ["splits=0", "study.contexts=[]", "study.prompts=[]", "study.controls=false"]
-    folder, metrics = studying.start(
-        EXPERIMENT, [f"runs={tmp_path}", "study.originals=true", *quick], tell=lambda line: None
-    )
+    _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", "attack.originals=true", *QUICK)
     assert {row["answer"] for row in found(folder, "canaries")} <= set(WORDS)
-    assert "memorization" not in metrics
-    assert sorted(p.name for p in (folder.path / "trainings").iterdir()) == ["all", "all-without"]
+    assert "memorization" not in result_of(folder)["numbers"]
+    assert sorted(p.name for p in (folder.path / "retrained").iterdir()) == [
+        "all-without",
+        "plan.json",
+    ]
 
 
-def test_a_resumed_study_trains_nothing_again_and_says_the_same(study):
-    before = found(study, "metrics")
-    lines = []
-    studying.resume(RunFolder.existing(study.path), tell=lines.append)
-    assert "12 trainings, 0 to do" in lines[0]
-    again = found(study, "metrics")
-    assert {**again, "seconds": 0} == {**before, "seconds": 0}
+def test_a_resumed_run_trains_nothing_again_and_says_the_same(study):
+    before = result_of(study)["numbers"]
+    status, _, told = ran("resume", study.path, "--trust")
+    assert status == 0
+    assert "11 trainings, 0 to do" in told
+    assert {**result_of(study)["numbers"], "seconds": 0} == {**before, "seconds": 0}
 
 
 def test_the_least_validation_loss_chooses_a_round(tmp_path):
-    quick = ["splits=0", "study.contexts=[]", "study.prompts=[]", "study.controls=false"]
-    folder, _ = studying.start(
-        EXPERIMENT,
-        [
-            f"runs={tmp_path}",
-            "study.target=loss",
-            "federation.keep_checkpoints=0",
-            *quick,
-        ],
-        tell=lambda line: None,
-    )
-    training = RunFolder.existing(folder.path / "trainings" / "all")
-    losses = {r["round"]: r["loss"] for r in training.records("metrics.jsonl")}
-    best = min(losses, key=losses.get)
-    from fedpriv.attacks.extraction.asking import trained_model
+    chosen = ("attack.target=loss", "federation.keep_checkpoints=0")
+    _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", *chosen, *QUICK)
+    losses = {r["round"]: r["loss"] for r in folder.records("metrics.jsonl")}
+    assert least_loss(folder) == min(losses, key=losses.get)
+    assert result_of(folder)["numbers"]["target"] == "loss"
 
-    chosen = trained_model(training.path, "loss").state_dict()["weights"]
-    assert np.array_equal(chosen, training.checkpoint(best).model["weights"])
-    assert not np.array_equal(chosen, trained_model(training.path, "final").state_dict()["weights"])
+
+def test_a_finished_run_is_attacked_by_the_one_command(tmp_path):
+    """Without training again it gives E; with it, the same as the experiment itself."""
+    _, folder, _ = ran("run", ALONE, f"runs={tmp_path}")
+    assert not (folder.path / "findings").exists()
+    chosen = ["attack=extraction", "attack.curation.count=12", "attack.curation.rules=[]"]
+    chosen += ["attack.contexts=[no_text]", "attack.blocking=false", "attack.prompts=[]"]
+    status, _, told = ran("attack", folder.path, *chosen, "ocr=null", "--trust")
+    assert status == 0
+    result = result_of(folder)
+    assert result["numbers"]["E"] == 12
+    assert "M" not in result["numbers"]
+    assert "retrain=false: no variant of the run is trained; granted by retrain=true" in told
+    assert not (folder.path / "retrained").exists()
+    few = ["attack.splits=2", "attack.controls=false", "retrain=true"]
+    assert ran("attack", folder.path, *chosen, *few, "ocr=null", "--trust")[0] == 0
+    assert result_of(folder)["numbers"]["M"] > 0
+    assert result_of(folder)["threat_model"] == {
+        "BlackBox": True, "TrainingDocuments": True, "Retrain": True
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("splits=7", "expected an even number"),
-        ("study.contexts=[rotate_7]", "contexts names"),
-        ("study.prompts=[XX]", "prompts names"),
-        ("study.target=best", "target"),
+        ("attack.splits=7", "expected an even number"),
+        ("attack.contexts=[rotate_7]", "contexts names"),
+        ("attack.prompts=[XX]", "prompts names"),
+        ("attack.target=best", "target"),
+        ("attack.curation.count=30", "count=30: there are 20 samples"),
+        ('attack.dp=["client.faluts=1"]', "DP: client.faluts"),
     ],
 )
-def test_mistakes_are_named(override, message, tmp_path):
-    with pytest.raises(Mistakes, match=message):
-        studying.start(EXPERIMENT, [f"runs={tmp_path}", override])
-
-
-def test_too_many_canaries_are_refused_before_anything_starts(tmp_path):
-    with pytest.raises(ValueError, match="count=30: there are 20 samples"):
-        studying.start(EXPERIMENT, [f"runs={tmp_path}", "study.curation.count=30"])
+def test_mistakes_are_named_before_anything_starts(override, message, tmp_path):
+    status, _, told = ran("run", EXPERIMENT, f"runs={tmp_path}", override)
+    assert status == 2
+    assert message in told
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,288 @@
+"""Rebuilds a run's experiment from its folder, to train variants of it.
+
+`config.yaml` says from which file and overrides an experiment was composed (`COMPOSED`): variants
+are composed anew, with overrides of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedpriv.config import experiment
+from fedpriv.config.experiment import COMPOSED, Experiment, Mistakes
+from fedpriv.config.run_model import model_of
+from fedpriv.config.trust import Untrusted, untrusted
+from fedpriv.data.document import Document
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Unworkable
+from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.report.build import write_report
+from fedpriv.runtime import run_files, run_lock
+from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.jobs import Pool
+from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.queries import GreyBox, Oracle
+from fedpriv.threat.retrain import PLAN, RETRAINED, Variant
+
+SHARED = ("seed=", "federation.device=", "federation.threads=")
+"""Overrides of a run that its variants of other experiments take over."""
+
+MOST_WAIT = 90.0
+"""Seconds that a training waits for another process to stop writing its folder."""
+
+J = TypeVar("J")
+R = TypeVar("R")
+Plan = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run folder of a training that has come to its end."""
+
+    path: Path
+
+    def build_model(self) -> Callable[..., Any]:
+        """Returns what builds its model."""
+        return model_of(RunFolder.existing(self.path).config(), str(self.path))
+
+    def box(self, target: str, device: str) -> GreyBox:
+        """Returns its model, to be asked.
+
+        Raises:
+            ValueError: if the run is not finished, or has not kept the model that is wanted.
+            TypeError: if the model answers no questions.
+        """
+        folder = RunFolder.existing(self.path)
+        model = seeded_model(self.build_model(), 0)
+        if not isinstance(model, QuestionAnswerer):
+            raise TypeError(
+                f"{type(model).__name__} answers no questions: take model=vt5, donut or pix2struct"
+            )
+        state = folder.read_state(FINAL)
+        if state is None:
+            raise ValueError(f"{self.path} has not come to its end (fedpriv resume)")
+        if target == "loss":
+            state = {**state, **folder.checkpoint(least_loss(folder)).model}
+        model.load_state_dict(state)
+        oracle = Oracle(model.eval().to(device), private_folder("queries"))
+        return GreyBox(oracle.replies, oracle.losses)
+
+    def described(self) -> dict[str, Any]:
+        """Returns model, strategy and, where there is a budget, ε against who sees the models."""
+        folder = RunFolder.existing(self.path)
+        config, ledger = folder.config(), folder.read_json(LEDGER) or {}
+        found = {name: config[name]["_target_"] for name in ("model", "strategy")}
+        if views := ledger.get("views"):
+            found |= {"epsilon": views["global"]["pld"], "delta": config["privacy"]["delta"]}
+        return found
+
+
+def least_loss(folder: RunFolder) -> int:
+    """Returns the round with the least validation loss.
+
+    Raises:
+        ValueError: if the loss was not measured, or the round's model was not kept.
+    """
+    losses = {r["round"]: r["loss"] for r in folder.records(METRICS) if r.get("loss") is not None}
+    if not losses:
+        raise ValueError(f"{folder.path}: no validation loss was measured; hold documents back")
+    best = min(losses, key=lambda round: losses[round])
+    if best not in folder.rounds():
+        raise ValueError(
+            f"{folder.path}: the model of round {best} was not kept; run with "
+            "federation.keep_checkpoints=0, which keeps all"
+        )
+    return int(best)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The experiment of a run.
+
+    Args:
+        config: of the run.
+        path: its folder; before there is one, any name for messages.
+        log: shows one line of progress.
+        trust: whether code that the run's settings name may be run, though it is none of ours.
+    """
+
+    config: Mapping[str, Any]
+    path: Path
+    log: Callable[[str], None] = field(default=lambda line: None)
+    trust: bool = False
+
+    @classmethod
+    def of(cls, path: Path, log: Callable[[str], None], *, trust: bool) -> Rebuilt | None:
+        """Returns the experiment; None if the folder does not say how it was composed."""
+        config = RunFolder.existing(path).config()
+        return cls(config, path, log, trust) if config.get(COMPOSED) else None
+
+    @functools.cached_property
+    def base(self) -> Experiment:
+        """The run's own experiment.
+
+        Raises:
+            Untrusted: if its settings name code that is none of ours.
+        """
+        self._check_trust({"": self.config})
+        return experiment.build(self.config, str(self.path))
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self.base.seed
+
+    @property
+    def threads(self) -> int:
+        """Of torch."""
+        return self.base.federation.threads
+
+    @property
+    def device(self) -> str:
+        """Where models are trained."""
+        return self.base.federation.device
+
+    @property
+    def original(self) -> Trained:
+        """The run itself."""
+        return Trained(self.path)
+
+    def documents(self) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
+        """Returns the training documents, and those that were held out.
+
+        Raises:
+            ValueError: if the run's data are no documents.
+        """
+        if not isinstance(self.base.data, DocumentData):
+            raise ValueError(
+                f"data: {type(self.base.data).__name__} has no documents; take DocumentData"
+            )
+        if self.base.data.unasked:
+            raise ValueError("data.unasked: the attack decides which questions are left out")
+        split = self.base.data.dealt(self.base.seed)
+        return split.of(split.trained), split.of(split.held)
+
+    def train(self, variants: Sequence[Variant]) -> dict[str, Trained]:
+        """Trains what has not been trained yet, on all cores; returns all by name.
+
+        Raises:
+            Mistakes: with everything that is wrong, before anything is started; or if the variants
+                are others than those that were trained before.
+            Untrusted: if their settings name code that is none of ours.
+            JobsFailed: if a training failed, after all others have come to their end.
+        """
+        plan, folder = self.planned(variants), RunFolder.existing(self.path)
+        self._check_trust(plan)
+        known: Plan = folder.read_json(PLAN) or {}
+        if changed := [name for name in plan if name in known and known[name] != plan[name]]:
+            raise Mistakes(
+                str(self.path / PLAN),
+                [
+                    f"{name}: it was trained with other settings or data than it would be today; "
+                    f"remove {self.path / RETRAINED} to train anew"
+                    for name in changed
+                ],
+            )
+        self._build({name: config for name, config in plan.items() if name not in known})
+        folder.write_json(PLAN, known | plan)
+        places = {name: run_files.make_folder(self.path, f"{RETRAINED}/{name}") for name in plan}
+        jobs = {
+            name: (config, str(places[name]))
+            for name, config in plan.items()
+            if not (places[name] / FINAL).is_file()
+        }
+        self.log(f"{self.path}: {len(plan)} trainings, {len(jobs)} to do")
+        try:
+            self.map(train, jobs)
+        except (KeyboardInterrupt, SystemExit) as end:
+            end.add_note(f"go on with: fedpriv resume {self.path}")
+            raise
+        return {name: Trained(place) for name, place in places.items()}
+
+    def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
+        """Returns what a function makes of each job, on all cores."""
+        return Pool(self.base.federation.workers, self.base.ray, self.log).map(function, jobs)
+
+    def planned(self, variants: Sequence[Variant]) -> Plan:
+        """Returns the settings of every variant, by its name.
+
+        Raises:
+            Mistakes: if they cannot be composed.
+        """
+        composed = self.config[COMPOSED]
+        name, overrides = composed["experiment"], composed["overrides"]
+
+        @functools.cache
+        def load(base: str, changes: tuple[str, ...]) -> dict[str, Any]:
+            return experiment.load(base, changes)
+
+        plan: Plan = {}
+        for variant in variants:
+            kept = (
+                overrides
+                if variant.experiment is None
+                else [one for one in overrides if one.startswith(SHARED)]
+            )
+            config = load(variant.experiment or name, (*kept, *variant.overrides))
+            # A training is done in one process; several go on at a time.
+            federation = {**config["federation"], "workers": 0, "report": False}
+            config = {**config, "attack": None, "federation": federation}
+            for path, value in variant.values.items():
+                config = experiment.with_value(config, path.split("."), value)
+            plan[variant.name] = config
+        return plan
+
+    def check(self, variants: Sequence[Variant]) -> None:
+        """Checks all variants without training any.
+
+        Raises:
+            Mistakes: with everything that is wrong, by training.
+        """
+        self._build(self.planned(variants))
+
+    def _build(self, plan: Plan) -> None:
+        """Builds every training, and puts together those that differ in more than their data.
+
+        Raises:
+            Mistakes: with everything that is wrong, by training.
+        """
+        source = str(self.path)
+        problems: list[str] = []
+        seen: list[dict[str, Any]] = []
+        for name, config in plan.items():
+            try:
+                parts = experiment.build(config, source)
+                other = {key: value for key, value in config.items() if key != "data"}
+                if other not in seen:
+                    seen.append(other)
+                    parts.assemble(config)
+            except (Mistakes, Unworkable) as error:
+                problems += [f"{name}: {problem}" for problem in error.problems]
+        if problems:
+            raise Mistakes(source, problems)
+
+    def _check_trust(self, configs: Mapping[str, Mapping[str, Any]]) -> None:
+        found: Iterable[str] = (line for config in configs.values() for line in untrusted(config))
+        if not self.trust and (problems := list(dict.fromkeys(found))):
+            raise Untrusted(self.path, problems)
+
+
+def train(job: tuple[dict[str, Any], str]) -> None:
+    """Trains one variant, or goes on with it, given its settings and its folder."""
+    config, path = job
+    parts = experiment.build(config, path)
+    folder = RunFolder.at(Path(path))
+    # A worker of a driver that was killed may still be writing here; it is gone within a minute.
+    deadline = time.monotonic() + MOST_WAIT
+    while run_lock.holder(folder.path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    begun = (folder.path / CONFIG).is_file()
+    parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)
+    if parts.federation.report:
+        write_report(folder.path)

@@ -1,0 +1,123 @@
+"""Training again: variants of a run's experiment, for attacks that compare models.
+
+`retrained/` in a run folder holds a run folder for each variant. What has been trained is not
+trained again, whatever was killed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from fedpriv.data.document import Document
+from fedpriv.threat.queries import GreyBox
+
+RETRAINED = "retrained"
+"""Folder of the variants' run folders, in that of the run."""
+
+PLAN = f"{RETRAINED}/plan.json"
+"""The settings of every variant, by its name."""
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training beside the run's own.
+
+    Attributes:
+        name: of its folder.
+        overrides: of the experiment, as on the command line: "strategy=centralised_dp".
+        values: more settings by dotted path, which no command line could hold.
+        experiment: another one than the run's own, by name.
+    """
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    experiment: str | None = None
+
+
+class TrainedRun(Protocol):
+    """A training that has come to its end. It can be sent to another process."""
+
+    @property
+    def path(self) -> Path:
+        """Its run folder."""
+        ...
+
+    def box(self, target: str, device: str) -> GreyBox:
+        """Returns its model, to be asked.
+
+        Args:
+            target: "final", or "loss", the model after the round with the least validation loss.
+            device: where the model is.
+
+        Raises:
+            ValueError: if the run has not kept the model.
+        """
+        ...
+
+    def build_model(self) -> Callable[..., Any]:
+        """Returns what builds its model."""
+        ...
+
+    def described(self) -> Mapping[str, Any]:
+        """Returns its "model" and "strategy", and "epsilon" and "delta" of a private one."""
+        ...
+
+
+class Laboratory(Protocol):
+    """Rebuilds a run's experiment. `fedpriv.config.retraining` has the one that there is."""
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Of torch."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where models are trained."""
+        ...
+
+    @property
+    def original(self) -> TrainedRun:
+        """The run itself."""
+        ...
+
+    def documents(self) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
+        """Returns the training documents, and those that were held out.
+
+        Raises:
+            ValueError: if the run's data are no documents.
+        """
+        ...
+
+    def train(self, variants: Sequence[Variant]) -> Mapping[str, TrainedRun]:
+        """Trains what has not been trained yet, on all cores; returns all by name.
+
+        Raises:
+            ValueError: with everything that is wrong, before anything is started.
+            JobsFailed: if a training failed, after all others have come to their end.
+        """
+        ...
+
+    def check(self, variants: Sequence[Variant]) -> None:
+        """Checks all variants without training any.
+
+        Raises:
+            ValueError: with everything that is wrong.
+        """
+        ...
+
+    def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> Mapping[str, R]:
+        """Returns what a function makes of each job, on all cores."""
+        ...
