@@ -43,7 +43,8 @@ def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
     assert found["ham_aac"]["attack"] > 1 - found["ham_at"]["1.0"]["attack"]
     assert found["not_public"]["ipf"] > 1
     report = (Path(folder) / "report.html").read_text("utf-8")
-    assert "Fields reconstructed" in report
+    assert "AccAt(p), perfect reconstructions" in report
+    assert "attack, sorted by gap" in report
     before = attacked(folder, capsys, "target=start", "name=start")
     assert before["ipf"] < found["ipf_interval"][0]
 
