@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpriv.config import catalogue, experiment
+from fedpriv.config.construct import import_target
 from fedpriv.config.retraining import Rebuilt
 from fedpriv.config.run_model import model_of
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.results import Result
-from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.runner import ThreatModel, run_attack_on
+from fedpriv.threat.scoring.registry import SCORERS, claims_of
+from fedpriv.threat.settings import AttackSettings, unused
 
 DEFAULTS = "attacks"
 """The file with the defaults of `AttackSettings` in YAML, among the experiments."""
@@ -57,7 +60,26 @@ def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
     if "." in chosen:
         config["attack"] = {**config.get("attack", {}), "_target_": chosen}
     config.setdefault("name", chosen.rpartition(".")[2])
-    return experiment.constructed(Order, config, source)
+    if not any(one.startswith("ocr") for one in rest) and not _reads_pages(config):
+        config["ocr"] = None  # it need not be installed for attacks that reconstruct no page
+    ordered = experiment.constructed(Order, config, source)
+    try:
+        idle = unused(ordered, ThreatModel.of(ordered.attack).reads())
+    except TypeError as error:
+        idle = [f"attack: {error}"]
+    if idle:
+        raise experiment.Mistakes(source, idle)
+    return ordered
+
+
+def _reads_pages(config: Mapping[str, Any]) -> bool:
+    """Whether what the attack claims may be scored by reading it; also where it cannot be told."""
+    try:
+        target = import_target(config["attack"]["_target_"])
+        claims = claims_of(typing.get_type_hints(target.run)["return"])  # type: ignore[attr-defined]
+    except (ImportError, LookupError, TypeError, AttributeError, NameError):
+        return True  # construction says what is wrong
+    return any("ocr" in SCORERS[claim].reads for claim in claims if claim in SCORERS)
 
 
 def order(attack: Attack[Any, Any] | str, overrides: Sequence[str] = (), **settings: Any) -> Order:
