@@ -49,6 +49,7 @@ from fedpriv.data.partition import HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.metrics.ocr import OCR, Tesseract
 from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.report.wording import aligned
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.threat.access import Known
@@ -199,17 +200,14 @@ def _text(truth: Truth, victim: Victim) -> dict[str, float | None]:
     except NotApplicable:
         return {}
     scores = score(RecoveredBatch((1, 0), text=text), truth, None, None)
+    precision = scores["token_set_precision"]
     return {
         "tokens": scores["token_set_recall"],
-        "wrong": _complement(scores["token_set_precision"]),
+        "wrong": None if precision is None else 1 - precision,
         "positions": scores["exact_position"],
         "question": scores["question_exact"],
         "answer": scores["answer_exact"],
     }
-
-
-def _complement(share: float | None) -> float | None:
-    return None if share is None else 1 - share
 
 
 def rms(gradient: Gradient) -> float:
@@ -360,23 +358,14 @@ def settings_of(rows: Sequence[Row], part: str) -> dict[str, float]:
     return {row["setting"]: row["x"] for row in rows if row["part"] == part}
 
 
-def table(rows: Sequence[Row], part: str) -> str:
-    """Returns mean, least and most over the seeds: decibels, and shares in 0…1."""
+def table(rows: Sequence[Row], part: str) -> Iterator[str]:
+    """Yields mean, least and most over the seeds: decibels, and shares in 0…1."""
     columns = {**EXTRA.get(part, {}), **COLUMNS}
     lines = [
-        [setting, *(cell(values(rows, part, setting, column)) for column in columns)]
+        (setting, *(cell(values(rows, part, setting, column)) for column in columns))
         for setting in settings_of(rows, part)
     ]
-    return aligned([[part, *columns.values()], *lines])
-
-
-def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """Returns a table, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    )
+    yield from aligned([(part, *columns.values()), *lines])
 
 
 def cell(there: Sequence[float]) -> str:
@@ -452,29 +441,9 @@ def _curve(
     style: str,
     colour: str,
 ) -> None:
+    """Draws the mean of each setting at its place, and a band from the least to the most."""
     found = [values(rows, part, setting, column) for setting in settings_of(rows, part)]
-    band(axes, places, found, label, style, colour)
-
-
-def band(
-    axes: Any,
-    xs: Sequence[float],
-    found: Sequence[Sequence[float]],
-    label: str,
-    style: str,
-    colour: str,
-) -> None:
-    """Draws the mean at each x, and a band from the least to the most; x without any are left out.
-
-    Args:
-        axes: of matplotlib.
-        xs: places.
-        found: what was measured at each.
-        label: for the legend.
-        style: of line and marker.
-        colour: of line and band.
-    """
-    there = [(x, some) for x, some in zip(xs, found, strict=True) if some]
+    there = [(x, some) for x, some in zip(places, found, strict=True) if some]
     if there:
         at = [x for x, _ in there]
         axes.plot(at, [mean(some) for _, some in there], style, color=colour, label=label)
@@ -510,7 +479,7 @@ def main() -> None:
                 print(f"{part}: not at this size", end="\n\n", flush=True)
                 continue
             print(f"{part}, {options.size}, {options.seeds} seeds, {took:.0f} s of processor time")
-            print(table(rows, part), end="\n\n", flush=True)
+            print(*table(rows, part), "", sep="\n", flush=True)
             told = {"size": options.size, "seeds": options.seeds, "rows": rows}
             folder.write_json("metrics.json", told)
     title = f"LayoutLMv3 {options.size}, slips of {size.side} x {size.side}"

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -73,16 +74,15 @@ def main() -> None:
     path = out / "results.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
     done = {(row["method"], row["clients"], row["seed"]) for row in rows}
-    for method, clients, seed in _grid(options.seeds):
+    for seed, clients, method in itertools.product(range(options.seeds), CLIENTS, METHODS):
         if (method, clients, seed) in done:
             continue
         row = _run(method, clients, seed, options, trunk, out)
         print(json.dumps(row), flush=True)
         rows.append(row)
         path.write_text(json.dumps(rows, indent=1))
-    _draw(
-        rows, out / "figure.png", f"{options.data}, ε = {options.epsilon:g} {_whom(options.view)}"
-    )
+    whom = f"in the view {options.view}" if view else "by the paper's rule"
+    _draw(rows, out / "figure.png", f"{options.data}, ε = {options.epsilon:g} {whom}")
     print(_table(rows))
 
 
@@ -97,13 +97,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=8e-3)
     parser.add_argument("--out", type=Path, default=Path("runs/dp_utility"))
     return parser.parse_args()
-
-
-def _grid(seeds: int) -> Iterator[tuple[str, int, int]]:
-    for seed in range(seeds):
-        for clients in CLIENTS:
-            for method in METHODS:
-                yield method, clients, seed
 
 
 def _run(
@@ -162,10 +155,6 @@ def _run(
         "loss": last["loss"],
         "epsilon": {name: view["pld"] for name, view in views.items()},
     }
-
-
-def _whom(view: str) -> str:
-    return "by the paper's rule" if view == "paper" else f"in the view {view}"
 
 
 def _source(name: str) -> tuple[DocumentSource, HoldOut]:

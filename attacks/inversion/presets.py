@@ -40,7 +40,7 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings:
     first and is nothing beside it at the end; betas of Adam that forget as fast as the slopes
     shrink, as in `gi_dqa_tuned`; the pixels with the least distance are kept. With fewer steps each
     is as much longer, up to 50, so that pixels can come as far. All were chosen on the first of the
-    pages that the tables in experiments/inversion_tables.py are of; baselines have their authors'.
+    pages that the tables in experiments/papers/gi_dqa are of; baselines have their authors'.
 
     Args:
         evaluations: 5 000 if none.

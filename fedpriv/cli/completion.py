@@ -23,6 +23,11 @@ def experiments(ctx: Context, parameter: Parameter, incomplete: str) -> list[Com
     return _names_or_path(catalogue.experiments(), incomplete)
 
 
+def sweeps(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes the name of a sweep, or the path of its file."""
+    return _names_or_path(catalogue.sweeps(), incomplete)
+
+
 def data(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """Completes a choice of data=, or a path."""
     return _names_or_path(catalogue.groups().get("data", {}), incomplete)

@@ -27,7 +27,7 @@ from fedpriv.config import catalogue
     help="A config group, such as strategy, model or attack: describe its choices.",
 )
 def command(group: str | None) -> int:
-    """List the experiments and the config groups, or the choices of one group."""
+    """List experiments, sweeps and config groups, or the choices of one group."""
     groups = catalogue.groups()
     if group is not None and group not in groups:
         print(f"no config group {group!r}; there is {', '.join(groups)}", file=sys.stderr)
@@ -38,6 +38,9 @@ def command(group: str | None) -> int:
     for name, path in files.items():
         print(f"  {name:<20} {catalogue.headline(path)}")
     if group is None:
+        print("Sweeps (fedpriv sweep NAME):")
+        for name, path in catalogue.sweeps().items():
+            print(f"  {name:<28} {catalogue.headline(path)}")
         for name, choices in groups.items():
             print(f"{name}= {', '.join(choices)}")
     return 0

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 import fedpriv
-from fedpriv.cli import attack, budget, clean, listing, report, run, verify
+from fedpriv.cli import attack, budget, clean, listing, report, run, sweep, verify
 from fedpriv.cli.command import Group
 from fedpriv.cli.data import command as data
 from fedpriv.cli.endings import (
@@ -35,7 +35,7 @@ COMPLETE = "_FEDPRIV_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 
 SECTIONS = {
-    "Experiments": [listing.command, run.run, run.resume],
+    "Experiments": [listing.command, run.run, run.resume, sweep.command],
     "Finished runs": [attack.command, report.command, verify.command],
     "Privacy budget": [budget.command],
     "Data and disk space": [data.command, clean.command],
@@ -52,6 +52,7 @@ SECTIONS = {
         fedpriv run quickstart strategy=fl_provider_dp masking=on privacy.epsilon=4
         fedpriv resume runs/quickstart/2026-11-20_21-00-00
         fedpriv attack RUN_DIR attack=closed_form
+        fedpriv sweep papers/gi_dqa/table_1
         eval "$(_FEDPRIV_COMPLETE=bash_source fedpriv)"   # Tab completes
     """,
 )

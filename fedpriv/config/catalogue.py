@@ -41,6 +41,17 @@ def groups() -> dict[str, dict[str, Path]]:
     return {group: dict(sorted(found[group].items())) for group in sorted(found)}
 
 
+def sweeps() -> dict[str, Path]:
+    """Returns the sweeps by name, such as papers/gi_dqa/table_1, each with its file."""
+    found = {
+        str(path.relative_to(folder).with_suffix("")): path
+        for folder in reversed(folders())
+        for path in folder.glob("papers/*/*.yaml")
+        if not path.name.startswith("_")  # what sweeps share
+    }
+    return dict(sorted(found.items()))
+
+
 def headline(path: Path) -> str:
     """Returns the first comment of a file, which says what it is for; empty if there is none."""
     lines = path.read_text("utf-8").splitlines()

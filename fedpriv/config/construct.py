@@ -87,6 +87,8 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         entries = of_mapping[0][1]
         return {k: _value(v, entries, join(place, k), problems) for k, v in value.items()}
     if hint is inspect.Parameter.empty or hint is Any:
+        if isinstance(value, list):  # such as pairs of a weight and a section
+            return [_value(v, Any, f"{place}[{i}]", problems) for i, v in enumerate(value)]
         return value
     if value is None and types.NoneType in _union(hint):
         return None  # before pydantic, which has no schema for the other half of `Protocol | None`

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import run, run_dir
 
-from fedpriv.clients.fedsgd import BatchGradient
+from fedpriv.config import sweep
 from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.privacy.mechanism import Budget
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors
-from fedpriv.strategies.fedsgd import FedSGD
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 TINY = functools.partial(layoutlmv3, task="answers", image_size=64, hidden_size=96, layers=1)
@@ -33,18 +34,27 @@ def limits(monkeypatch):
 
 
 @pytest.fixture
-def privacy(limits, monkeypatch):
-    """The study of federations, with two clients and a tiny model."""
-    study = importlib.import_module("inversion_against_privacy")
+def masking(monkeypatch):
+    """The study of masked messages, with two clients and a tiny model."""
+    monkeypatch.syspath_prepend(EXPERIMENTS)
+    study = importlib.import_module("inversion_under_masking")
     monkeypatch.setattr(study, "MODEL", TINY)
     monkeypatch.setattr(study, "CLIENTS", 2)
-    monkeypatch.setattr(study, "COHORTS", (1, 2))
-    monkeypatch.setattr(study, "MASKED_EVALUATIONS", 2)
-    monkeypatch.setattr(study, "MULTIPLIERS", (1e-8, 1.0))
-    monkeypatch.setattr(study, "EPSILONS", (8.0,))
-    monkeypatch.setattr(study, "NOISES", (1e-8,))
-    monkeypatch.setattr(study, "tesseract", lambda: None)
+    monkeypatch.setattr(study, "EVALUATIONS", 2)
     return study
+
+
+def swept(tmp_path, name, *overrides):
+    """Runs a sweep from the command line; returns its folder, its results and what it printed."""
+    status, out, err = run("sweep", name, *overrides, "attack.ocr=null", cwd=tmp_path)
+    assert status == 0, err
+    folder = tmp_path / run_dir(out)
+    return folder, json.loads((folder / "results.json").read_text()), out
+
+
+def numbers(results, column):
+    """Returns a column of a sweep by row."""
+    return {row["row"]: row["values"][column] for row in results["rows"]}
 
 
 def ran(study, monkeypatch, tmp_path, *arguments):
@@ -77,63 +87,73 @@ def test_where_the_closed_form_ends(limits, monkeypatch, tmp_path, capsys):
     assert "batch, small, 1 seeds" in capsys.readouterr().out
 
 
-def scores(measured, part, setting, attack, column):
-    return [
-        row[column]
-        for row in measured[part]["rows"]
-        if (row["setting"], row["attack"]) == (setting, attack)
-    ]
-
-
 @pytest.mark.slow
-def test_masking_hides_single_updates_and_a_sum_mixes_them(privacy, monkeypatch, tmp_path, capsys):
-    folder, measured = ran(
-        privacy, monkeypatch, tmp_path, "masking", "aggregate", "--evaluations=2"
-    )
-    (refused,) = scores(measured, "masking", "masked, as an update", "closed form", "refused")
+def test_masking_hides_single_updates(masking, monkeypatch, tmp_path, capsys):
+    folder, measured = ran(masking, monkeypatch, tmp_path)
+
+    def scores(setting, attack, column):
+        kind = (setting, attack)
+        rows = [row for row in measured["rows"] if (row["setting"], row["attack"]) == kind]
+        return [row[column] for row in rows]
+
+    (refused,) = scores("masked, as an update", "closed form", "refused")
     assert "updates are masked" in refused
-    bare, masked = (
-        scores(measured, "masking", setting, "closed form", "psnr_roi")
-        for setting in ("not masked", "masked")
-    )
+    bare, masked = (scores(one, "closed form", "psnr_roi") for one in ("not masked", "masked"))
     assert len(bare) == len(masked) == 2
     assert min(bare) > max(masked) + 30
     for name in ("closed form", "gradient matching"):
-        assert 0 < measured["masking"]["p"][name]["permutation"] <= 1
-    (alone,), (mixed,) = (
-        scores(measured, "aggregate", f"|K| = {count}", "closed form, one page", "psnr_roi")
-        for count in (1, 2)
-    )
-    assert alone > mixed + 30
-    assert all((folder / f"{part}.png").stat().st_size > 5000 for part in ("masking", "aggregate"))
+        assert 0 < measured["p"][name]["permutation"] <= 1
+    assert (folder / "masking.png").stat().st_size > 5000
     assert "by Kolmogorov–Smirnov" in capsys.readouterr().out
 
 
+TINY_RUN = (
+    *("run.model.hidden_size=96", "run.model.layers=1", "run.model.image_size=64"),
+    "run.data.source.page_size=[64,64]",
+)
+
+
 @pytest.mark.slow
-def test_what_is_recovered_under_dp_has_a_huge_epsilon(privacy, monkeypatch, tmp_path):
-    folder, measured = ran(privacy, monkeypatch, tmp_path, "dp")
+def test_a_sum_mixes_the_pages_of_its_clients(tmp_path):
+    small = [*TINY_RUN, "clients=[1,2]", "evaluations=2"]
+    folder, results, _ = swept(tmp_path, "papers/gi_dqa/aggregate", *small)
+    page = numbers(results, "psnr_roi")
+    assert page["closed form, one page, clients 1"] > page["closed form, one page, clients 2"] + 30
+    assert results["claims"][0]["holds"] is True
+    assert numbers(results, "token_set_recall")["text, clients 2"] == 1
+    assert (folder / "figure.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_what_is_recovered_under_dp_has_a_huge_epsilon(tmp_path):
+    two = ["run.data.source.providers=2", "run.data.partition.clients=2", "seeds=[0]"]
+    levels = "noise=[1e-8,1.0,10.625]"
+    _, results, _ = swept(tmp_path, "papers/gi_dqa/privacy", *TINY_RUN, *two, levels)
+    page, text = numbers(results, "psnr_roi"), numbers(results, "private_text")
+    epsilon = {by: numbers(results, f"ledger.views.server_plain.{by}") for by in ("pld", "rdp")}
     for method in ("FeAm-DP", "FL-PROVIDER-DP"):
-        little = scores(measured, "dp", f"{method}, 1e-08", "closed form", "psnr_roi")
-        much = scores(measured, "dp", f"{method}, 1", "closed form", "psnr_roi")
-        assert min(little) > max(much) + 20
-        assert scores(measured, "dp", f"{method}, 1", "text", "private_text") == [0, 0]
-        (epsilon,) = set(scores(measured, "dp", f"{method}, 1e-08", "text", "epsilon"))
-        assert epsilon > 1e12
-        # Whom the noise was found against sees one client's share of it.
-        own = {r["epsilon"] for r in measured["dp"]["rows"] if r["method"] == method}
-        assert min(abs(e - 8) for e in own) < 0.1
-    assert set(scores(measured, "dp", "noise alone, 1e-08", "text", "epsilon")) == {None}
-    assert (folder / "dp.png").stat().st_size > 5000
+        assert page[f"{method}, page, noise 1e-08"] > page[f"{method}, page, noise 1"] + 20
+        assert text[f"{method}, text, noise 1"] == 0
+        assert epsilon["rdp"][f"{method}, text, noise 1e-08"] > 1e12
+        assert epsilon["pld"][f"{method}, text, noise 10.625"] < 1
+    assert epsilon["rdp"]["noise alone, text, noise 1e-08"] is None
 
 
-def test_random_words_replace_every_masked_message(privacy, tmp_path):
-    run_dir = privacy.federated(
-        FedSGD(), BatchGradient(), tmp_path, seed=0, clients=2, masking=privacy.MASKING
-    )
-    blind = privacy.with_random_words(run_dir, np.random.default_rng(0))
+def test_the_two_largest_noises_are_those_for_epsilon_8_and_1():
+    """The file names them, because the attacks are told the noise."""
+    rows = sweep.read("papers/gi_dqa/privacy").rows
+    for epsilon, noise in ((8.0, 1.69921875), (1.0, 10.625)):
+        budget = Budget(epsilon, rounds=1, view="server_plain", cohort=8)
+        assert budget.noise_multiplier(1.0, 1.0, 1e-5) == noise
+        assert noise in {row.x for row in rows}
+
+
+def test_random_words_replace_every_masked_message(masking, tmp_path):
+    plain = masking.federated(tmp_path, 0, masking.MASKING)
+    blind = masking.with_random_words(plain, np.random.default_rng(0))
     for client in (0, 1):
         place = f"transcript/round-000001/client-{client:04d}"
-        folders = RunFolder(run_dir), RunFolder(blind)
+        folders = RunFolder(plain), RunFolder(blind)
         (before, notes), (after, kept) = (read_tensors(folder, place) for folder in folders)
         assert notes == kept
         for name, words in before.items():
@@ -142,22 +162,30 @@ def test_random_words_replace_every_masked_message(privacy, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_tables_run_and_record_their_claims(tmp_path, capsys, monkeypatch):
-    monkeypatch.syspath_prepend(EXPERIMENTS)
-    inversion_tables = importlib.import_module("inversion_tables")
+def test_the_tables_run_and_record_their_claims(tmp_path):
+    small = ["model=layoutlmv3", "victims=1", "evaluations=2", "attack.ocr=null"]
+    folder, results, out = swept(tmp_path, "papers/gi_dqa/table_1", *small)
+    page = numbers(results, "psnr_roi")
+    assert page["closed form"] > 70 > page["GI-DQA"]
+    assert "psnr_roi: closed form > GI-DQA: holds: " in out
+    assert "DOES NOT HOLD" in out  # two steps lead nowhere
+    assert len({row["run"] for row in results["rows"]}) == 1  # all attack the same gradients
+    assert "| closed form |" in (folder / "table.md").read_text("utf-8")
 
-    inversion_tables.main(
-        ["1", "5", "--model", "layoutlmv3", "--victims", "1", "--evaluations", "2",
-         "--runs", str(tmp_path)]
-    )  # fmt: skip
-    shown = capsys.readouterr().out
-    (record,) = tmp_path.glob("inversion_tables/*/tables.json")
-    tables = json.loads(record.read_text("utf-8"))
-    assert [table["table"] for table in tables] == ["1", "5"]
-    rows = {row["name"]: row for row in tables[0]["rows"]}
-    assert rows["closed form"]["psnr_roi"] > 70 > rows["GI-DQA"]["psnr_roi"]
-    assert "holds: psnr_roi: closed form" in shown
-    assert "DOES NOT HOLD" in shown  # two steps lead nowhere
-    with pytest.raises(SystemExit):
-        inversion_tables.main(["9"])
-    assert "there are 1, 2, 3" in capsys.readouterr().err
+    _, results, _ = swept(tmp_path, "papers/gi_dqa/table_5", *small)
+    assert list(numbers(results, "psnr_roi")) == ["none", "GradViT", "ours"]
+    _, results, out = swept(
+        tmp_path, "papers/gi_dqa/table_2", "victims=1", "evaluations=2", "rows=[L_grad, + gau]"
+    )
+    assert numbers(results, "psnr_roi")["L_grad"] != numbers(results, "psnr_roi")["+ gau"]
+    assert "psnr_roi: + TV-S > + TV-C: not measured" in out
+
+
+@pytest.mark.slow
+def test_where_the_closed_form_does_not_apply_is_a_row(tmp_path):
+    small = ["victims=1", "rows=[closed form]"]
+    _, results, out = swept(tmp_path, "papers/gi_dqa/table_1", *small)
+    (row,) = results["rows"]
+    assert row["refused"] is True
+    assert row["headline"].startswith("not applicable: ")
+    assert row["headline"][:40] in out

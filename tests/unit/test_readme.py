@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from attacked import attacked
 from toy_fields import federation, follows
 
 from fedpriv.cli.main import main
-from fedpriv.config import attack, experiment
+from fedpriv.config import attack, experiment, sweep
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
@@ -65,7 +66,7 @@ def test_an_attack_of_ones_own_on_fields_runs(tmp_path, monkeypatch):
 
 
 def test_the_yaml_example_builds(tmp_path, monkeypatch):
-    (text,) = blocks("yaml")
+    text = next(block for block in blocks("yaml") if "defaults:" in block)
     (tmp_path / "mine.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert experiment.build(experiment.load("mine.yaml")).strategy.sampling.rate == 0.5
@@ -115,3 +116,23 @@ def test_the_budgets_shown_are_the_budgets_told(number, capsys):
     assert main(command.removeprefix("$ fedpriv ").split()) == 0
     assert capsys.readouterr().out.startswith("\n".join(lines))
     assert len(lines) >= 1
+
+
+def test_the_table_is_a_sweep(tmp_path):
+    text = next(block for block in blocks("yaml") if "claims:" in block)
+    (tmp_path / "my_table.yaml").write_text(text)
+    table = sweep.read(str(tmp_path / "my_table.yaml"))
+    assert [row.name for row in table.rows][:2] == [
+        "closed form, noise 0",
+        "closed form, noise 1e-06",
+    ]
+    assert len(sweep.plan(table)) == 12
+    changed = [
+        shlex.split(line, comments=True)[2:]
+        for block in blocks("")
+        for line in block.splitlines()
+        if line.startswith("fedpriv sweep papers")
+    ]
+    assert len(changed) >= 3
+    for name, *overrides in changed:
+        assert sweep.read(name, overrides).rows

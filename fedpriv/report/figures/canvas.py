@@ -36,12 +36,12 @@ def colour(name: str) -> str:
     return f"#0a0a{_VARIABLES.index(name):02d}"
 
 
-def legible(name: str) -> str:
-    """Returns a name as it may be drawn.
+def legible(name: str, longest: int = _LONGEST_NAME) -> str:
+    """Returns a name as it may be drawn, its first letters if there are more than `longest`.
 
     matplotlib reads a $ as the beginning of a formula, and warns of letters that its font lacks.
     """
-    return _NOT_DRAWN.sub("?", name[:_LONGEST_NAME])
+    return _NOT_DRAWN.sub("?", name[:longest])
 
 
 @contextmanager

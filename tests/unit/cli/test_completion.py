@@ -26,6 +26,11 @@ def test_experiments_are_offered_with_their_headlines():
     assert "invoices" in offered("run", "quick")["quickstart"].help
 
 
+def test_sweeps_are_offered_with_their_headlines():
+    assert set(offered("sweep", "")) == set(catalogue.sweeps())
+    assert "Table 5" in offered("sweep", "papers/cdmi/table_5")["papers/cdmi/table_5"].help
+
+
 @pytest.mark.parametrize("before", [(), ("seed=3",), ("-m", "strategy=fedavg,feam_dp")])
 def test_groups_and_their_choices_are_offered(before):
     run = ("run", "quickstart", *before)

@@ -18,6 +18,17 @@ def test_a_file_of_the_users_takes_precedence(tmp_path, monkeypatch):
     assert "feam_dp" in catalogue.groups()["strategy"]
 
 
+def test_sweeps_are_tables_of_papers_and_what_they_share_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "experiments" / "papers" / "mine"
+    mine.mkdir(parents=True)
+    for name in ("table_1", "_shared"):
+        (mine / f"{name}.yaml").write_text("# Mine\n")
+    assert {"papers/mine/table_1", "papers/cdmi/table_5"} < set(catalogue.sweeps())
+    assert not [name for name in catalogue.sweeps() if "_shared" in name]
+    assert "papers" not in catalogue.groups()
+
+
 def test_the_headline_is_the_first_comment(tmp_path):
     path = tmp_path / "mine.yaml"
     for text, headline in [
@@ -31,5 +42,5 @@ def test_the_headline_is_the_first_comment(tmp_path):
 
 def test_every_file_of_ours_has_a_headline():
     choices = [path for group in catalogue.groups().values() for path in group.values()]
-    for path in [*catalogue.experiments().values(), *choices]:
+    for path in [*catalogue.experiments().values(), *catalogue.sweeps().values(), *choices]:
         assert catalogue.headline(path), path

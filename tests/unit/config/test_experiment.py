@@ -93,7 +93,10 @@ def test_mistakes_in_an_attack_are_named():
 def test_no_yaml_is_left_unvisited():
     named = {f"{name}.yaml" for name in [*catalogue.experiments(), *catalogue.SHARED]}
     grouped = {f"{g}/{c}.yaml" for g, choices in catalogue.groups().items() for c in choices}
-    assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == named | grouped
+    swept = {f"{name}.yaml" for name in catalogue.sweeps()}
+    shared = {f"papers/{paper}/_shared.yaml" for paper in ("cdmi", "gi_dqa")}
+    visited = named | grouped | swept | shared
+    assert {str(path.relative_to(ROOT / "experiments")) for path in YAML} == visited
 
 
 def test_the_settings_of_a_run_are_spelled_out_with_their_defaults():

@@ -1,31 +1,26 @@
-"""Who was trained on, under differential privacy; and ε claimed against ε shown by an audit.
+"""ε claimed against ε shown by an audit, under FedAvg, FeAm-DP and FL-PROVIDER-DP.
 
-    python experiments/membership_against_privacy.py [audit attacks]
-        [--seeds N] [--canaries 64] [--out runs]
+    python experiments/audit_against_privacy.py [--seeds N] [--canaries 64] [--out runs]
 
-- `audit`: FedAvg, FeAm-DP and FL-PROVIDER-DP, each with and without masking, train a small VT5 on
-  generated invoices among which canaries are planted, each in or out by a coin of its own. One run
-  gives one lower bound on ε for each adversary (Steinke, Nasr and Jagielski 2023): a server that
-  sees each update, one that sees the series of global models (under masking it sees no more), and
-  whoever may ask the final model. Beside it stands what the ledger claims of a provider in that
-  adversary's view. A canary is one page with one question, so that provider and example are one;
-  in the row "FeAm-DP, many" it is many: what protects an example does not protect a company.
-- `attacks`: a smaller experiment `pmia` under FedAvg, FL-PROVIDER-DP (ε = 8, 4, 1) and FeAm-DP, and
-  what `fedpriv attack` makes of each.
+Each of them, with and without masking, trains a small VT5 on generated invoices among which
+canaries are planted, each in or out by a coin of its own. One run gives one lower bound on ε for
+each adversary (Steinke, Nasr and Jagielski 2023): a server that sees each update, one that sees the
+series of global models (under masking it sees no more), and whoever may ask the final model. Beside
+it stands what the ledger claims of a provider in that adversary's view. A canary is one page with
+one question, so that provider and example are one; in the row "FeAm-DP, many" it is many: what
+protects an example does not protect a company.
 
 A bound is a lower one: it says what was shown, not what could be. With m canaries no audit can show
 more than the ε that all guesses right would (the grey line), about 3 for 64 of them. With 95 %
 confidence, one audit in twenty may by chance be above a true ε.
 
-Writes metrics.json and figures into <out>/membership_against_privacy/<time>.
+Writes metrics.json and figures into <out>/audit_against_privacy/<time>.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +34,6 @@ from fedpriv.attacks.server_membership import ServerMembership
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
-from fedpriv.config import experiment
 from fedpriv.config.attack import run_attack
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
@@ -51,6 +45,7 @@ from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import Strategy
 from fedpriv.models.vt5 import VT5, vt5
 from fedpriv.privacy.mechanism import Budget, example_gaussian, provider_gaussian
+from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
@@ -153,12 +148,12 @@ def shipped(labels: Sequence[str] = ()) -> VT5:
     return vt5(pretrained="shipped", max_length=160)
 
 
-def audit(options: argparse.Namespace, seed: int) -> Iterator[Row]:
+def audit(canaries: int, seed: int) -> Iterator[Row]:
     """Yields one row for each method, with and without masking, and each adversary."""
-    for method in methods(options.canaries):
+    for method in methods(canaries):
         for masking in (None, Masking(bound=8.0)):
             with tempfile.TemporaryDirectory() as runs:
-                run_dir = federated(method, masking, options.canaries, Path(runs), seed)
+                run_dir = federated(method, masking, canaries, Path(runs), seed)
                 for adversary, scores in ADVERSARIES.items():
                     result = run_attack(
                         run_dir, Audit(scores()), model=shipped, seed=seed, resamples=200
@@ -214,62 +209,7 @@ def _shown(result: Result) -> Row:
     }
 
 
-# ------------------------------------------------------------------------------------- attacks
-
-
-def attacks(options: argparse.Namespace, seed: int) -> Iterator[Row]:
-    """Yields one row for each strategy and classifier, on the experiment `pmia`."""
-    settings = {
-        "FedAvg": ["strategy=fedavg"],
-        **{
-            f"FL-PROVIDER-DP, ε = {e:g}": [
-                "strategy=fl_provider_dp",
-                f"privacy.epsilon={e}",
-                "client.steps=4",
-                "strategy.mechanism.client_rate=1.0",
-                "strategy.mechanism.client_sampling=fixed",
-            ]
-            for e in EPSILONS
-        },
-        "FeAm-DP, ε = 8": ["strategy=feam_dp", "privacy.epsilon=8.0"],
-    }
-    for name, overrides in settings.items():
-        with tempfile.TemporaryDirectory() as runs:
-            own = [*overrides, *SMALLER, f"seed={seed}", f"runs={runs}"]
-            config = experiment.load("pmia", own)
-            run_dir = experiment.build(config).assemble(config).run(config["rounds"]).run_dir
-            scores = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
-            told = {n: scores[f"anls_{n}"] for n in ("seen", "unseen")}
-            for judge, more in JUDGES.items():
-                found = run_attack(run_dir, judge, [*more, f"seed={seed}"]).numbers
-                for classifier, numbers in found.get("classifiers", {}).items():
-                    row = {key: numbers[key] for key in SHOWN}
-                    yield {"method": name, "classifier": classifier, "anls": told, **row}
-
-
-SMALLER = (
-    *("data.source.providers=60", "data.source.questions=[provider]", "rounds=6"),
-    *("federation.workers=0", "federation.evaluate_every=6", "privacy.examples=120"),
-    "privacy.providers=4",
-)
-"""What makes the experiment fit into minutes for every strategy."""
-
-JUDGES: Mapping[str, Sequence[str]] = {
-    "pmia": ("min_questions=[0]",),
-    "provider_lira": (),
-    "server_membership": ("rounds=[1,2,3]",),
-}
-"""The attacks of the part `attacks`, each with its settings."""
-
-SHOWN = ("n", "prior", "accuracy", "balanced_accuracy", "auc", "interval", "p_value")
-
-
 # ------------------------------------------------------------------------------- what is written
-
-PARTS: Mapping[str, Callable[[argparse.Namespace, int], Iterator[Row]]] = {
-    "audit": audit,
-    "attacks": attacks,
-}
 
 MARKS = {"sees each update": "o", "sees the global models": "s", "asks the final model": "^"}
 COLOURS = {"FedAvg": "C3", "FL-PROVIDER-DP": "C0", "FeAm-DP": "C2", "FeAm-DP, many": "C1"}
@@ -310,24 +250,8 @@ def audit_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def lines(part: str, rows: Sequence[Row]) -> Iterator[str]:
-    """Yields the rows as text."""
-    for row in rows:
-        yield _line(row) if part == "attacks" else _audited(row)
-
-
-def _line(row: Row) -> str:
-    (low, high), (least, most) = row["interval"]["balanced_accuracy"], row["interval"]["auc"]
-    return (
-        f"{row['method']:24} {row['classifier']:16} n {row['n']:g}  "
-        f"accuracy {row['accuracy']:.3f}  "
-        f"balanced {row['balanced_accuracy']:.3f} [{low:.2f}, {high:.2f}]  "
-        f"AUC {row['auc']:.3f} [{least:.2f}, {most:.2f}]  p {row['p_value']:.2g}  "
-        f"ANLS seen {row['anls']['seen']:.2f} unseen {row['anls']['unseen']:.2f}"
-    )
-
-
-def _audited(row: Row) -> str:
+def line(row: Row) -> str:
+    """Returns a row as it is printed."""
     asked = "none" if row["epsilon_asked"] is None else f"{row['epsilon_asked']:g}"
     who = f"{row['method']:15} ε {asked:4} {'masked' if row['masked'] else 'plain ':6} "
     if "refused" in row:
@@ -343,25 +267,21 @@ def _audited(row: Row) -> str:
 
 
 def main() -> None:
-    """Runs the parts that are asked for, writes what they gave as it comes."""
+    """Runs all methods, and writes what they gave as it comes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("parts", nargs="*", choices=PARTS, metavar="PART")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--canaries", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    place = options.out / "membership_against_privacy" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    place.mkdir(parents=True)
-    found: dict[str, list[Row]] = {part: [] for part in options.parts or PARTS}
-    for part, rows in found.items():
-        for seed in range(options.seeds):
-            for row in PARTS[part](options, seed):
-                rows.append({"seed": seed, **row})
-                print(*lines(part, [row]), flush=True)
-                (place / "metrics.json").write_text(json.dumps(found, indent=1))
-    if found.get("audit"):
-        audit_figure(found["audit"]).savefig(place / "audit.png", dpi=150)
-    print(place)
+    folder = RunFolder.create(options.out, "audit_against_privacy")
+    rows: list[Row] = []
+    for seed in range(options.seeds):
+        for row in audit(options.canaries, seed):
+            rows.append({"seed": seed, **row})
+            print(line(row), flush=True)
+            folder.write_json("metrics.json", {"audit": rows})
+    audit_figure(rows).savefig(folder.path / "audit.png", dpi=150)
+    print(folder.path)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""`fedpriv sweep NAME`: a table of runs and attacks, as a YAML file describes it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command
+
+
+@click.command(
+    "sweep",
+    cls=Command,
+    epilog="""
+        fedpriv sweep papers/gi_dqa/table_1
+        fedpriv sweep papers/gi_dqa/table_1 model=layoutlmv3 evaluations=100 seeds=[1,2,3]
+        fedpriv sweep papers/cdmi/table_5 experiment=cdmi_funsd run.rounds=12
+        fedpriv sweep my_table.yaml attack.ocr=null
+    """,
+)
+@click.argument(
+    "name",
+    metavar="NAME_OR_FILE",
+    shell_complete=completion.sweeps,
+    help="A sweep of `fedpriv list`, or a YAML file.",
+)
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    help="seeds=[0,1], experiment=, runs=; a value that the file names under `let`; rows=[…], or "
+    "an axis of its grid; run.KEY= of the experiment, or attack.KEY= of the attack.",
+)
+def command(name: str, overrides: tuple[str, ...]) -> int:
+    """Run a table of a paper: its rows, seeds and claims.
+
+    Everything is checked before anything starts. Repeat the command to go on with a sweep that was
+    interrupted. The last line of standard output is the folder with results.json, table.md and the
+    figure.
+    """
+    from fedpriv.config import sweep
+    from fedpriv.report.sweep import cells, verdicts
+    from fedpriv.report.wording import aligned
+    from fedpriv.runtime.progress import for_this_terminal
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    table = sweep.read(name, overrides)
+    folder, measured = sweep.run(table, for_this_terminal, tell)
+    for line in aligned(cells(table.columns, measured)):
+        print(line)
+    for one in verdicts(table.claims, measured):
+        print(f"{one['claim']}: {one['verdict']}")
+    print(folder.path)
+    return 0

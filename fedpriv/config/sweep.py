@@ -1,0 +1,498 @@
+"""Sweeps: one YAML file is one table, whose rows are runs and attacks on them.
+
+`rows` and `grid` say what differs between the rows, in settings of the run (`run`) and of the
+attack (`attack`), by dotted path; `~KEY` takes back what was set for all. `${let.NAME}` is a value
+that the command line may change as `NAME=`. Every mistake in any row is told before anything
+starts. Rows with the same settings and the same seed share a run, and what is done is found again
+by those settings: repeating the command goes on with a sweep that was interrupted.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedpriv.config import attack, catalogue, experiment, yaml_file
+from fedpriv.config.attack import Order
+from fedpriv.config.construct import near
+from fedpriv.config.experiment import Mistakes
+from fedpriv.report import sweep as report
+from fedpriv.report.sweep import Column, Measured
+from fedpriv.runtime import run_lock
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
+from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
+
+PLAN, RESULTS, RUNS = "plan.json", "results.json", "runs"
+
+SECTIONS = {
+    "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
+    "run": dict, "attack": dict, "of": str, "choices": dict, "rows": dict, "grid": dict,
+    "without": list, "columns": dict, "x": str, "claims": list,
+}  # fmt: skip
+"""What a file may hold, with its types: `like` names a file beside it, whose sections it extends;
+`of` is a path in the attack's numbers below which the columns stand; of `choices`, `let` picks. An
+`attack` without the setting `attack` is none."""
+
+TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
+
+PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
+"""Sections that rows, choices and axes have too; the inner ones come last."""
+
+
+def calculate(formula: str) -> float:
+    """Returns the value of a formula of numbers, ``+ - * / // **``, ``min`` and ``max``.
+
+    >>> calculate("max(1, 25 // 10)")
+    2
+    """
+    tree = ast.parse(formula, mode="eval")
+    allowed = (ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name)
+    for node in ast.walk(tree):
+        if not isinstance(node, (*allowed, ast.operator, ast.unaryop, ast.expr_context)):
+            raise ValueError(f"{formula!r}: {type(node).__name__} has no place in a formula")
+    names = {"__builtins__": {}, "min": min, "max": max}
+    return eval(compile(tree, formula, "eval"), names)  # type: ignore[no-any-return] # noqa: S307
+
+
+OmegaConf.register_new_resolver("calc", calculate, replace=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row, before it is run.
+
+    Attributes:
+        name: in the table.
+        run: overrides of the experiment.
+        attack: overrides of the attack; None runs none.
+        of: path in the attack's numbers below which the columns stand.
+        x: place on the axis of the figure, if any.
+        curve: name of its curve there.
+    """
+
+    name: str
+    run: tuple[str, ...]
+    attack: tuple[str, ...] | None = None
+    of: str = ""
+    x: float | None = None
+    curve: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A table, read from its file.
+
+    Attributes:
+        name: of the sweep and of its folder below `runs`/sweeps.
+        title: of table and figure.
+        experiment: that is run.
+        runs: the folder for run folders.
+        seeds: of runs and attacks.
+        rows: of the table.
+        columns: of the table.
+        claims: orderings to check; see `fedpriv.report.sweep.comparisons`.
+        axis: name of the figure's horizontal axis; "" for a figure of rows.
+    """
+
+    name: str
+    title: str
+    experiment: str
+    runs: str
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    claims: tuple[str, ...] = ()
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row under a seed, with everything resolved.
+
+    Attributes:
+        row: of the table.
+        seed: of run and attack.
+        config: of the run.
+        order: of the attack, named by its settings; None runs none.
+        run: name of the run's folder, the same for the same settings.
+    """
+
+    row: Row
+    seed: int
+    config: dict[str, Any] = field(repr=False)
+    order: Order | None
+    run: str
+
+
+def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
+    """Reads a sweep.
+
+    Args:
+        name: as `fedpriv list` has it, or the path of a YAML file.
+        overrides: `NAME=value` of a value in `let` or of a choice; `AXIS=[…]` or `rows=[…]` for
+            other values, or some of the labels, of an axis; `seeds=[0,1]`, `experiment=`, `runs=`;
+            `run.KEY=value` and `attack.KEY=value`, which rows may change.
+
+    Raises:
+        Mistakes: with everything that is wrong in the file.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else catalogue.sweeps().get(name)
+    if path is None or not path.is_file():
+        raise Mistakes(name, [f"no such sweep{near(name, catalogue.sweeps())}; see `fedpriv list`"])
+    try:
+        file = _load(path)
+        problems = _wrong(file, SECTIONS)
+        problems += [f"{key}: is missing" for key in ("experiment", "columns") if not file.get(key)]
+        if problems:
+            raise Mistakes(name, problems)
+        file = _override(file, overrides)
+    except Mistakes:
+        raise
+    except (OmegaConfBaseException, ValueError, OSError) as error:
+        raise Mistakes(name, [" ".join(str(error).split())]) from error
+    seeds = file.get("seeds", [0])
+    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
+    if not whole or not 0 < len({*seeds}) == len(seeds):
+        raise Mistakes(name, [f"seeds={seeds}: expected a list of different whole numbers"])
+    rows = tuple(_rows(file, name))
+    columns = tuple(
+        experiment.constructed(
+            Column, {"path": key, **({"label": of} if isinstance(of, str) else of)}, name
+        )
+        for key, of in file["columns"].items()
+    )
+    sweep = Sweep(
+        name=path.stem if str(path) == name else name.removeprefix("papers/"),
+        title=file.get("title") or catalogue.headline(path) or name,
+        experiment=file["experiment"],
+        runs=file.get("runs", "runs"),
+        seeds=tuple(seeds),
+        rows=rows,
+        columns=columns,
+        claims=tuple(file.get("claims", ())),
+        axis=file.get("x", ""),
+    )
+    known = [row.name for row in rows]
+    for claim in sweep.claims:
+        try:
+            terms = [t for c in report.comparisons(claim).values() for t in (c.above, c.below)]
+        except ValueError as error:
+            problems.append(f"claims: {error}")
+            continue
+        unknown = dict.fromkeys(t.row for t in terms if t.row is not None and t.row not in known)
+        # Of rows that the command line leaves out, a claim is not measured.
+        if not overrides:
+            problems += [f"claims: there is no row {row!r}{near(row, known)}" for row in unknown]
+    if problems:
+        raise Mistakes(name, problems)
+    return sweep
+
+
+def plan(sweep: Sweep) -> list[Job]:
+    """Resolves every row under every seed, and builds what it names, without reading data.
+
+    Raises:
+        Mistakes: with everything that is wrong, by row.
+    """
+    load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
+    parse = functools.cache(attack.parse)
+    jobs, problems = [], dict[str, str]()
+    for seed, row in itertools.product(sweep.seeds, sweep.rows):
+        try:
+            config, order = load(seed, row.run), None
+            if row.attack is not None:
+                seeded = any(text.startswith("seed=") for text in row.attack)
+                settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
+                order = parse(settings)
+                order = dataclasses.replace(order, name=f"{order.name}-{_digest(settings)}")
+        except Mistakes as error:
+            # Rows share settings, and so mistakes: each is told once, with the first row.
+            for problem in error.problems:
+                problems.setdefault(problem, row.name)
+            continue
+        kept = {key: value for key, value in config.items() if key != "runs"}
+        jobs.append(Job(row, seed, config, order, _digest(kept)))
+    if problems:
+        raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
+    return jobs
+
+
+def run(
+    sweep: Sweep, progress: Callable[[], Progress] = Progress, tell: Callable[[str], None] = print
+) -> tuple[RunFolder, list[Measured]]:
+    """Runs what is not done yet; returns the sweep's folder and what its rows measured.
+
+    Args:
+        sweep: to be run.
+        progress: makes what shows the progress of a run.
+        tell: shows one line.
+
+    Raises:
+        Mistakes: with everything that is wrong, before anything starts.
+    """
+    jobs = plan(sweep)
+    rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
+    settings = {"sweep": sweep.name, "rows": rows}
+    folder = _unfinished(sweep, settings)
+    if folder is None:
+        parent = Path(sweep.runs) / "sweeps" / Path(sweep.name).parent
+        folder = RunFolder.create(parent, Path(sweep.name).name)
+        folder.write_json(PLAN, settings)
+    measured: list[Measured] = []
+    with run_lock.writing(folder.path, "sweep"):
+        tell(f"{folder.path}: {len({j.run for j in jobs})} runs, {len(jobs)} rows over seeds")
+        try:
+            for number, job in enumerate(jobs, 1):
+                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")
+                place = folder.path / RUNS / job.run
+                _train(job, place, progress)
+                measured.append(_measure(sweep, job, place, tell))
+                _write(sweep, folder, measured, finished=number == len(jobs))
+        except (KeyboardInterrupt, SystemExit) as end:
+            end.add_note("repeat the command to go on")
+            raise
+    return folder, measured
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Reads a file, its sections over those of the file that it is `like`."""
+    yaml_file.check(path)
+    file: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    if "like" not in file:
+        return dict(file)
+    base = _load(path.parent / f"{file.pop('like')}.yaml")
+    merged = {
+        key: {**base[key], **value} if isinstance(value, dict) and key in base else value
+        for key, value in file.items()
+        if key not in ("rows", "grid", "columns")
+    }
+    return {**base, **file, **merged}
+
+
+def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Changes values of a file as the command line says."""
+    values, axes = dict(file.get("let", {})), _axes(file)
+    for text in overrides:
+        key, equals, _ = text.partition("=")
+        section, _, inner = key.partition(".")
+        # OmegaConf reads the value as YAML, a list or a mapping too.
+        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"x={text[len(key) + 1 :]}"]))["x"]  # type: ignore[index,call-overload]
+        if equals and key in values:
+            values[key] = value
+        elif equals and key in axes and isinstance(value, list):
+            axes[key] = _narrow(key, axes[key], value)
+        elif equals and key in ("seeds", "experiment", "runs"):
+            file[key] = value
+        elif equals and inner and section in ("run", "attack"):
+            file[section] = {**file.get(section, {}), inner: value}
+        else:
+            there = [*values, *axes, "seeds", "experiment", "runs", "run.KEY", "attack.KEY"]
+            raise ValueError(f"{text}: expected one of {'=, '.join(there)}={near(key, there)}")
+    rows = axes.pop("rows")
+    return {**file, "let": values, "rows": rows, "grid": axes}
+
+
+def _wrong(section: Any, types: Mapping[str, type], place: str = "") -> list[str]:
+    """Returns what is wrong with the entries of a section, by their names and types."""
+    if not isinstance(section, Mapping):
+        return [f"{place}: got {section!r:.80}, expected a mapping of {', '.join(types)}"]
+    dot = f"{place}: " if place else ""
+    unknown = [f"{dot}there is no {key!r}{near(key, types)}" for key in section if key not in types]
+    return unknown + [
+        f"{dot}{key}={value!r:.80}: expected a {TYPES[types[key]]}"
+        for key, value in section.items()
+        if key in types and not isinstance(value, types[key])
+    ]
+
+
+def _axes(file: Mapping[str, Any]) -> dict[str, Any]:
+    return {"rows": file.get("rows", {"": {}}), **file.get("grid", {})}
+
+
+def _narrow(name: str, axis: Any, chosen: Sequence[Any]) -> Any:
+    """Returns an axis with other values, or with some of its labels."""
+    if not isinstance(axis, Mapping):
+        return chosen
+    if unknown := [label for label in chosen if label not in axis]:
+        raise ValueError(f"{name}={unknown[0]}: there is {', '.join(axis)}")
+    return {label: axis[label] for label in chosen}
+
+
+def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
+    """Yields the rows: the product of `rows` and of the axes of `grid`, without `without`."""
+    problems = []
+    shared = [file]
+    for choice, options in file.get("choices", {}).items():
+        picked = file["let"].get(choice)
+        if picked not in options:
+            raise Mistakes(source, [f"{choice}={picked}: there is {', '.join(options)}"])
+        shared.append(options[picked])
+    axes: list[list[tuple[str, dict[str, Any]]]] = []
+    for name, axis in _axes(file).items():
+        if isinstance(axis, Mapping):
+            axes.append([(str(label), part) for label, part in axis.items()])
+        else:  # values of a name
+            told = [f"{value:g}" if isinstance(value, float) else str(value) for value in axis]
+            axes.append(
+                [(f"{name} {t}", {"let": {name: v}}) for t, v in zip(told, axis, strict=True)]
+            )
+    x = file.get("x", "")
+    for combination in itertools.product(*axes):
+        name = ", ".join(label for label, _ in combination if label)
+        if any(fnmatchcase(name, pattern) for pattern in file.get("without", ())):
+            continue
+        parts = [*shared, *(part for _, part in combination)]
+        if wrong := [p for part in parts[1:] for p in _wrong(part, PART, name)]:
+            problems += wrong
+            continue
+        merged: dict[str, Any] = {"let": {}, "run": {}, "attack": {}, "of": ""}
+        for part in parts:
+            merged["of"] = part.get("of", merged["of"])
+            for key in ("let", "run", "attack"):
+                for setting, value in part.get(key, {}).items():
+                    if setting.startswith("~"):
+                        merged[key].pop(setting[1:], None)
+                    else:
+                        merged[key][setting] = value
+        try:
+            found: Any = OmegaConf.to_container(OmegaConf.create(merged), resolve=True)
+        except OmegaConfBaseException as error:
+            problems.append(f"{name}: {str(error).splitlines()[0]}")
+            continue
+        run, attacked = ([_text(*item) for item in found[key].items()] for key in ("run", "attack"))
+        yield Row(
+            name=name or source,
+            run=tuple(run),
+            attack=tuple(attacked) if "attack" in found["attack"] else None,
+            of=found["of"],
+            x=found["let"].get(x),
+            curve=", ".join(label for label, _ in combination if not label.startswith(f"{x} ")),
+        )
+    if problems:
+        raise Mistakes(source, list(dict.fromkeys(problems)))
+
+
+def _text(key: str, value: Any) -> str:
+    """Returns an override as the command line has it, in Hydra's grammar."""
+
+    def write(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{name}: {write(inner)}' for name, inner in value.items())}}}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(write, value))}]"
+        if isinstance(value, str) and re.fullmatch(r"[\w./-]+", value):
+            return value
+        return json.dumps(value, ensure_ascii=False)
+
+    return f"{key}={write(value)}"
+
+
+def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    config = experiment.load(name, overrides)
+    experiment.build(config, name)
+    return config
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _unfinished(sweep: Sweep, settings: Mapping[str, Any]) -> RunFolder | None:
+    """Returns the newest folder of the same plan that is not finished, and that nobody writes."""
+    for path in sorted((Path(sweep.runs) / "sweeps" / sweep.name).glob("*/"), reverse=True):
+        folder = RunFolder(path)
+        results = folder.read_json(RESULTS) or {}
+        same = folder.read_json(PLAN) == json.loads(json.dumps(settings))
+        if same and not results.get("finished") and not run_lock.holder(path):
+            return folder
+    return None
+
+
+def _train(job: Job, place: Path, progress: Callable[[], Progress]) -> None:
+    """Runs the experiment of a row, or goes on with it, unless it is done."""
+    if (place / FINAL).is_file():
+        return
+    parts = experiment.build(job.config)
+    RunFolder.at(place)
+    parts.assemble(job.config).run(
+        parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
+    )
+
+
+def _measure(sweep: Sweep, job: Job, place: Path, tell: Callable[[str], None]) -> Measured:
+    """Attacks a run, unless that is done, and takes the numbers of the columns."""
+    folder = RunFolder.existing(place)
+    result: Result | None = None
+    if job.order is not None:
+        if found := folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}"):
+            result = read_result(found)
+        else:
+            result = attack.made(folder, job.order, tell, trust=True)
+    last = (folder.records(METRICS) or [{}])[-1]
+    numbers = {
+        **(_at(result.numbers, job.row.of) or {} if result else last),
+        "run": last,
+        "ledger": folder.read_json(LEDGER),
+    }
+    compared = [c for claim in sweep.claims for c in report.comparisons(claim).values()]
+    paths = [term.column for one in compared for term in (one.above, one.below)]
+    paths = list(dict.fromkeys([*(column.path for column in sweep.columns), *paths]))
+    intervals = {c.path: _at(numbers, c.interval) for c in sweep.columns if c.interval}
+    return Measured(
+        row=job.row.name,
+        seed=job.seed,
+        run=f"{RUNS}/{job.run}",
+        headline=result.headline if result else "",
+        refused=result is not None and result.refused,
+        values={path: _number(_at(numbers, path)) for path in paths},
+        intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
+        x=job.row.x,
+        curve=job.row.curve,
+    )
+
+
+def _at(values: Any, path: str) -> Any:
+    """Returns what stands at a dotted path, of names that may have dots; None for nothing."""
+    if not path:
+        return values
+    names = path.split(".")
+    for end in range(1, len(names) + 1):
+        name = ".".join(names[:end])
+        if isinstance(values, Mapping) and name in values:
+            return _at(values[name], ".".join(names[end:]))
+    return None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, bool | int | float) else None
+
+
+def _write(
+    sweep: Sweep, folder: RunFolder, measured: Sequence[Measured], *, finished: bool
+) -> None:
+    results = {
+        "title": sweep.title,
+        "rows": [dataclasses.asdict(one) for one in measured],
+        "claims": list(report.verdicts(sweep.claims, measured)),
+        "finished": finished,
+    }
+    if finished:
+        text = report.markdown(sweep.title, sweep.columns, sweep.claims, measured)
+        folder.write("table.md", text.encode())
+        report.draw(sweep.title, sweep.columns, measured, sweep.axis, folder.path)
+    folder.write_json(RESULTS, results)

@@ -1,0 +1,277 @@
+"""A sweep as a table, a figure and a list of claims, each computed from what its rows measured."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from matplotlib.figure import Figure
+from scipy.stats import t
+
+from fedpriv.report.figures.canvas import legible
+from fedpriv.report.wording import plain, show_value
+
+FEWEST_FOR_95 = 5
+"""Seeds from which on an interval is that of the mean, at 95 %; with fewer, least to most."""
+
+MOST_PANELS = 4
+"""Columns that a figure of rows shows."""
+
+_TERM = re.compile(r"(?P<row>.+?)(?: @ (?P<column>\S+))?(?: (?P<sign>[+-]) (?P<by>[\d.e+-]+))?$")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number that the rows of a table have.
+
+    Attributes:
+        path: where it stands, such as `psnr_roi` or `ledger.views.global.pld`.
+        label: the heading.
+        interval: path of an interval that each measurement comes with; None where it has none.
+    """
+
+    path: str
+    label: str
+    interval: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of a sweep under one seed.
+
+    Attributes:
+        row: its name.
+        seed: of run and attack.
+        run: folder of the run.
+        headline: of the attack; "" without one.
+        refused: whether the attack was not run at all.
+        values: by path; None for what was not measured.
+        intervals: by path of the column.
+        x: place on the axis of the figure, where the sweep has such an axis.
+        curve: name of the row's curve in that figure.
+    """
+
+    row: str
+    seed: int
+    run: str
+    headline: str
+    refused: bool
+    values: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]]
+    x: float | None = None
+    curve: str = ""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One side of a comparison: a column of a row, or a number, and what is added to it."""
+
+    row: str | None
+    column: str
+    plus: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str, column: str) -> Term:
+        """Reads `12.5`, `row`, `row - 1` or `row @ other_column + 0.5`."""
+        try:
+            return cls(None, column, float(text))
+        except ValueError:
+            match = re.match(_TERM, text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} names no row")
+        by = float(f"{match['sign']}{match['by']}") if match["by"] else 0.0
+        return cls(match["row"], match["column"] or column, by)
+
+    def values(self, measured: Sequence[Measured]) -> dict[int, float]:
+        """Returns the term's value by seed; empty where it was not measured."""
+        if self.row is None:
+            return dict.fromkeys({one.seed for one in measured}, self.plus)
+        return {
+            one.seed: value + self.plus
+            for one in measured
+            if one.row == self.row and (value := one.values.get(self.column)) is not None
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """That one term is above another."""
+
+    above: Term
+    below: Term
+
+    def verdict(self, measured: Sequence[Measured]) -> tuple[bool | None, str]:
+        """Returns whether the mean is above the other, None if not measured, and how clearly.
+
+        Seeds that only one side has are left out.
+        """
+        high, low = self.above.values(measured), self.below.values(measured)
+        pairs = [(high[seed], low[seed]) for seed in sorted(high.keys() & low.keys())]
+        if not pairs:
+            return None, "not measured"
+        means = [mean(side) for side in zip(*pairs, strict=True)]
+        shown = " > ".join(map(show_value, means))
+        if not means[0] > means[1]:
+            return False, f"DOES NOT HOLD: {' against '.join(map(show_value, means))}"
+        if len(pairs) == 1:
+            return True, f"holds: {shown}"
+        if min(a for a, _ in pairs) > max(b for _, b in pairs):
+            return True, f"holds beyond the spread of {len(pairs)} seeds: {shown}"
+        wins = sum(a > b for a, b in pairs)
+        return True, f"holds in the mean, and in {wins} of {len(pairs)} seeds: {shown}"
+
+
+def comparisons(claim: str) -> dict[str, Comparison]:
+    """Returns the comparisons that a claim consists of, each with its text.
+
+    `psnr | exact: a > b > c | d` says, by either column, that a is above b, and b above c and d.
+
+    Raises:
+        ValueError: if it is no claim.
+    """
+    columns, colon, order = claim.partition(": ")
+    parts = re.split(r" ([<>]) ", order)
+    if not colon or len(parts) < 3:
+        raise ValueError(f"{claim!r}: expected `column: row > other row`")
+    found = {}
+    for column, place in itertools.product(columns.split(" | "), range(0, len(parts) - 1, 2)):
+        left, sign, right = parts[place : place + 3]
+        for pair in itertools.product(left.split(" | "), right.split(" | ")):
+            terms = [Term.parse(text, column) for text in pair]
+            above, below = terms if sign == ">" else terms[::-1]
+            found[f"{column}: {f' {sign} '.join(pair)}"] = Comparison(above, below)
+    return found
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the interval around it; NaN where there is none."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Returns the mean over seeds: at 95 % from five seeds on, else from least to most."""
+        if len(values) < FEWEST_FOR_95:
+            return cls(mean(values), min(values), max(values))
+        half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+        return cls(mean(values), mean(values) - half, mean(values) + half)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return show_value(self.mean)
+        return f"{show_value(self.mean)} [{show_value(self.low)}, {show_value(self.high)}]"
+
+
+def interval(column: Column, measured: Sequence[Measured]) -> Interval | None:
+    """Returns a column of one row: over its seeds, or a single one's own interval."""
+    values = [v for one in measured if (v := one.values.get(column.path)) is not None]
+    if len(values) == 1 and (found := measured[0].intervals.get(column.path)):
+        return Interval(values[0], *found)
+    return Interval.of(values) if values else None
+
+
+def rows_of(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Returns what was measured of each row, in the order of the rows."""
+    found: dict[str, list[Measured]] = {}
+    for one in measured:
+        found.setdefault(one.row, []).append(one)
+    return found
+
+
+def cells(columns: Sequence[Column], measured: Sequence[Measured]) -> list[list[str]]:
+    """Returns the table with its headings; a refused attack has its headline in the last cell."""
+    table = [["", *(column.label for column in columns), ""]]
+    for name, seeds in rows_of(measured).items():
+        found = [interval(column, seeds) for column in columns]
+        refused = "; ".join(dict.fromkeys(one.headline for one in seeds if one.refused))
+        table.append([name, *("—" if one is None else str(one) for one in found), refused])
+    return [[plain(cell, 90) for cell in row] for row in table]
+
+
+def verdicts(claims: Sequence[str], measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+    """Yields each comparison of the claims with its verdict, as JSON has it."""
+    for claim in claims:
+        for text, comparison in comparisons(claim).items():
+            holds, words = comparison.verdict(measured)
+            yield {"claim": text, "holds": holds, "verdict": words}
+
+
+def markdown(
+    title: str, columns: Sequence[Column], claims: Sequence[str], measured: Sequence[Measured]
+) -> str:
+    """Returns table and claims as Markdown."""
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in cells(columns, measured)]
+    seeds = sorted({one.seed for one in measured})
+    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
+    lines = [f"# {title}", "", f"Seeds {', '.join(map(str, seeds))}; in brackets {between}."]
+    lines += ["", *(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)), ""]
+    lines += [f"- {one['claim']}: {one['verdict']}" for one in verdicts(claims, measured)]
+    return "\n".join(lines) + "\n"
+
+
+def draw(
+    title: str, columns: Sequence[Column], measured: Sequence[Measured], axis: str, folder: Path
+) -> None:
+    """Writes figure.svg and figure.png: curves over the axis, or else a line for each row.
+
+    Args:
+        title: of the figure.
+        columns: a panel for each of the first ones.
+        measured: of all rows and seeds.
+        axis: name of the horizontal axis; "" where the rows have none.
+        folder: where to write.
+    """
+    rows = rows_of(measured)
+    shown = columns[:MOST_PANELS]
+    height = 3.4 if axis else 1.0 + 0.26 * len(rows)
+    figure = Figure(figsize=(2.0 + 3.2 * len(shown), height), layout="constrained")
+    figure.suptitle(legible(title, 200), fontsize=10)
+    panels = figure.subplots(1, len(shown), sharey=not axis, squeeze=False)[0]
+    for axes, column in zip(panels, shown, strict=True):
+        axes.set_title(legible(column.label), fontsize=9)
+        axes.tick_params(labelsize=7)
+        found = {name: interval(column, seeds) for name, seeds in rows.items()}
+        if axis:
+            _draw_curves(axes, rows, found)
+            axes.set_xlabel(legible(axis), fontsize=8)
+            continue
+        for place, one in enumerate(found.values()):
+            if one is not None:
+                axes.plot([one.low, one.high], [place, place], color="0.6", linewidth=2)
+                axes.plot(one.mean, place, "o", color="C0", markersize=4)
+        axes.set_yticks(range(len(rows)), [legible(name, 80) for name in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(axis="x", color="0.9")
+    for kind in ("svg", "png"):
+        figure.savefig(folder / f"figure.{kind}", dpi=150)
+
+
+def _draw_curves(
+    axes: Any, rows: Mapping[str, Sequence[Measured]], found: Mapping[str, Interval | None]
+) -> None:
+    curves: dict[str, list[tuple[float, Interval]]] = {}
+    for name, seeds in rows.items():
+        one, x = found[name], seeds[0].x
+        if one is not None and x is not None:
+            curves.setdefault(seeds[0].curve, []).append((x, one))
+    for number, (label, points) in enumerate(curves.items()):
+        xs, ys = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+        axes.plot(xs, [y.mean for y in ys], "o-", markersize=3, label=legible(label, 80))
+        axes.fill_between(
+            xs, [y.low for y in ys], [y.high for y in ys], color=f"C{number % 10}", alpha=0.2
+        )
+    places = [x for points in curves.values() for x, _ in points if x > 0]
+    if places and max(places) >= 50 * min(places):
+        # Zero stands beside the least of the others.
+        axes.set_xscale("symlog", linthresh=min(places))
+    if curves:
+        axes.legend(fontsize=7)

@@ -1,0 +1,249 @@
+"""Sweeps: read from YAML, checked as a whole, run once, and gone on with."""
+
+import json
+import os
+import signal
+
+import pytest
+from processes import TOY, finish, start
+
+from fedpriv.config import attack, catalogue, sweep
+from fedpriv.config.experiment import Mistakes
+from fedpriv.config.sweep import calculate
+from fedpriv.runtime.run_folder import FINAL
+
+FILE = f"""
+# A toy, in a table
+experiment: {TOY}
+seeds: [0, 1]
+let: {{value: 5.0, size: small}}
+choices:
+  size: {{small: {{run: {{rounds: 1}}}}, large: {{run: {{rounds: 2}}}}}}
+run: {{data.clients: 4}}
+attack: {{attack: toy_sweep.Guess, attack.value: "${{let.value}}"}}
+rows:
+  trained: {{attack: {{~attack: 0}}}}
+  guessed: {{}}
+  lucky: {{attack: {{attack.value: "${{calc:'2 * ${{let.value}}'}}", attack.luck: 0.5}}}}
+  refused: {{attack: {{attack.refuse: true}}}}
+columns:
+  value: {{label: the value, interval: around}}
+  inner.0.01.twice: twice
+  run.accuracy: accuracy
+claims:
+  - "value: lucky > guessed"
+  - "value: guessed > lucky"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDPRIV_DATA", "/somewhere")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes a sweep; returns its path."""
+
+    def write(text=FILE, name="toys.yaml"):
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+def mistakes(name, *overrides):
+    with pytest.raises(Mistakes) as caught:
+        sweep.plan(sweep.read(name, overrides))
+    assert not os.path.exists("runs")
+    return "\n".join(caught.value.problems)
+
+
+def results(folder):
+    found = folder.read_json("results.json")
+    return found, {(row["row"], row["seed"]): row for row in found["rows"]}
+
+
+@pytest.mark.parametrize("name", catalogue.sweeps())
+def test_every_sweep_of_ours_is_checked(name):
+    table = sweep.read(name)
+    jobs = sweep.plan(table)
+    assert len(jobs) == len(table.rows) * len(table.seeds)
+    assert len({(job.row.name, job.seed) for job in jobs}) == len(jobs)
+    assert all(job.order is not None for job in jobs)
+
+
+def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
+    told = []
+    read = sweep.read(table())
+    assert (read.name, read.title) == ("toys", "A toy, in a table")
+    folder, measured = sweep.run(read, tell=told.append)
+    assert folder.path.parts[:3] == ("runs", "sweeps", "toys")
+    found, rows = results(folder)
+    assert found["finished"] is True
+    assert len(rows) == len(measured) == 8
+    assert "2 runs, 8 rows" in told[0]
+    assert "[8/8] refused, seed 1" in told
+    assert rows["guessed", 0]["values"]["value"] == 5
+    assert rows["guessed", 0]["intervals"] == {"value": [4, 6]}
+    assert rows["guessed", 0]["values"]["inner.0.01.twice"] == 10
+    lucky = [rows["lucky", seed]["values"]["value"] for seed in (0, 1)]
+    assert 10 < min(lucky) < max(lucky) < 10.5  # each seed has luck of its own
+    assert rows["trained", 0]["values"]["value"] is None
+    accuracy = rows["trained", 1]["values"]["run.accuracy"]
+    assert accuracy == rows["lucky", 1]["values"]["run.accuracy"] > 0
+    assert rows["refused", 0]["refused"] is True
+    assert rows["refused", 0]["headline"] == "not applicable: the toy does not want to"
+    holds, fails = found["claims"]
+    assert (holds["claim"], holds["holds"]) == ("value: lucky > guessed", True)
+    assert holds["verdict"].startswith("holds beyond the spread of 2 seeds: ")
+    assert fails["holds"] is False
+    assert "| refused | — | — |" in (folder.path / "table.md").read_text("utf-8")
+    assert {"figure.svg", "figure.png"} <= {path.name for path in folder.path.iterdir()}
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
+    made, honest = [], attack.made
+
+    def interrupted(folder, order, *more, **others):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(order)
+        return honest(folder, order, *more, **others)
+
+    monkeypatch.setattr(attack, "made", interrupted)
+    with pytest.raises(KeyboardInterrupt) as end:
+        sweep.run(sweep.read(table()))
+    assert end.value.__notes__ == ["repeat the command to go on"]
+    (folder,) = (path.parent for path in sweep.Path("runs").rglob("plan.json"))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob(FINAL)}
+    assert len(before) == 1
+
+    monkeypatch.setattr(attack, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
+    again, measured = sweep.run(sweep.read(table()))
+    assert again.path == folder
+    assert len(measured) == 8
+    assert len(made) == 6  # three attacks under two seeds, none of them twice
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    # What is finished stays, and another plan is another sweep.
+    assert sweep.run(sweep.read(table()))[0].path != folder
+    unlike = sweep.read(table(), ["seeds=[0]"])
+    assert len(sweep.plan(unlike)) == 4
+    assert sweep._unfinished(unlike, {}) is None
+
+
+def test_a_killed_sweep_goes_on(table, tmp_path):
+    process = start("sweep", table(), cwd=tmp_path)
+    for line in process.stderr:
+        if line.startswith("[3/8]"):
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (plan,) = tmp_path.rglob("plan.json")
+    status, out, err = finish(start("sweep", table(), cwd=tmp_path))
+    assert status == 0, err
+    assert out.splitlines()[-1] == str(plan.parent.relative_to(tmp_path))
+    assert "value: guessed > lucky: DOES NOT HOLD" in out
+    assert json.loads((plan.parent / "results.json").read_text())["finished"] is True
+    assert err.count("round 1/1") < 2  # the run of seed 0 is not done again
+
+
+def test_the_command_line_changes_values_choices_axes_and_settings(table):
+    grid = "grid:\n  noise: [0.0, 1.0e-9]\n  kind: {a: {}, b: {}}\nx: noise\n"
+    name = table(FILE.replace("claims:", grid + "claims_:").split("claims_:")[0])
+    plain = sweep.read(name)
+    assert plain.rows[4].name == "guessed, noise 0, a"
+    assert [row.x for row in plain.rows[:4]] == [0, 0, 1e-9, 1e-9]
+    assert plain.rows[5].curve == "guessed, b"
+    changed = sweep.read(
+        name,
+        ["value=7", "size=large", "noise=[1e-3]", "rows=[lucky]", "kind=[b]", "seeds=[3]",
+         "run.data.clients=5", "attack.attack.parts=[1, x]", "runs=elsewhere"],
+    )  # fmt: skip
+    (row,) = changed.rows
+    assert row.name == "lucky, noise 0.001, b"
+    assert set(row.run) == {"data.clients=5", "rounds=2"}
+    assert {"attack.value=14", "attack.luck=0.5", "attack.parts=[1, x]"} < set(row.attack)
+    assert (changed.seeds, changed.runs) == ((3,), "elsewhere")
+
+
+def test_a_file_extends_another(table):
+    table(name="_shared.yaml")
+    name = table(
+        "like: _shared\nlet: {value: 1.0}\nrun: {rounds: 3}\n"
+        "rows:\n  own: {attack: {~attack.value: 0}}\nclaims: []\n"
+    )
+    (row,) = sweep.read(name).rows
+    assert row.run == ("data.clients=4", "rounds=1")  # the choice comes after what all share
+    assert row.attack == ("attack=toy_sweep.Guess",)
+
+
+def test_nested_settings_are_built(table):
+    section = "{_target_: toy_sweep.Number, value: 2.0}"
+    parts = f"lucky: {{attack: {{attack.parts: [[0.1, {section}], []], attack.luck: -1.5e-7}}}}"
+    name = table(FILE.replace("  refused:", f"  nested {parts}\n  refused:"))
+    row = next(row for row in sweep.read(name).rows if row.name == "nested lucky")
+    assert "attack.parts=[[0.1, {_target_: toy_sweep.Number, value: 2.0}], []]" in row.attack
+
+
+def test_all_mistakes_are_told_before_anything_starts(table):
+    wrong = FILE.replace("data.clients: 4", "data.clints: 4").replace("luck: 0.5", "lukc: 1")
+    told = mistakes(table(wrong))
+    assert "trained: data.clints: toy.data takes no 'clints'; did you mean 'clients'?" in told
+    told = mistakes(table(FILE.replace("luck: 0.5", "lukc: 1, known: 0.3")))
+    assert "lucky: attack.lukc: toy_sweep.Guess takes no 'lukc'; did you mean 'luck'?" in told
+    told = mistakes(table(FILE.replace("attack.refuse: true", "known: 0.3")))
+    assert told.startswith("refused: known=0.3: this attack has no use for it")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds: [0, 1]", "seeds: [0, 0]", "seeds=[0, 0]: expected a list of different whole"),
+        ("seeds: [0, 1]", "seeds: 3", "seeds=3: expected a list"),
+        ("columns:", "colums:", "there is no 'colums'; did you mean 'columns'?"),
+        ("rows:", "rows: 5\nlike_:", "rows=5: expected a mapping"),
+        ("  guessed: {}", "  guessed: {atack: 1}", "guessed: there is no 'atack'; did you mean"),
+        ("  guessed: {}", "  guessed: {run: 1}", "guessed: run=1: expected a mapping"),
+        ("  guessed: {}", "  guessed: 7", "guessed: got 7, expected a mapping of let, run"),
+        ("value: guessed >", "value: gessed >", "there is no row 'gessed'; did you mean 'guessed'"),
+        ("value: guessed >", "value: guessed =", "claims: 'value: guessed = lucky'"),
+        ("2 * $", "[2] * $", "List has no place in a formula"),
+        ("${let.value}\"}\nrows", "${let.valeu}\"}\nrows", "valeu"),
+        ("label: the value", "lable: x", "lable: there is no section 'lable'"),
+        ("experiment:", "like: nowhere\nexperiment:", "nowhere.yaml"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_file_are_named(table, old, new, message):
+    assert old in FILE
+    assert message in mistakes(table(FILE.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("valeu=3", "valeu=3: expected one of value=, size=, rows=, seeds=,"),
+        ("size=huge", "size=huge: there is small, large"),
+        ("rows=[trained, nobody]", "rows=nobody: there is trained, guessed, lucky, refused"),
+        ("seeds=[]", "seeds=[]: expected a list"),
+        ("run.rounds", "run.rounds: expected one of"),
+        ("run.roundz=3", "roundz: there is no section 'roundz'; did you mean 'rounds'?"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_named(table, override, message):
+    assert message in mistakes(table(), override)
+
+
+def test_a_sweep_that_is_not_there_is_a_mistake():
+    assert "did you mean 'papers/gi_dqa/table_1'?" in mistakes("papers/gi_dqa/tabel_1")
+    assert "no such sweep" in mistakes("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    "formula", ["__import__('os')", "a.b", "[1]", "lambda: 1", "1 if 2 else 3"]
+)
+def test_a_formula_is_arithmetic_only(formula):
+    with pytest.raises((ValueError, NameError)):
+        calculate(formula)
