@@ -18,25 +18,9 @@ from fedpriv.data.generated.checks import check_page_size, check_questions, has_
 from fedpriv.data.generated.glyphs import Colour, Face, text_width
 from fedpriv.data.generated.invoice_style import pick
 from fedpriv.data.generated.lexicon import FAMILY_NAMES, GIVEN_NAMES
+from fedpriv.data.generated.questions import IDENTITY_QUESTIONS
 from fedpriv.data.generated.sheet import Sheet
 from fedpriv.runtime.seeds import generator
-
-IDENTITY_QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "account": (
-        "What is the account number?",
-        "Which account is named here?",
-        "Give the number of the account.",
-        "To which account does this page belong?",
-        "Under what number is the account kept?",
-    ),
-    "person": (
-        "Who is the account holder?",
-        "Whose account is it?",
-        "Name the holder of the account.",
-        "Which person is this page about?",
-        "To whom does the account belong?",
-    ),
-}
 
 PERSONS = len(GIVEN_NAMES) * len(FAMILY_NAMES)
 """How many different names there are."""

@@ -5,8 +5,11 @@ import pytest
 
 from fedpriv.attacks.extraction.paraphrases import PARAPHRASES, CannotParaphrase, TableParaphraser
 from fedpriv.data.document import Question
-from fedpriv.data.generated.identities import IDENTITY_QUESTIONS
-from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.data.generated.questions import (
+    IDENTITY_QUESTIONS,
+    QUESTION_TEMPLATES,
+    RECEIPT_QUESTIONS,
+)
 
 TRAINING = (QUESTION_TEMPLATES, RECEIPT_QUESTIONS, IDENTITY_QUESTIONS)
 

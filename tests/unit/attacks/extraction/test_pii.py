@@ -3,8 +3,11 @@
 import pytest
 
 from fedpriv.attacks.extraction.pii import CLASSES, OF_KEY, pii_class
-from fedpriv.data.generated.identities import IDENTITY_QUESTIONS
-from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.data.generated.questions import (
+    IDENTITY_QUESTIONS,
+    QUESTION_TEMPLATES,
+    RECEIPT_QUESTIONS,
+)
 
 
 @pytest.mark.parametrize("keys", [QUESTION_TEMPLATES, RECEIPT_QUESTIONS, IDENTITY_QUESTIONS])
