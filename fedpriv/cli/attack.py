@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from fedpriv.cli import completion
-from fedpriv.cli.command import Command, run_dir, trust
+from fedpriv.cli.command import Command, run_dir, show_settings, trust
 
 
 @click.command(
@@ -17,6 +17,7 @@ from fedpriv.cli.command import Command, run_dir, trust
     epilog="""
         fedpriv list attack
         fedpriv attack RUN_DIR attack=closed_form
+        fedpriv attack RUN_DIR attack=gi_dqa --settings
         fedpriv attack RUN_DIR attack=gi_dqa rounds=[1] clients=[0] assume.text=given
         fedpriv attack RUN_DIR attack=pmia access=black_box known=0.3
         fedpriv attack RUN_DIR attack=my_attacks.blank.Blank ocr=null
@@ -31,17 +32,22 @@ from fedpriv.cli.command import Command, run_dir, trust
     help="attack=NAME or the dotted path of a class, and its settings.",
 )
 @trust
-def command(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
+@show_settings
+def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_settings: bool) -> int:
     """Attack what a run has kept.
 
     What the attack may use is granted or refused by the run; status 3 says that it was not granted.
-    Settings of what the adversary has are rounds, clients, assume.template, assume.text,
-    publisher=safe_pgd, access=black_box, public_start=false, known, repeats, min_questions, target
-    (final, precision, loss, start, series or the number of a round), every and most_fields. All
-    attacks take ocr=null, originals=true, seed, name (of the findings), and attack.* as in
-    experiments/attack/NAME.yaml. A setting that the attack has no use for is refused.
+    Settings say what the adversary has (rounds, access, known, target, …), how the attack is scored
+    and what the attack itself takes (attack.*); --settings describes them all. A setting that the
+    attack does not depend on is refused.
     """
     from fedpriv.config import attack
+
+    if show_settings:
+        from fedpriv.config.reference import reference
+
+        print(reference(attack.Order, given=attack.compose(overrides)))
+        return 0
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render
     from fedpriv.report.build import write_report

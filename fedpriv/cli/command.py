@@ -111,3 +111,9 @@ trust = click.option(
     help="Use the folder even if it was changed by hand, or names code that is not part of "
     "fedpriv. That code will be run.",
 )
+show_settings = click.option(
+    "--settings",
+    "show_settings",
+    is_flag=True,
+    help="Show every setting with its value here and its meaning, and start nothing.",
+)

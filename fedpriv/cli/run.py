@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedpriv.cli import completion
-from fedpriv.cli.command import Command, run_dir, trust
+from fedpriv.cli.command import Command, run_dir, show_settings, trust
 
 if TYPE_CHECKING:
     from fedpriv.config.experiment import Experiment
@@ -27,6 +27,7 @@ RESUMABLE = ("rounds=", "federation.", "ray.")
         fedpriv run quickstart
         fedpriv run my_experiment.yaml rounds=20 seed=3
         fedpriv run quickstart strategy=fedavg client.optimizer.lr=2e-3
+        fedpriv run quickstart strategy=fedavg --settings
         fedpriv run -m quickstart seed=0,1,2 client.epochs=1,2
     """,
 )
@@ -47,7 +48,8 @@ RESUMABLE = ("rounds=", "federation.", "ray.")
 @click.option(
     "-m", "--multirun", is_flag=True, help="Run every combination of values: seed=0,1 rounds=5,10."
 )
-def run(name: str, overrides: tuple[str, ...], multirun: bool) -> int:
+@show_settings
+def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bool) -> int:
     """Run an experiment.
 
     Everything is checked before anything starts. Progress goes to standard error; the last line of
@@ -55,6 +57,11 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool) -> int:
     """
     from fedpriv.config import experiment
 
+    if show_settings:
+        from fedpriv.config.reference import reference
+
+        print(reference(experiment.Experiment, given=experiment.load(name, overrides)))
+        return 0
     if multirun:
         return _sweep(name, overrides)
     config = experiment.load(name, overrides)

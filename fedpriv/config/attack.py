@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.construct import import_target
+from fedpriv.config.construct import import_target, near
 from fedpriv.config.retraining import Rebuilt
 from fedpriv.config.run_model import model_of
 from fedpriv.runtime.run_folder import RunFolder
@@ -47,22 +47,7 @@ def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), None)
-    if chosen is None:
-        there = ", ".join(catalogue.groups()["attack"])
-        raise experiment.Mistakes(
-            source, [f"attack= is missing: {there}, or the dotted path of a class"]
-        )
-    rest = list(overrides)
-    if "." in chosen:  # a class of the user's, not one of our files
-        rest = [o for o in overrides if not o.startswith("attack=")] + ["~attack"]
-    config = experiment.load(DEFAULTS, rest)
-    if "." in chosen:
-        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
-    config.setdefault("name", chosen.rpartition(".")[2])
-    if not any(one.startswith("ocr") for one in rest) and not _reads_pages(config):
-        config["ocr"] = None  # it need not be installed for attacks that reconstruct no page
-    ordered = experiment.constructed(Order, config, source)
+    ordered = experiment.constructed(Order, compose(overrides, source), source)
     try:
         idle = unused(ordered, ThreatModel.of(ordered.attack).reads())
     except TypeError as error:
@@ -70,6 +55,30 @@ def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
     if idle:
         raise experiment.Mistakes(source, idle)
     return ordered
+
+
+def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[str, Any]:
+    """Returns the settings of an attack and of what the adversary has; see `parse`.
+
+    Raises:
+        Mistakes: if no attack is named, or none of that name is there.
+    """
+    there = catalogue.groups()["attack"]
+    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
+    known = f"there is {', '.join(there)}, or the dotted path of a class"
+    if not chosen:
+        raise experiment.Mistakes(source, [f"attack= is missing: {known}"])
+    own = "." in chosen  # a class of the user's, not one of our files
+    if not own and chosen not in there:
+        raise experiment.Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
+    rest = [*(o for o in overrides if not own or not o.startswith("attack=")), *["~attack"] * own]
+    config = experiment.load(DEFAULTS, rest)
+    if own:
+        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
+    config.setdefault("name", chosen.rpartition(".")[2])
+    if not any(one.startswith("ocr") for one in rest) and not _reads_pages(config):
+        config["ocr"] = None  # it need not be installed for attacks that reconstruct no page
+    return config
 
 
 def _reads_pages(config: Mapping[str, Any]) -> bool:

@@ -47,7 +47,7 @@ def construct(
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
     arguments = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)}
     for key in [key for key in arguments if key not in parameters and not takes_any]:
-        taker = f"{_full_name(target)} takes no" if place else "there is no section"
+        taker = f"{_full_name(target)} takes no" if place else "there is no setting"
         problems.append(f"{join(place, key)}: {taker} {key!r}{near(key, parameters)}")
         del arguments[key]
     values = {
@@ -133,7 +133,10 @@ def import_target(path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
-            raise ImportError(f"no module {error.name!r} (in {path!r})") from error
+            raise ImportError(
+                f"no module {error.name!r} (in {path!r}; looked for in the current folder and on "
+                "PYTHONPATH)"
+            ) from error
         raise ImportError(f"importing {module_name!r} failed: {error}") from error
     found = getattr(module, name, None)
     if not callable(found):

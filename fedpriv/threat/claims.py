@@ -75,6 +75,9 @@ class MembershipScores:
         split: in which it was made. None for a classifier that needs no known members.
         clients: (n,), int64: the client that is said to hold the provider, -1 where none is. None
             for a classifier that does not say.
+
+    Raises:
+        ValueError: if scores, guesses or clients are no arrays, or not as many as the providers.
     """
 
     providers: tuple[str, ...]
@@ -83,6 +86,17 @@ class MembershipScores:
     classifier: str = "score"
     split: KnownMembershipSplit | None = None
     clients: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "guesses", "clients"):
+            values = getattr(self, name)
+            if name == "clients" and values is None:
+                continue
+            if not isinstance(values, np.ndarray) or values.shape != (len(self.providers),):
+                raise ValueError(
+                    f"MembershipScores.{name}: got {values!r:.80}, expected an array of "
+                    f"{len(self.providers)} numbers, one for each provider"
+                )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from fedpriv.runtime.run_folder import RunFolder
 FINDINGS = "findings"
 RESULT = "result.json"
 
-DONE, NOT_GRANTED, NOT_APPLICABLE = "done", "not granted", "not applicable"
+DONE, NOTHING_CLAIMED = "done", "nothing claimed"
+NOT_GRANTED, NOT_APPLICABLE = "not granted", "not applicable"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Result:
         not_applicable: part of the attack → why it could not be run.
         threat_model: type of the access → whether it was granted, from the attack's annotation.
         settings: of attack and scoring, as text.
-        status: "done", "not granted", "not applicable", or what else happened.
+        status: "done", "nothing claimed", "not granted", "not applicable", or what else happened.
     """
 
     kind: str

@@ -19,17 +19,22 @@ from torch import nn
 
 import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import LEDGER, RunFolder, check_name
 from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks
 from fedpriv.threat.grants import GRANTS, AttackedRun, wanted
 from fedpriv.threat.results import (
+    FINDINGS,
     NOT_APPLICABLE,
     NOT_GRANTED,
+    NOTHING_CLAIMED,
+    RESULT,
     Files,
     Result,
     joined,
+    read_result,
     write_result,
 )
 from fedpriv.threat.retrain import Laboratory
@@ -175,8 +180,25 @@ def run_attack_on(
         result, files = _result(attack, threat_model, run, log)
         shown = {key: about[key] for key in ("attack", *sorted(threat_model.reads()), "seed")}
         result = dataclasses.replace(result, settings=shown)
+        earlier = _found_before(folder, name)
+        if earlier is not None and result.refused and not earlier.refused:
+            log(f"{FINDINGS}/{name} keeps what an earlier attack found there")
+            return result
+        if earlier is not None and not earlier.refused and earlier.settings != result.settings:
+            log(
+                f"{FINDINGS}/{name} held a result of other settings, now replaced; name= keeps both"
+            )
         write_result(folder, name, result, files)
         return result
+
+
+def _found_before(folder: RunFolder, name: str) -> Result | None:
+    """Returns the result that is there; None where there is none, or none that can be read."""
+    try:
+        values = folder.read_json(f"{FINDINGS}/{name}/{RESULT}")
+        return None if values is None else read_result(values)
+    except (Damaged, ValueError):
+        return None
 
 
 def _result(
@@ -214,7 +236,7 @@ def _result(
     results = [SCORERS[of].score(claims, scoring) for of, claims in by_kind(claimed).items()]
     remarks = context.remarks
     files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
-    nothing = Result(kind, "nothing was recovered", status="nothing was recovered")
+    nothing = Result(kind, "the attack handed back no claim", status=NOTHING_CLAIMED)
     whole = joined(results) if results else nothing
     return dataclasses.replace(
         whole,

@@ -7,6 +7,7 @@ that the chosen attack has no use for is refused, not ignored.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -134,9 +135,10 @@ ALWAYS = ("ocr", "originals", "retrain", "seed", "threads")
 
 def unused(settings: AttackSettings, used: set[str]) -> list[str]:
     """Returns a line for each setting that is not as by default, and that nothing here reads."""
+    takes = ", ".join((*sorted(used - {*ALWAYS}), *ALWAYS))
     return [
-        f"{field.name}={getattr(settings, field.name)!r}: this attack has no use for it; it takes "
-        f"{', '.join(sorted(used)) or 'none of these settings'}"
+        f"{field.name}={json.dumps(getattr(settings, field.name), default=str)}: nothing that this "
+        f"attack uses depends on it; it takes {takes}"
         for field in dataclasses.fields(AttackSettings)
         if field.name not in used
         and field.name not in ALWAYS

@@ -24,7 +24,7 @@ from fedpriv.threat.scoring.registry import Scoring, scorer
 
 TITLE = "Who was trained on"
 HEADINGS = (
-    *("classifier", "s", "n", "prior", "accuracy", "balanced", "p of it", "AUC", "TPR at 1 %"),
+    *("classifier", "s", "n", "prior", "accuracy", "balanced", "p (balanced)", "AUC", "TPR at 1 %"),
     "clients right",
 )
 NOTE = (
@@ -62,6 +62,11 @@ def classifiers(claims: Sequence[MembershipScores], scoring: Scoring) -> dict[st
     parts = scoring.truth.parts()
     by_name: dict[str, list[MembershipScores]] = defaultdict(list)
     for claim in claims:
+        if unknown := [provider for provider in claim.providers if provider not in parts]:
+            raise ValueError(
+                f"{claim.classifier} scores providers that the run does not know: "
+                f"{', '.join(unknown[:5])}; take the names of HeldOutDocuments.documents"
+            )
         by_name[claim.classifier].append(claim)
     scoring.files["verdicts.json"] = [_beside_truth(claim, parts) for claim in claims]
     return {

@@ -82,7 +82,7 @@ def test_mistakes_in_an_attack_are_named():
     assert "did you mean 'seed'?" in str(caught.value)
     with pytest.raises(experiment.Mistakes, match="attack=closed_from: there is april"):
         attack.parse(["attack=closed_from", "ocr=null"])
-    with pytest.raises(experiment.Mistakes, match="attack= is missing: april, "):
+    with pytest.raises(experiment.Mistakes, match="attack= is missing: there is april, "):
         attack.parse(["ocr=null"])
     with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
         model_of({"name": "mine"}, "runs/mine")
@@ -145,6 +145,18 @@ def test_a_part_is_declared_once():
     )
     assert run - shared == {"settings", "config"}
     assert run & file == shared
+
+
+def test_the_reference_describes_the_parts_that_were_chosen():
+    chosen = experiment.load("quickstart", ["strategy=fl_provider_dp", "keep=[transcript]"])
+    rows = {row.name: row for row in settings(Experiment, given=chosen)}
+    assert rows["strategy"].default == "fedpriv.strategies.fl_provider_dp.FLProviderDP"
+    assert rows["strategy.mechanism.providers"].default == "3"
+    assert rows["strategy.mechanism.providers"].meaning.startswith("M, by which a client's sum")
+    assert rows["keep.transcript.rounds"].default == "null"
+    assert rows["client.batch_size"].default == "8"
+    assert rows["rounds"].default == "10"
+    assert not [row for row in rows.values() if not row.default], "all of them are given"
 
 
 def test_every_setting_has_a_meaning():
@@ -237,7 +249,7 @@ def test_what_a_run_keeps_is_a_list_and_settings():
     ],
 )
 def test_settings_of_what_is_not_kept_are_mistakes(overrides, says):
-    other = "roundz: there is no section 'roundz'; did you mean 'rounds'?"
+    other = "roundz: there is no setting 'roundz'; did you mean 'rounds'?"
     assert sorted(mistakes("quickstart", *overrides, "roundz=5")) == [says, other]
 
 
@@ -319,7 +331,7 @@ def test_all_mistakes_are_reported_together_with_their_place_and_a_near_miss():
             "did you mean 'workers'?",
             "data.partition._target_: fedpriv.data.partition has no callable 'ByProvidr'; "
             "did you mean 'ByProvider'?",
-            "roundz: there is no section 'roundz'; did you mean 'rounds'?",
+            "roundz: there is no setting 'roundz'; did you mean 'rounds'?",
             "rounds: got 0.5. Input should be a valid integer",
         ]
     )
@@ -359,7 +371,10 @@ def test_an_unknown_experiment_names_the_near_miss():
 
 def test_a_module_that_does_not_exist():
     found = mistakes("quickstart", "strategy._target_=strategeis.fedavg.FedAvg")
-    assert found == ["strategy._target_: no module 'strategeis' (in 'strategeis.fedavg.FedAvg')"]
+    assert found == [
+        "strategy._target_: no module 'strategeis' (in 'strategeis.fedavg.FedAvg'; "
+        "looked for in the current folder and on PYTHONPATH)"
+    ]
 
 
 def test_a_missing_argument():

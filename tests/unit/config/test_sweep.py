@@ -195,7 +195,7 @@ def test_all_mistakes_are_told_before_anything_starts(table):
     told = mistakes(table(FILE.replace("luck: 0.5", "lukc: 1, known: 0.3")))
     assert "lucky: attack.lukc: toy_sweep.Guess takes no 'lukc'; did you mean 'luck'?" in told
     told = mistakes(table(FILE.replace("attack.refuse: true", "known: 0.3")))
-    assert told.startswith("refused: known=0.3: this attack has no use for it")
+    assert told.startswith("refused: known=0.3: nothing that this attack uses depends on it")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_all_mistakes_are_told_before_anything_starts(table):
         ("value: guessed >", "value: guessed =", "claims: 'value: guessed = lucky'"),
         ("2 * $", "[2] * $", "List has no place in a formula"),
         ("${let.value}\"}\nrows", "${let.valeu}\"}\nrows", "valeu"),
-        ("label: the value", "lable: x", "lable: there is no section 'lable'"),
+        ("label: the value", "lable: x", "lable: there is no setting 'lable'"),
         ("experiment:", "like: nowhere\nexperiment:", "nowhere.yaml"),
     ],
 )  # fmt: skip
@@ -229,7 +229,7 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
         ("rows=[trained, nobody]", "rows=nobody: there is trained, guessed, lucky, refused"),
         ("seeds=[]", "seeds=[]: expected a list"),
         ("run.rounds", "run.rounds: expected one of"),
-        ("run.roundz=3", "roundz: there is no section 'roundz'; did you mean 'rounds'?"),
+        ("run.roundz=3", "roundz: there is no setting 'roundz'; did you mean 'rounds'?"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(table, override, message):

@@ -347,7 +347,7 @@ def test_held_out_documents_of_nobody_seen_are_refused_at_the_attack(tmp_path):
 
 
 def test_a_setting_that_changes_nothing_is_refused(run_dir):
-    with pytest.raises(ValueError, match=r"min_questions=.*no use for it"):
+    with pytest.raises(ValueError, match=r"min_questions=.*nothing that this attack uses"):
         judged(run_dir, Coins(), min_questions=(0,))
 
 

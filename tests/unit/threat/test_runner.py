@@ -35,6 +35,8 @@ from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, load_known
+from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
 
@@ -69,6 +71,11 @@ def masked(tmp_path_factory):
 @pytest.fixture
 def folder(seen, tmp_path):
     return shutil.copytree(seen, tmp_path / "run")
+
+
+def attack_of(folder, attack, name, log, **settings):
+    chosen = AttackSettings(**settings)
+    return run_attack_on(folder, attack, SMALL, name=name, settings=chosen, log=log.append)
 
 
 def found(folder, name):
@@ -251,8 +258,46 @@ def test_all_that_is_missing_is_told_at_once(folder):
 
 
 def test_a_setting_that_the_attack_has_no_use_for_is_refused(folder):
-    with pytest.raises(ValueError, match=r"known=0\.3: this attack has no use for it; it takes as"):
+    told = r"known=0\.3: nothing that this attack uses depends on it; it takes assume, clients"
+    with pytest.raises(ValueError, match=told):
         attacked(folder, ClosedForm(), SMALL, known=0.3)
+
+
+@dataclass(frozen=True)
+class Wavering:
+    """Finds something, or says that there is nothing to find."""
+
+    willing: bool
+
+    def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+        if not self.willing:
+            raise NotApplicable("it does not want to")
+        return tuple(RecoveredBatch(message.key) for message in access.view.messages)
+
+
+def test_a_refused_attack_leaves_what_an_earlier_one_found(folder):
+    log = []
+    attacked(folder, ClosedForm(), SMALL, "steal")
+    before = found(folder, "steal")
+    refused = attack_of(folder, Wavering(willing=False), "steal", log)
+    assert refused.headline == "not applicable: it does not want to"
+    assert log == ["findings/steal keeps what an earlier attack found there"]
+    assert found(folder, "steal") == before
+    attack_of(folder, ClosedForm(), "steal", log, clients=(0,))
+    assert log[1:] == [
+        "findings/steal held a result of other settings, now replaced; name= keeps both"
+    ]
+    assert found(folder, "steal")["numbers"]["messages"] == 1
+    attack_of(folder, ClosedForm(), "steal", log, clients=(0,))
+    assert len(log) == 2, "the same again is no surprise"
+
+
+def test_an_attack_without_a_claim_says_so(folder):
+    result = attack_of(folder, Spy(), "spy", [])
+    Spy.handed.clear()
+    assert (result.status, result.headline) == (
+        "nothing claimed", "the attack handed back no claim"
+    )  # fmt: skip
 
 
 def test_an_attack_that_does_not_say_what_it_may_use_is_refused(folder):

@@ -5,9 +5,18 @@ import pytest
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.report import render
+from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import Result
-from fedpriv.threat.scoring.providers import MOST_CURVES, best_of, classifier_table, roc_figures
+from fedpriv.threat.scoring.providers import (
+    MOST_CURVES,
+    best_of,
+    classifier_table,
+    classifiers,
+    roc_figures,
+)
+from fedpriv.threat.scoring.registry import Scoring
+from fedpriv.threat.settings import AttackSettings
 
 NUMBERS = {
     "min_questions": 0,
@@ -69,3 +78,28 @@ def test_the_roc_is_that_of_each_classifiers_first_split():
     assert figure.kind == "roc"
     assert list(figure.data["curves"]) == list(map(str, range(MOST_CURVES)))
     assert figure.data["curves"]["0"] == [[0.0, 0.0, 1.0, 1.0], [0.0, 0.5, 0.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "guesses", "named"),
+    [
+        ([1.0, 2.0], np.ones(2, np.int8), "scores: got [1.0, 2.0]"),
+        (np.ones(3), np.ones(2, np.int8), "scores: got array([1., 1., 1.])"),
+        (np.ones(2), np.ones((2, 1), np.int8), "guesses: got array([[1]"),
+    ],
+)
+def test_scores_that_do_not_fit_the_providers_are_refused(scores, guesses, named):
+    with pytest.raises(ValueError, match="one for each provider") as caught:
+        MembershipScores(("a", "b"), scores, guesses)
+    assert named in str(caught.value)
+
+
+def test_scores_of_unknown_providers_are_refused():
+    class Truth:
+        def parts(self):
+            return {"a": TrainingMembership(1)}
+
+    claim = MembershipScores(("a", "z"), np.ones(2), np.ones(2, np.int8), "mine")
+    scoring = Scoring(Truth(), {}, AttackSettings(), np.random.default_rng(0), 0.0, None, Remarks())
+    with pytest.raises(ValueError, match="mine scores providers that the run does not know: z"):
+        classifiers([claim], scoring)
