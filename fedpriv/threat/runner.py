@@ -181,10 +181,10 @@ def run_attack_on(
         shown = {key: about[key] for key in ("attack", *sorted(threat_model.reads()), "seed")}
         result = dataclasses.replace(result, settings=shown)
         earlier = _found_before(folder, name)
-        if earlier is not None and result.refused and not earlier.refused:
+        if earlier is not None and result.refused:
             log(f"{FINDINGS}/{name} keeps what an earlier attack found there")
             return result
-        if earlier is not None and not earlier.refused and earlier.settings != result.settings:
+        if earlier is not None and earlier.settings != result.settings:
             log(
                 f"{FINDINGS}/{name} held a result of other settings, now replaced; name= keeps both"
             )
@@ -193,12 +193,12 @@ def run_attack_on(
 
 
 def _found_before(folder: RunFolder, name: str) -> Result | None:
-    """Returns the result that is there; None where there is none, or none that can be read."""
+    """Returns the result that is there; None where nothing was found, or none can be read."""
     try:
-        values = folder.read_json(f"{FINDINGS}/{name}/{RESULT}")
-        return None if values is None else read_result(values)
+        result = read_result(folder.read_json(f"{FINDINGS}/{name}/{RESULT}") or {})
     except (Damaged, ValueError):
         return None
+    return None if result.refused or result.status == NOTHING_CLAIMED else result
 
 
 def _result(
