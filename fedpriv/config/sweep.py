@@ -144,8 +144,8 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     Args:
         name: as `fedpriv list` has it, or the path of a YAML file.
         overrides: `NAME=value` of a value in `let` or of a choice; `AXIS=[…]` or `rows=[…]` for
-            other values, or some of the labels, of an axis; `seeds=[0,1]`, `experiment=`, `runs=`;
-            `run.KEY=value` and `attack.KEY=value`, which rows may change.
+            other values or some labels of an axis; `seeds=[0,1]`, `experiment=`, `runs=`;
+            `run.KEY=` and `attack.KEY=`, which rows may change.
 
     Raises:
         Mistakes: with everything that is wrong in the file.
@@ -153,22 +153,20 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     path = Path(name) if name.endswith((".yaml", ".yml")) else catalogue.sweeps().get(name)
     if path is None or not path.is_file():
         raise Mistakes(name, [f"no such sweep{near(name, catalogue.sweeps())}; see `fedpriv list`"])
+    problems = []
     try:
         file = _load(path)
-        problems = _wrong(file, SECTIONS)
+        problems += _wrong(file, SECTIONS)
         problems += [f"{key}: is missing" for key in ("experiment", "columns") if not file.get(key)]
-        if problems:
-            raise Mistakes(name, problems)
-        file = _override(file, overrides)
-    except Mistakes:
-        raise
+        file = file if problems else _override(file, overrides)
     except (OmegaConfBaseException, ValueError, OSError) as error:
         raise Mistakes(name, [" ".join(str(error).split())]) from error
+    if problems:
+        raise Mistakes(name, problems)
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 < len({*seeds}) == len(seeds):
         raise Mistakes(name, [f"seeds={seeds}: expected a list of different whole numbers"])
-    rows = tuple(_rows(file, name))
     columns = tuple(
         experiment.constructed(
             Column, {"path": key, **({"label": of} if isinstance(of, str) else of)}, name
@@ -181,19 +179,19 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         experiment=file["experiment"],
         runs=file.get("runs", "runs"),
         seeds=tuple(seeds),
-        rows=rows,
+        rows=tuple(_rows(file, name)),
         columns=columns,
         claims=tuple(file.get("claims", ())),
         axis=file.get("x", ""),
     )
-    known = [row.name for row in rows]
+    known = [row.name for row in sweep.rows]
     for claim in sweep.claims:
         try:
             terms = [t for c in report.comparisons(claim).values() for t in (c.above, c.below)]
         except ValueError as error:
             problems.append(f"claims: {error}")
             continue
-        unknown = dict.fromkeys(t.row for t in terms if t.row is not None and t.row not in known)
+        unknown = {t.row: None for t in terms if t.row is not None and t.row not in known}
         # Of rows that the command line leaves out, a claim is not measured.
         if not overrides:
             problems += [f"claims: there is no row {row!r}{near(row, known)}" for row in unknown]
