@@ -1,4 +1,4 @@
-"""`fedpriv run` and `fedpriv resume`: experiments, sweeps and studies."""
+"""`fedpriv run` and `fedpriv resume`: experiments, and sweeps with -m."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def command(run_dir: Path) -> int:
     if who := run_lock.holder(run_dir):
         print(f"{who} is writing: what follows may be of a moment ago", file=sys.stderr)
     changed = False
-    folders = [run_dir]  # and below them the trainings of a study
+    folders = [run_dir]  # and below them the variants that an attack trained
     while folders:
         root = folders.pop(0)
         found = check(root)

@@ -2,9 +2,9 @@
 
 A new kind of claim is one dataclass and one scorer::
 
-@scorer(Guess, reads=("resamples",))
-def score_guesses(claims: Sequence[Guess], scoring: Scoring) -> Result:
-...
+    @scorer(Guess, reads=("resamples",))
+    def score_guesses(claims: Sequence[Guess], scoring: Scoring) -> Result:
+        ...
 """
 
 from __future__ import annotations
