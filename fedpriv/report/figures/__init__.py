@@ -6,22 +6,7 @@ which the template draws.
 """
 
 from fedpriv.report.figures.answers import answer_marks, answer_rows
-from fedpriv.report.figures.charts import (
-    OFF_SCALE,
-    Chart,
-    bar_chart,
-    line_chart,
-    roc_chart,
-    share_chart,
-    small_chart,
-    stacked_chart,
-)
-from fedpriv.report.figures.counts import (
-    ExposureLine,
-    count_chart,
-    exposure_chart,
-    score_chart,
-)
+from fedpriv.report.figures.charts import OFF_SCALE, Chart, line_chart, small_chart, stacked_chart
 from fedpriv.report.figures.drawing import draw
 from fedpriv.report.figures.entities import entity_rows, page_marks, spans
 from fedpriv.report.figures.partition import client_order, partition_bars
@@ -29,21 +14,14 @@ from fedpriv.report.figures.partition import client_order, partition_bars
 __all__ = [
     "OFF_SCALE",
     "Chart",
-    "ExposureLine",
     "answer_marks",
     "answer_rows",
-    "bar_chart",
     "client_order",
-    "count_chart",
     "draw",
     "entity_rows",
-    "exposure_chart",
     "line_chart",
     "page_marks",
     "partition_bars",
-    "roc_chart",
-    "score_chart",
-    "share_chart",
     "small_chart",
     "spans",
     "stacked_chart",

@@ -24,8 +24,8 @@ OFF_SCALE = 1e30
 DASHES = ("", "6 3", "2 2", "8 3 2 3")
 """SVG dash patterns of the curves, so that colour is never the only difference."""
 
-_SIZE, _SMALL_SIZE = (430.0, 210.0), (200.0, 104.0)
-_WIDTH = 1.7
+SIZE, SMALL_SIZE = (430.0, 210.0), (200.0, 104.0)
+WIDTH = 1.7
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def line_chart(
             positive values span more than two powers of ten.
         x: what the horizontal axis counts.
     """
-    styles = {label: _look(place) for place, label in enumerate(curves)}
+    styles = {label: look(place) for place, label in enumerate(curves)}
     values = [value for curve in curves.values() for value in curve.values()]
-    drawn = [value for value in values if _finite(value)]
+    drawn = [value for value in values if is_drawable(value)]
     with style():
-        figure, axes = canvas(_SIZE)
+        figure, axes = canvas(SIZE)
         for label, curve in curves.items():
             _draw_curve(axes, curve, *styles[label])
         axes.set_xlabel(legible(x))
@@ -106,9 +106,9 @@ def small_chart(
         unit_interval: whether the axis runs from 0 to 1.
     """
     with style():
-        figure, axes = canvas(_SMALL_SIZE)
+        figure, axes = canvas(SMALL_SIZE)
         for line, name, width in ((overall, "muted", 1.0), (curve, "c0", 1.8)):
-            rounds = [at for at in sorted(line) if _finite(line[at])]
+            rounds = [at for at in sorted(line) if is_drawable(line[at])]
             mark = "o" if len(rounds) == 1 else ""
             heights = [line[at] for at in rounds]
             axes.plot(rounds, heights, mark + "-", ms=3, color=colour(name), linewidth=width)
@@ -140,7 +140,7 @@ def stacked_chart(
     floor = np.zeros(len(edges) - 1)
     floor[1::2] = math.nan
     with style():
-        figure, axes = canvas(_SIZE)
+        figure, axes = canvas(SIZE)
         for curve, shade in zip(layers.values(), shades, strict=True):
             tint = colour(f"c{shade}")
             top = floor.copy()
@@ -163,108 +163,22 @@ def stacked_chart(
     return Chart(title, drawing, keys, "▼ marks a refused round" if marked else "")
 
 
-def roc_chart(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
-    """Returns ROC curves on logarithmic axes, with chance as a grey line.
-
-    Args:
-        curves: by name, false positive rates and true positive rates, ascending from 0 to 1. What
-            is 0 is drawn at the left or lower edge.
-    """
-    title = "Members found (TPR) by false alarms (FPR)"
-    rates = [rate for pair in curves.values() for side in pair for rate in side if rate > 0]
-    least = 10.0 ** max(math.floor(math.log10(min([*rates, 0.1]))), -9)
-    keys: list[Key] = []
-    with style():
-        figure, axes = canvas(_SIZE)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.plot([least, 1], [least, 1], color=colour("muted"), linewidth=1)
-        for place, (label, (false, true)) in enumerate(curves.items()):
-            shade, dashes = _look(place)
-            ends = [np.maximum(side, least) for side in (false, true)]
-            axes.plot(
-                *ends, color=colour(f"c{shade}"), linewidth=_WIDTH, linestyle=_line_style(dashes)
-            )
-            keys.append(Key(label, shade, dashes))
-        axes.set_xlim(least, 1.1)
-        axes.set_ylim(least, 1.1)
-        axes.set_xlabel("false positive rate")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        drawing = svg(figure, f"{title}: {', '.join(curves)}")
-    note = "the grey line is chance; rates of 0 stand at the edge"
-    return Chart(title, drawing, tuple(keys), note)
-
-
-def share_chart(title: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Chart:
-    """Returns curves over a share from 0 to 1, such as that of the fields one is surest of.
-
-    Args:
-        title: what they measure.
-        curves: by name, the shares, ascending, and the value at each; finite, one or more.
-    """
-    styles = {label: _look(place) for place, label in enumerate(curves)}
-    with style():
-        figure, axes = canvas(_SIZE)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        for (shares, values), (shade, dashes) in zip(curves.values(), styles.values(), strict=True):
-            marked = {"marker": "o" if len(shares) == 1 else "", "markersize": 3.2}
-            line = {"linewidth": _WIDTH, "linestyle": _line_style(dashes)}
-            axes.plot(shares, values, color=colour(f"c{shade}"), **marked, **line)
-        axes.set_xlim(0, 1.02)
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
-        axes.set_xlabel("p, share of the fields")
-        ends = (
-            f"{label} from {_short(values[0])} at {_short(shares[0])} to {_short(values[-1])} at "
-            f"{_short(shares[-1])}"
-            for label, (shares, values) in curves.items()
-        )
-        drawing = svg(figure, f"{title}: {'; '.join(ends)}.")
-    keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
-    return Chart(title, drawing, keys)
-
-
-def bar_chart(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Returns groups of bars side by side, from 0 up.
-
-    Args:
-        title: what they measure.
-        bars: by name of the series, its finite value by name of the group; the same groups in each.
-            The names of the groups are drawn as far as they are `legible`.
-    """
-    groups = list(next(iter(bars.values())))
-    width = 0.8 / len(bars)
-    with style():
-        figure, axes = canvas(_SIZE)
-        for place, values in enumerate(bars.values()):
-            left = np.arange(len(groups)) + (place + 0.5) * width - 0.4
-            axes.bar(left, [values[g] for g in groups], width * 0.92, color=colour(f"c{place}"))
-        axes.set_xticks(range(len(groups)), list(map(legible, groups)))
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
-        told = (
-            f"{name}: " + ", ".join(f"{group} {_short(values[group])}" for group in groups)
-            for name, values in bars.items()
-        )
-        drawing = svg(figure, f"{title}. {'; '.join(told)}.")
-    return Chart(title, drawing, tuple(Key(name, place) for place, name in enumerate(bars)))
-
-
-def _look(place: int) -> tuple[int, str]:
+def look(place: int) -> tuple[int, str]:
     """Returns shade and dashes of the series at a place of the legend."""
     return place % SHADES, DASHES[(place + place // SHADES) % len(DASHES)]
 
 
-def _line_style(dashes: str) -> Any:
+def line_style(dashes: str) -> Any:
     """Returns an SVG dash pattern as matplotlib wants it."""
-    return (0, tuple(float(part) / _WIDTH for part in dashes.split())) if dashes else "-"
+    return (0, tuple(float(part) / WIDTH for part in dashes.split())) if dashes else "-"
 
 
 def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
     """Draws one curve; it breaks where a value is not finite, and a cross stands there."""
     rounds = sorted(curve)
-    values = [curve[at] if _finite(curve[at]) else math.nan for at in rounds]
+    values = [curve[at] if is_drawable(curve[at]) else math.nan for at in rounds]
     tint = colour(f"c{shade}")
-    axes.plot(rounds, values, color=tint, linewidth=_WIDTH, linestyle=_line_style(dashes))
+    axes.plot(rounds, values, color=tint, linewidth=WIDTH, linestyle=line_style(dashes))
     few = len(rounds) <= 30
     # A value without a finite neighbour is on no line.
     dotted = [
@@ -284,11 +198,13 @@ def _draw_curve(axes: Any, curve: Curve, shade: int, dashes: str) -> None:
         axes.plot(broken, [0.03] * len(broken), "x", color=tint, transform=across, markersize=5)
 
 
-def _finite(value: float) -> bool:
+def is_drawable(value: float) -> bool:
+    """Says whether a value has a place on an axis."""
     return math.isfinite(value) and abs(value) < OFF_SCALE
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """Returns a number for the description of a chart."""
     return f"{value:.3g}"
 
 
@@ -296,10 +212,10 @@ def _describe(title: str, curves: Mapping[str, Curve]) -> str:
     """Returns what a reader who cannot see the chart should know: first and last values."""
     parts = []
     for label, curve in curves.items():
-        drawn = [(at, curve[at]) for at in sorted(curve) if _finite(curve[at])]
+        drawn = [(at, curve[at]) for at in sorted(curve) if is_drawable(curve[at])]
         if drawn:
             (first, start), (last, end) = drawn[0], drawn[-1]
             parts.append(
-                f"{label} from {_short(start)} in round {first} to {_short(end)} in round {last}"
+                f"{label} from {short(start)} in round {first} to {short(end)} in round {last}"
             )
     return f"{title}: {'; '.join(parts) or 'no finite value'}."

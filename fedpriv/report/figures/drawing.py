@@ -6,22 +6,28 @@ may come from a file of somebody else's, so they are checked.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure as Canvas
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
+from fedpriv.report.figures.canvas import SHADES, canvas, colour, legible, style, svg
 from fedpriv.report.figures.charts import (
     OFF_SCALE,
+    SIZE,
+    WIDTH,
     Chart,
-    bar_chart,
+    Key,
     line_chart,
-    roc_chart,
-    share_chart,
+    line_style,
+    look,
+    short,
 )
-from fedpriv.report.figures.counts import ExposureLine, count_chart, exposure_chart, score_chart
 from fedpriv.report.rounds import Curve
 from fedpriv.threat.results import Figure
 
@@ -30,6 +36,20 @@ MOST_NUMBERS = 20_000
 
 MOST_MARKS = {"bars": 500, "counts": 500, "exposure": 2_000, "scores": 6_000}
 """The same for kinds that draw a mark for each number."""
+
+WIDE = (860.0, 260.0)
+"""Size of a figure as wide as the page, in CSS pixels."""
+
+SMALL = 8.5
+"""Size of the letters of the numbers in a picture."""
+
+FAINT = 0.4
+"""Opacity of the part of a bar that is not personal information."""
+
+MOST_NUMBERED = 12
+"""Splits up to which the places of a histogram are large enough for a number."""
+
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 
 Rates = Mapping[str, Sequence[Sequence[float]]]
 
@@ -52,19 +72,69 @@ def lines(
 
 
 def roc(title: str, curves: Rates) -> Chart:
-    """Draws true positive rates over false positive rates, both from 0 to 1."""
-    chart = roc_chart({name: _pair(pair) for name, pair in curves.items()})
-    return dataclasses.replace(chart, title=title or chart.title)
+    """Draws true positive rates over false positive rates, both from 0 to 1, on logarithmic axes.
+
+    What is 0 is drawn at the left or lower edge.
+    """
+    drawn = {name: _pair(pair) for name, pair in curves.items()}
+    rates = [rate for pair in drawn.values() for side in pair for rate in side if rate > 0]
+    least = 10.0 ** max(math.floor(math.log10(min([*rates, 0.1]))), -9)
+    with style():
+        figure, axes = canvas(SIZE)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.plot([least, 1], [least, 1], color=colour("muted"), linewidth=1)
+        keys = _draw_pairs(axes, {n: np.maximum(pair, least) for n, pair in drawn.items()})
+        axes.set_xlim(least, 1.1)
+        axes.set_ylim(least, 1.1)
+        axes.set_xlabel("false positive rate")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(PLAIN)
+        drawing = svg(figure, f"{title}: {', '.join(drawn)}")
+    return Chart(title, drawing, keys, "the grey line is chance; rates of 0 stand at the edge")
 
 
 def shares(title: str, curves: Rates) -> Chart:
-    """Draws values over a share from 0 to 1."""
-    return share_chart(title, {name: _pair(pair) for name, pair in curves.items()})
+    """Draws values over a share from 0 to 1, such as that of the fields one is surest of."""
+    drawn = {name: _pair(pair) for name, pair in curves.items()}
+    with style():
+        figure, axes = canvas(SIZE)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        keys = _draw_pairs(axes, drawn)
+        axes.set_xlim(0, 1.02)
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
+        axes.set_xlabel("p, share of the fields")
+        ends = (
+            f"{label} from {short(values[0])} at {short(shares[0])} to {short(values[-1])} at "
+            f"{short(shares[-1])}"
+            for label, (shares, values) in drawn.items()
+        )
+        drawing = svg(figure, f"{title}: {'; '.join(ends)}.")
+    return Chart(title, drawing, keys)
+
+
+def _draw_pairs(axes: Any, curves: Mapping[str, Any]) -> tuple[Key, ...]:
+    keys = []
+    for place, (label, (across, up)) in enumerate(curves.items()):
+        shade, dashes = look(place)
+        mark, line = "o" if len(across) == 1 else "", line_style(dashes)
+        axes.plot(
+            across, up, color=colour(f"c{shade}"), marker=mark, ms=3.2, lw=WIDTH, linestyle=line
+        )
+        keys.append(Key(label, shade, dashes))
+    return tuple(keys)
 
 
 def bars(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Draws groups of bars; the same groups in each series."""
-    return bar_chart(title, _groups(bars, finite))
+    """Draws groups of bars side by side, from 0 up; the same groups in each series."""
+    drawn = _groups(bars, finite)
+    with style():
+        figure, axes = canvas(SIZE)
+        for place, (_, left, width, heights) in enumerate(_side_by_side(axes, drawn)):
+            axes.bar(left, heights, width, color=colour(f"c{place}"))
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
+        drawing = svg(figure, _told(title, drawn))
+    return Chart(title, drawing, tuple(Key(name, place) for place, name in enumerate(drawn)))
 
 
 def counts(
@@ -74,20 +144,118 @@ def counts(
     wide: bool = False,
     first_shade: int = 0,
 ) -> Chart:
-    """Draws groups of bars of counts; the same groups in each series."""
-    part = _groups(darker or {}, _count)
-    return count_chart(
-        title, _groups(bars, _count), part, wide=bool(wide), first_shade=int(first_shade)
+    """Draws groups of bars of counts, with logarithmic heights from 1 up and their numbers.
+
+    Args:
+        title: what they count.
+        bars: by name of the series, its count by name of the group; the same groups in each.
+        darker: of some series, the part of each count that is drawn darker.
+        wide: as wide as the page, with slanted names.
+        first_shade: colour of the first series; each further one has the next.
+    """
+    drawn, parts = _groups(bars, _count), _groups(darker or {}, _count)
+    shades = {name: (int(first_shade) + place) % SHADES for place, name in enumerate(drawn)}
+    slanted = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
+    above = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL}
+    with style():
+        figure, axes = canvas(WIDE if wide else SIZE)
+        for name, left, width, heights in _side_by_side(axes, drawn, **slanted):
+            tint, part = colour(f"c{shades[name]}"), parts.get(name)
+            axes.bar(left, heights, width, color=tint, alpha=1 if part is None else FAINT)
+            for x, height in zip(left, heights, strict=True):
+                axes.annotate(f"{height}", (x, height), (0, 1.5), **above)
+            if part:
+                axes.bar(left, [part[group] for group in drawn[name]], width, color=tint)
+        # Logarithmic from 1 up, and linear between 0 and 1, so that 0 has a place.
+        most = max(max(counts.values()) for counts in drawn.values())
+        axes.set_yscale("symlog", linthresh=1, linscale=0.35)
+        powers = range(math.ceil(math.log10(max(most, 2))) + 1)
+        axes.yaxis.set_major_locator(FixedLocator([0, *(10.0**power for power in powers)]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(PLAIN)
+        axes.set_ylim(0, max(most, 1) * 2)
+        drawing = svg(figure, _told(title, drawn))
+    keys = tuple(Key(name, shade) for name, shade in shades.items()) if len(drawn) > 1 else ()
+    return Chart(title, drawing, keys)
+
+
+def _side_by_side(
+    axes: Any, bars: Mapping[str, Mapping[str, float]], **names: Any
+) -> Iterator[tuple[str, NDArray[np.floating[Any]], float, list[float]]]:
+    """Yields each series with the places, the width and the heights of its bars."""
+    groups = list(next(iter(bars.values())))
+    width = 0.82 / len(bars)
+    for place, (name, values) in enumerate(bars.items()):
+        left = np.arange(len(groups)) + (place + 0.5) * width - 0.41
+        yield name, left, width * 0.92, [values[group] for group in groups]
+    axes.set_xticks(range(len(groups)), list(map(legible, groups)), **names)
+
+
+def _told(title: str, bars: Mapping[str, Mapping[str, float]]) -> str:
+    told = (
+        f"{name}: "
+        + ", ".join(
+            f"{group} {value if isinstance(value, int) else short(value)}"
+            for group, value in values.items()
+        )
+        for name, values in bars.items()
     )
+    return f"{title}. {'; '.join(told)}."
 
 
 def scores(title: str, panels: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
-    """Draws 2-D histograms, which are square."""
-    held = {name: np.array(panel, dtype=np.int64) for name, panel in panels.items()}
-    for panel in held.values():
+    """Draws 2-D histograms of M_E and S_E side by side (Pinto et al., Fig. 5).
+
+    Args:
+        title: what they show.
+        panels: by heading, counts as `fedpriv.threat.scoring.extraction.histogram` returns them,
+            all for the same K.
+    """
+    drawn = {name: np.array(panel, dtype=np.int64) for name, panel in panels.items()}
+    for panel in drawn.values():
         if panel.ndim != 2 or panel.shape[0] != panel.shape[1] or len(panel) < 2 or panel.min() < 0:
             raise ValueError(f"expected square tables of counts, not {panel.shape}")
-    return score_chart(title, held)
+    most = max(int(panel.max()) for panel in drawn.values())
+    told = []
+    with style():
+        layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.02)
+        figure = Canvas(figsize=(WIDE[0] / 72, 270 / 72), layout=layout)
+        places = np.atleast_1d(figure.subplots(1, len(drawn), sharey=True))
+        for axes, (heading, panel) in zip(places, drawn.items(), strict=True):
+            _draw_scores(axes, panel, most)
+            axes.set_title(f"{legible(heading)}: {panel.sum()}", fontsize=10, color=colour("ink"))
+            half = (len(panel) - 1) / 2
+            largest = sorted(np.argwhere(panel).tolist(), key=lambda at: -panel[tuple(at)])[:3]
+            named = (
+                f"{panel[row, column]} at M_E {column / half - 1:g} and S_E {row / half:g}"
+                for row, column in largest
+            )
+            told.append(f"{heading}: {', '.join(named)}")
+        figure.axes[0].set_ylabel("S_E, simplicity")
+        drawing = svg(figure, f"{title}. {'; '.join(told)}.")
+    note = "The stronger the colour of a place, the more canaries it has, by the logarithm"
+    return Chart(title, drawing, (), note)
+
+
+def _draw_scores(axes: Any, counts: NDArray[np.int64], most: int) -> None:
+    """Draws each taken place as a diamond: those that K allows fill the plane together."""
+    splits = len(counts) - 1
+    step = 2 / splits
+    edge = 1 + step
+    axes.plot([-edge, 0, edge, 0, -edge], [1, -step, 1, 1 + edge, 1], color=colour("line"))
+    for row, column in np.argwhere(counts).tolist():
+        x, y, count = column * step - 1, row * step, int(counts[row, column])
+        depth = 0.25 + 0.6 * math.log1p(count) / math.log1p(most)
+        corners = [x - step, x, x + step, x], [y, y - step, y, y + step]
+        axes.fill(*corners, color=colour("c0"), alpha=depth, linewidth=0)
+        if splits <= MOST_NUMBERED:
+            axes.text(x, y, f"{count}", ha="center", va="center", fontsize=SMALL)
+    axes.set_xlim(-1 - step, 1 + step)
+    axes.set_ylim(-step, 2 + step)
+    axes.set_aspect("equal")
+    axes.set_xlabel("M_E, memorization")
+    axes.xaxis.set_major_locator(FixedLocator([-1, 0, 1]))
+    axes.yaxis.set_major_locator(FixedLocator([0, 1, 2]))
 
 
 def exposure(
@@ -96,23 +264,51 @@ def exposure(
     bound: float,
     baseline: float,
 ) -> Chart:
-    """Draws exposure by repeat count: of each line its "in" and "out", with mean, low and high.
+    """Draws exposure by repeat count, with its bound above and its baseline below.
 
-    A count without a mean, which is None, has no place.
+    Args:
+        title: what it shows.
+        lines: by strategy, of secrets "in" training and "out" of it: "mean", "low" and "high" in
+            bits by repeat count. A count without a mean, which is None, has no place.
+        bound: the most that the references can show, in bits.
+        baseline: what secrets have that were never trained on.
     """
-
-    def known(values: Mapping[str, float | None]) -> Curve:
-        return _curve({at: value for at, value in values.items() if value is not None}, finite)
-
-    drawn = {
-        name: {
-            side: ExposureLine(known(ends["mean"]), known(ends["low"]), known(ends["high"]))
-            for side, ends in sides.items()
-            if any(value is not None for value in ends["mean"].values())
-        }
-        for name, sides in lines.items()
-    }
-    return exposure_chart(title, drawn, finite(bound), finite(baseline))
+    bound, baseline = finite(bound), finite(baseline)
+    keys: list[Key] = []
+    repeats, told = set[int](), []
+    with style():
+        figure, axes = canvas(SIZE)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.axhline(bound, color=colour("muted"), linewidth=1)
+        axes.axhline(baseline, color=colour("muted"), linewidth=1, linestyle=(0, (2, 3)))
+        for place, (name, sides) in enumerate(lines.items()):
+            for side, ends in sides.items():
+                mean, low, high = (
+                    _curve({n: v for n, v in ends[end].items() if v is not None}, finite)
+                    for end in ("mean", "low", "high")
+                )
+                if not mean:
+                    continue
+                counts, tint = sorted(mean), colour(f"c{place % SHADES}")
+                pattern, dashes = ((0, (3, 1.8)), "5 3") if side == "out" else ("-", "")
+                spread = [low[n] for n in counts], [high[n] for n in counts]
+                axes.fill_between(counts, *spread, color=tint, alpha=0.14, linewidth=0)
+                heights = [mean[n] for n in counts]
+                axes.plot(counts, heights, "o", color=tint, markersize=3.2)
+                axes.plot(counts, heights, color=tint, linewidth=WIDTH, linestyle=pattern)
+                repeats |= mean.keys()
+                label = f"{name}, {'out of' if side == 'out' else 'in'} training"
+                keys.append(Key(label.removeprefix(", "), place % SHADES, dashes))
+                each = ", ".join(f"{n} times {value:.3g}" for n, value in mean.items())
+                told.append(f"{name} {side}: {each}")
+        axes.xaxis.set_major_locator(FixedLocator(sorted(repeats)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(PLAIN)
+        axes.set_xlabel("times planted")
+        axes.set_ylim(0, bound * 1.05)
+        drawing = svg(figure, f"{title}. {'; '.join(told)}.")
+    note = f"The grey lines: the bound, {bound:.2f} bits, and uniform ranks, {baseline:.2f} bits"
+    return Chart(title, drawing, tuple(keys), note)
 
 
 KINDS: Mapping[str, Callable[..., Chart]] = {

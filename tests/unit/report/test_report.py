@@ -15,6 +15,7 @@ from PIL import Image
 from fedpriv.report import build, figures
 from fedpriv.report.build import write_report
 from fedpriv.report.folder import TaggedWord
+from fedpriv.threat.results import Figure
 
 CONFIG = """\
 name: tiny
@@ -514,8 +515,9 @@ def test_the_page_tells_fates_apart_by_line_style_too(page):
 
 
 def test_charts_of_one_point_and_of_nothing_but_zeros_can_be_drawn():
-    dot = figures.share_chart("t", {"attack": ([1.0], [0.0])})
+    dot = figures.draw(Figure("shares", "t", {"curves": {"attack": ([1.0], [0.0])}}))
     assert "attack from 0 at 1 to 0 at 1" in dot.svg
-    flat = figures.bar_chart("t", {"attack": {"a": 0.0}, "baseline": {"a": 0.0}})
+    nothing = {"attack": {"a": 0.0}, "baseline": {"a": 0.0}}
+    flat = figures.draw(Figure("bars", "t", {"bars": nothing}))
     assert [key.label for key in flat.keys] == ["attack", "baseline"]
     assert "baseline: a 0" in flat.svg
