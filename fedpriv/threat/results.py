@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.runtime.run_folder import RunFolder
 
@@ -154,35 +155,12 @@ def read_result(values: Mapping[str, Any]) -> Result:
         ValueError: if it is none.
     """
     try:
-        tables = tuple(
-            Table(
-                tuple(map(str, table["headings"])),
-                tuple(tuple(map(str, row)) for row in table["rows"]),
-                str(table["title"]),
-                str(table["note"]),
-                None if table["printed"] is None else int(table["printed"]),
-            )
-            for table in values["tables"]
-        )
-        figures = tuple(
-            Figure(str(one["kind"]), str(one["title"]), dict(one["data"]), str(one["section"]))
-            for one in values["figures"]
-        )
-        parsed: dict[str, Any] = {"tables": tables, "figures": figures}
-        for name in ("notes", "assumptions"):
-            parsed[name] = tuple(map(str, values[name]))
-        types: dict[str, Callable[[Any], Any]] = {"left_out": int, "threat_model": bool}
-        for name in ("left_out", "not_applicable", "threat_model", "settings"):
-            convert = types.get(name, str)
-            parsed[name] = {str(key): convert(value) for key, value in values[name].items()}
-        parsed["numbers"] = {str(key): value for key, value in values["numbers"].items()}
-        for name in ("kind", "headline", "status"):
-            parsed[name] = str(values[name])
-        return Result(**parsed)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise ValueError(f"it is no result of an attack: {error!r:.100}") from error
-    except RecursionError as error:
-        raise ValueError("it is no result of an attack: it is nested too deeply") from error
+        result: Result = TypeAdapter(Result).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"it is no result of an attack: {place}: {first['msg']}") from error
+    return result
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

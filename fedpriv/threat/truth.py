@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
@@ -81,6 +82,11 @@ class Truth:
     answers: tuple[str, ...]
 
 
+_FIELDS_OF_PAGES = TypeAdapter(tuple[tuple[Field, ...], ...])
+_PARTS = TypeAdapter(dict[str, TrainingMembership])
+_TRUE_FIELDS = TypeAdapter(list[TrueField])
+
+
 def save_parts(folder: RunFolder, parts: Mapping[str, TrainingMembership]) -> None:
     """Writes each provider's part in the training."""
     folder.write_json(PROVIDERS, {provider: asdict(part) for provider, part in parts.items()})
@@ -130,15 +136,11 @@ class TruthStore:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         columns = {n.removeprefix("columns/"): a for n, a in arrays.items() if n != "pixels"}
         with self._folder.making_sense_of(name):
-            fields = tuple(
-                tuple(Field(f["key"], f["text"], _box(f["box"])) for f in page)
-                for page in notes["fields"]
-            )
             return Truth(
                 tuple(notes["documents"]),
                 columns,
                 arrays.get("pixels"),
-                fields,
+                _FIELDS_OF_PAGES.validate_python(notes["fields"]),
                 tuple(notes["questions"]),
                 tuple(notes["answers"]),
             )
@@ -147,28 +149,13 @@ class TruthStore:
         """Returns each provider's part in the training; empty where the simulation kept none."""
         found = self._folder.read_json(PROVIDERS) or {}
         with self._folder.making_sense_of(PROVIDERS):
-            return {provider: _part(values) for provider, values in found.items()}
+            return _PARTS.validate_python(found)
 
     def fields(self) -> dict[int, TrueField]:
         """Returns what stood in each scrubbed field, by number; empty where none were kept."""
         found = self._folder.read_json(FIELDS, list) or []
         with self._folder.making_sense_of(FIELDS):
-            return {
-                number: TrueField(
-                    tuple(values["tokens"]), values["text"], values["occurrences"], values["public"]
-                )
-                for number, values in enumerate(found)
-            }
-
-
-def _part(values: Mapping[str, Any]) -> TrainingMembership:
-    answers = {key: tuple(texts) for key, texts in values["answers"].items()}
-    return TrainingMembership(values["documents"], values["client"], values["canary"], answers)
-
-
-def _box(sides: list[int]) -> tuple[int, int, int, int]:
-    left, top, right, bottom = sides
-    return left, top, right, bottom
+            return dict(enumerate(_TRUE_FIELDS.validate_python(found)))
 
 
 def _file(key: MessageKey) -> str:
