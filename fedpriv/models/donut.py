@@ -22,8 +22,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.base import Answer
-from fedpriv.models.generation import GenerativeAnswerer, by_prompt_length, greedy, read_answers
+from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets, choose
 from fedpriv.models.readers.donut_reader import MARKS, START, DonutReader, with_prompt
 from fedpriv.models.readers.reader import normalised
@@ -143,47 +142,31 @@ def donut(
         OSError: if there is no such folder and no such model on the hub.
     """
     choose("task", task, {"answers": None})
-    settings = PRESETS.settings(
-        size, pretrained, image_size=image_size, max_length=max_length,
-        answer_length=answer_length, dropout=dropout, drop_path=drop_path,
-        initializer_range=initializer_range,
-    )  # fmt: skip
-    if pretrained is not None:
-        return _load(pretrained, attention, **settings)
-    return _draw(size, attention, **settings)
+    settings = PRESETS.settings(locals())
+    return _draw(settings) if pretrained is None else _load(settings)
 
 
-def _draw(
-    size: str,
-    attention: Attention,
-    *,
-    image_size: tuple[int, int],
-    max_length: int,
-    answer_length: int,
-    dropout: float,
-    drop_path: float,
-    initializer_range: float,
-    encoder: Mapping[str, Any],
-    decoder: Mapping[str, Any],
-) -> Donut:
-    subwords, published = with_prompt(Subwords.shipped()), size == "base"
+def _draw(given: Mapping[str, Any]) -> Donut:
+    subwords, size = with_prompt(Subwords.shipped()), given["size"]
+    image_size, max_length = given["image_size"], given["max_length"]
     swin = DonutSwinConfig(
-        **_windows(encoder, image_size, shrink=size == "small"),
+        **_windows(given["encoder"], image_size, shrink=size == "small"),
         image_size=list(image_size),
         patch_size=PATCH,
-        initializer_range=initializer_range,
+        initializer_range=given["initializer_range"],
         # As published: in the encoder only paths are dropped.
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        drop_path_rate=drop_path,
+        drop_path_rate=given["drop_path"],
         attn_implementation="eager",
     )
+    published = size == "base"
     mbart = MBartConfig(
-        **decoder,
+        **given["decoder"],
         vocab_size=PUBLISHED_VOCABULARY + len(MARKS) if published else subwords.size,
         max_position_embeddings=1536 if published else max_length,
-        init_std=initializer_range,
-        dropout=dropout,
+        init_std=given["initializer_range"],
+        dropout=given["dropout"],
         attention_dropout=0.0,
         activation_dropout=0.0,
         scale_embedding=True,
@@ -194,12 +177,11 @@ def _draw(
         pad_token_id=subwords.pad,
         eos_token_id=subwords.sep,
         forced_eos_token_id=None,
-        attn_implementation=attention,
+        attn_implementation=given["attention"],
     )
-    network = VisionEncoderDecoderModel(
-        encoder=DonutSwinModel(swin), decoder=MBartForCausalLM(mbart)
-    )
-    model = Donut(network, DonutReader(subwords, max_length, answer_length, image_size))
+    encoder, decoder = DonutSwinModel(swin), MBartForCausalLM(mbart)
+    network = VisionEncoderDecoderModel(encoder=encoder, decoder=decoder)
+    model = Donut(network, DonutReader(subwords, max_length, given["answer_length"], image_size))
     if size == "small":
         # Tells places in a window apart, and the brightness of a patch, which LayerNorm would take
         # away: transformers leaves these parameters at zero.
@@ -235,45 +217,37 @@ def _windows(
     return {**encoder, "window_size": window}
 
 
-def _load(
-    folder: str | Path,
-    attention: Attention,
-    *,
-    image_size: tuple[int, int] | None,
-    max_length: int | None,
-    answer_length: int | None,
-    dropout: float | None,
-    drop_path: float | None,
-) -> Donut:
+def _load(given: Mapping[str, Any]) -> Donut:
+    folder = given["pretrained"]
     saved = settings_of(folder)
     config = VisionEncoderDecoderConfig.from_pretrained(str(folder))
-    if dropout is not None:
-        config.decoder.dropout = dropout
-    if drop_path is not None:
-        config.encoder.drop_path_rate = drop_path
+    if given["dropout"] is not None:
+        config.decoder.dropout = given["dropout"]
+    if given["drop_path"] is not None:
+        config.encoder.drop_path_rate = given["drop_path"]
     network = VisionEncoderDecoderModel.from_pretrained(
         str(folder),
         config=config,
         dtype=torch.float32,
-        attn_implementation={"encoder": "eager", "decoder": attention},
+        attn_implementation={"encoder": "eager", "decoder": given["attention"]},
     )
     subwords = with_prompt(Subwords.from_pretrained(folder))
     if subwords.size > network.decoder.config.vocab_size:
         # The mean of all embeddings, the other choice, takes a minute of linear algebra.
         network.decoder.resize_token_embeddings(subwords.size, mean_resizing=False)
     most = min(network.decoder.config.max_position_embeddings, 128)
-    sides = image_size or saved.get("image_size", network.encoder.config.image_size)
+    sides = given["image_size"] or saved.get("image_size", network.encoder.config.image_size)
     high, wide = (sides, sides) if isinstance(sides, int) else sides
     reader = DonutReader(
         subwords,
-        fits_positions(max_length, saved.get("max_length"), most, folder),
-        answer_length or saved.get("answer_length", 48),
+        fits_positions(given["max_length"], saved.get("max_length"), most, folder),
+        given["answer_length"] or saved.get("answer_length", 48),
         (int(high), int(wide)),
     )
     return Donut(network, reader).train()
 
 
-class Donut(GenerativeAnswerer):
+class Donut(PromptedAnswerer):
     """Answers questions about page images.
 
     Args:
@@ -293,39 +267,17 @@ class Donut(GenerativeAnswerer):
         ids, config = reader.subwords, network.config
         config.decoder_start_token_id = ids.tokenizer.token_to_id(START)
         config.pad_token_id, config.eos_token_id = ids.pad, ids.sep
-        # In place of what a checkpoint says, which `generate` would mix in.
-        network.generation_config = greedy(
-            reader, decoder_start_token_id=config.decoder_start_token_id
-        )
+        start = config.decoder_start_token_id
+        network.generation_config = greedy(reader, decoder_start_token_id=start)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the token to follow at each place, (batch, L, vocabulary)."""
-        # The padding stands at the end, where a causal decoder does not look back from.
-        output = self.network(
-            pixel_values=self._page(batch),
-            decoder_input_ids=batch["input_ids"],
-            use_cache=False,
-        )
-        logits: Tensor = output.logits
-        return logits
+    def given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
+        """Returns the network's arguments, with the tokens cut to the first `length`."""
+        page = normalised(batch["pixels"], self.network.dtype)
+        return {"pixel_values": page, "decoder_input_ids": batch["input_ids"][:, :length]}
 
-    def answer_batch(self, batch: Batch) -> list[Answer]:
-        """Returns the greedy answer of each row.
-
-        MBart counts positions from the first token, padding or not, so padded prompts would be
-        read as others: rows are answered together only if their prompts have one length.
-        """
-
-        def write(rows: Batch, length: int) -> list[Answer]:
-            generated = self.network.generate(
-                pixel_values=self._page(rows),
-                decoder_input_ids=rows["input_ids"][:, :length],
-                generation_config=self.network.generation_config,
-            )
-            unsaid = (self.reader.answer_end,)
-            return read_answers(generated, self.reader.subwords, begin=length, unsaid=unsaid)
-
-        return by_prompt_length(batch, write)
+    def unsaid(self) -> tuple[int, ...]:
+        """Returns the mark at the end of an answer."""
+        return (self.reader.answer_end,)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output, the encoder's first."""
@@ -344,6 +296,3 @@ class Donut(GenerativeAnswerer):
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model into a folder; `donut(pretrained=folder)` reads it back."""
         save(folder, self.network, self.reader.subwords, self.reading())
-
-    def _page(self, batch: Batch) -> Tensor:
-        return normalised(batch["pixels"], self.network.dtype)

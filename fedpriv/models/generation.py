@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,14 +19,6 @@ from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import Asked, QuestionAnswerer
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.readers.subwords import Subwords
-
-GREEDY: dict[str, Any] = {
-    "do_sample": False,
-    "num_beams": 1,
-    "return_dict_in_generate": True,
-    "output_scores": True,
-}
-"""Arguments of transformers' `generate` for one answer and the scores that `read_answers` needs."""
 
 
 class AnswerReader(Protocol):
@@ -77,8 +70,102 @@ class GenerativeAnswerer(QuestionAnswerer):
         return {"model": self.name, **self.reader.settings()}
 
 
+class EncoderDecoderAnswerer(GenerativeAnswerer):
+    """A model whose encoder reads the page with its question, and whose decoder answers.
+
+    Attributes:
+        network: of transformers, with both.
+    """
+
+    network: Any
+
+    @property
+    def writer(self) -> Any:
+        """The network of transformers."""
+        return self.network
+
+    @abstractmethod
+    def page(self, batch: Batch) -> dict[str, Tensor]:
+        """Returns the encoder's arguments: `attention_mask`, and what it is the mask of."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the scores of the answer's tokens, of shape (batch, A, vocabulary)."""
+        return self._scores(batch, self.page(batch))
+
+    def answer_batch(self, batch: Batch) -> list[Answer]:
+        """Returns the greedy answer of each row."""
+        return self._written(self.page(batch))
+
+    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
+        """Returns answers and losses of one reading of the page."""
+        page: dict[str, Any] = self.page(batch)
+        seen = self.writer.encoder(**page)
+        page = {"attention_mask": page["attention_mask"], "encoder_outputs": seen}
+        return self._written(page), token_losses(self._scores(batch, page), batch["labels"])
+
+    def _scores(self, batch: Batch, page: Mapping[str, Any]) -> Tensor:
+        # The decoder reads the answer one place to the right.
+        start = self.writer.config.decoder_start_token_id
+        before = nn.functional.pad(batch["labels"][:, :-1], (1, 0), value=start)
+        before = before.masked_fill(before == IGNORED, self.reader.subwords.pad)
+        logits: Tensor = self.writer(decoder_input_ids=before, use_cache=False, **page).logits
+        return logits
+
+    def _written(self, page: Mapping[str, Any]) -> list[Answer]:
+        settings = self.writer.generation_config
+        generated = self.writer.generate(**page, generation_config=settings)
+        return read_answers(generated, self.reader.subwords, begin=1)
+
+
+class PromptedAnswerer(GenerativeAnswerer):
+    """A model whose decoder reads the prompt as the beginning of its own text, and goes on.
+
+    Attributes:
+        network: of transformers.
+    """
+
+    network: Any
+
+    @abstractmethod
+    def given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
+        """Returns the network's arguments, with the tokens cut to the first `length`."""
+
+    def unsaid(self) -> tuple[int, ...]:
+        """Returns tokens that the model writes and that are not part of the answer's text."""
+        return ()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the scores of the token to follow at each place, (batch, L, vocabulary)."""
+        # The padding stands at the end, where a causal decoder does not look back from.
+        logits: Tensor = self.network(**self.given(batch), use_cache=False).logits
+        return logits
+
+    def answer_batch(self, batch: Batch) -> list[Answer]:
+        """Returns the greedy answer of each row.
+
+        Rows are answered together if their prompts, of the lengths in the column `prompt`, have
+        one length. So nothing stands between a prompt and its answer, whatever a network makes of
+        padding: MBart counts it as text.
+        """
+        groups: dict[int, list[int]] = defaultdict(list)
+        for row, length in enumerate(batch["prompt"].tolist()):
+            groups[length].append(row)
+        answers: dict[int, Answer] = {}
+        for length, rows in groups.items():
+            group = {name: column[rows] for name, column in batch.items()}
+            settings = self.network.generation_config
+            generated = self.network.generate(
+                **self.given(group, length), generation_config=settings
+            )
+            read = read_answers(generated, self.reader.subwords, length, self.unsaid())
+            answers.update(zip(rows, read, strict=True))
+        return [answers[row] for row in sorted(answers)]
+
+
 def greedy(reader: AnswerReader, **more: Any) -> GenerationConfig:
-    """Returns the settings with which transformers' `generate` writes the likeliest tokens.
+    """Returns settings for `generate` of transformers: likeliest tokens, and their scores.
+
+    They replace those of a checkpoint, which `generate` would mix in.
 
     Args:
         reader: its tokenizer's end token ends an answer.
@@ -88,40 +175,12 @@ def greedy(reader: AnswerReader, **more: Any) -> GenerationConfig:
         max_new_tokens=reader.answer_length,
         pad_token_id=reader.subwords.pad,
         eos_token_id=reader.subwords.sep,
-        **GREEDY,
+        do_sample=False,
+        num_beams=1,
+        return_dict_in_generate=True,
+        output_scores=True,
         **more,
     )
-
-
-def by_prompt_length(batch: Batch, write: Callable[[Batch, int], Sequence[Answer]]) -> list[Answer]:
-    """Returns an answer for each row, written for rows with prompts of one length at a time.
-
-    So nothing stands between a prompt and its answer, whatever a network makes of padding.
-
-    Args:
-        batch: with a column `prompt`, (batch,), the number of tokens of each prompt.
-        write: answers rows of a batch, given the length of their prompts.
-    """
-    groups: dict[int, list[int]] = defaultdict(list)
-    for row, length in enumerate(batch["prompt"].tolist()):
-        groups[length].append(row)
-    answers: dict[int, Answer] = {}
-    for length, rows in groups.items():
-        group = {name: column[rows] for name, column in batch.items()}
-        answers.update(zip(rows, write(group, length), strict=True))
-    return [answers[row] for row in sorted(answers)]
-
-
-def shifted_right(labels: Tensor, start: int, pad: int) -> Tensor:
-    """Returns labels (batch, A) moved one place to the right, as a decoder reads them.
-
-    Args:
-        labels: `IGNORED` where there is none.
-        start: the token that the decoder reads first.
-        pad: the token that stands for `IGNORED`.
-    """
-    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-    return shifted.masked_fill(shifted == IGNORED, pad)
 
 
 def continued(

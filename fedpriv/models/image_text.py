@@ -32,8 +32,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.base import Answer
-from fedpriv.models.generation import GenerativeAnswerer, by_prompt_length, greedy, read_answers
+from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention
 from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader, subwords_of
 from fedpriv.models.saving import save_settings, settings_of
@@ -126,7 +125,7 @@ def _processor(folder: str | Path) -> Any:
     return processor
 
 
-class ImageText(GenerativeAnswerer):
+class ImageText(PromptedAnswerer):
     """Answers questions about page images.
 
     Args:
@@ -141,25 +140,7 @@ class ImageText(GenerativeAnswerer):
         super().__init__()
         self.network = network
         self.reader = reader
-        # In place of what a checkpoint says, which `generate` would mix in.
         network.generation_config = greedy(reader)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the token to follow at each place, (batch, L, vocabulary)."""
-        output = self.network(**self._given(batch), use_cache=False)
-        logits: Tensor = output.logits
-        return logits
-
-    def answer_batch(self, batch: Batch) -> list[Answer]:
-        """Returns the greedy answer of each row; see `by_prompt_length`."""
-
-        def write(rows: Batch, length: int) -> list[Answer]:
-            generated = self.network.generate(
-                **self._given(rows, length), generation_config=self.network.generation_config
-            )
-            return read_answers(generated, self.reader.subwords, begin=length)
-
-        return by_prompt_length(batch, write)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the decoder's layers from input to output; those of vision are in `visual`."""
@@ -190,8 +171,8 @@ class ImageText(GenerativeAnswerer):
             )
         return decoder
 
-    def _given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
-        """Returns the network's arguments, with columns of tokens cut to the first `length`."""
+    def given(self, batch: Batch, length: int | None = None) -> dict[str, Tensor]:
+        """Returns the network's arguments, with the tokens cut to the first `length`."""
         given = {"input_ids": batch["input_ids"][:, :length]}
         for name, column in batch.items():
             if name.startswith(TOKEN):

@@ -6,11 +6,11 @@ BIO tags, a label on the first sub-token of a word only, documents cut into wind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     LayoutLMv3Config,
     LayoutLMv3ForQuestionAnswering,
@@ -18,10 +18,9 @@ from transformers import (
     LayoutLMv3PreTrainedModel,
 )
 
-from fedpriv.data.examples import Batch
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
-from fedpriv.models.layoutlmv3_network import OnLayoutLMv3, draw_config, draw_visual_positions
-from fedpriv.models.presets import Presets, choose
+from fedpriv.models.layoutlmv3_network import OnLayoutLMv3
+from fedpriv.models.presets import Presets, choose, small_network
 from fedpriv.models.readers.question_reader import QuestionReader
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
@@ -30,10 +29,12 @@ from fedpriv.models.saving import (
     fits_positions,
     load_network,
     positions,
-    save,
     settings_of,
 )
-from fedpriv.models.tagging import WordTagger, tags_of
+from fedpriv.models.tagging import NetworkTagger, tags_of
+
+PATCH, BASE_PATCH = 8, 16
+"""Sides of a patch of the image in pixels, of small networks and of the published one."""
 
 TINY = {
     "max_length": 128,
@@ -102,47 +103,63 @@ def layoutlmv3(
         ValueError: if sizes do not fit each other, or the pretrained model.
         OSError: if there is no such folder and no such model on the hub.
     """
-    settings = choose("task", task, PRESETS).settings(
-        size, pretrained, max_length=max_length, image=image, image_size=image_size,
-        dropout=dropout, hidden_size=hidden_size, layers=layers,
-        initializer_range=initializer_range,
-    )  # fmt: skip
-    if pretrained is not None:
-        return _load(pretrained, labels, task, **settings)
-    return _draw(size, labels, task, **settings)
+    settings = choose("task", task, PRESETS).settings(locals())
+    return _draw(settings) if pretrained is None else _load(settings)
 
 
-def _draw(
-    size: str, labels: Sequence[str], task: str, **settings: Any
-) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
-    subwords, (kind, num_labels) = Subwords.shipped(), _head(task, labels)
-    config = draw_config(size, subwords, num_labels, **settings)
-    most = positions(config)
-    length = fits_positions(settings["max_length"], None, most, f"size={size!r}")
+def _draw(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
+    """Returns a model as microsoft/layoutlmv3-base, as its `config.json` has it, or smaller."""
+    size, image_size, dropout = given["size"], given["image_size"], given["dropout"]
+    subwords, (kind, num_labels) = Subwords.shipped(), _head(given["task"], given["labels"])
+    if size == "base":
+        if image_size < BASE_PATCH or image_size % BASE_PATCH:
+            raise ValueError(f"{image_size=} must be a multiple of {BASE_PATCH}")
+        # Two of the positions are for padding.
+        sizes = {"max_position_embeddings": 514, "patch_size": BASE_PATCH, "type_vocab_size": 1}
+    else:
+        hidden_size = given["hidden_size"]
+        if hidden_size % 16 or image_size % PATCH:
+            raise ValueError(
+                f"{hidden_size=} must be a multiple of 16 and {image_size=} a multiple of {PATCH}"
+            )
+        sizes = small_network(subwords, given, padding=2) | {"patch_size": PATCH}
+        sizes["shape_size"] = hidden_size // 8
+        sizes["coordinate_size"] = (hidden_size - 2 * sizes["shape_size"]) // 4
+    config = LayoutLMv3Config(
+        **sizes,
+        pad_token_id=subwords.pad,
+        bos_token_id=subwords.cls,
+        eos_token_id=subwords.sep,
+        input_size=image_size,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        num_labels=num_labels,
+        visual_embed=given["image"],
+    )
+    length = fits_positions(given["max_length"], None, positions(config), f"size={size!r}")
     network = kind(config)
-    draw_visual_positions(network)
-    return _with_reader(network, labels, subwords, length, 1 if size == "base" else 40)
+    if config.visual_embed:
+        # transformers leaves these at zero, in front of a LayerNorm, where the gradient is about
+        # 500 times that of all other parameters together: clipping and inversion would see nothing
+        # else.
+        for parameter in (network.layoutlmv3.cls_token, network.layoutlmv3.pos_embed):
+            nn.init.normal_(parameter, std=config.initializer_range)
+    return _with_reader(network, given["labels"], subwords, length, 1 if size == "base" else 40)
 
 
-def _load(
-    folder: str | Path,
-    labels: Sequence[str],
-    task: str,
-    *,
-    max_length: int | None,
-    image: bool | None,
-    dropout: float | None,
-) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
+def _load(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
+    folder, image, task = given["pretrained"], given["image"], given["task"]
     saved = settings_of(folder)
-    labels = labels or saved.get("labels", ())
+    labels = given["labels"] or saved.get("labels", ())
     kind, num_labels = _head(task, labels)
     config = LayoutLMv3Config.from_pretrained(str(folder), num_labels=num_labels)
     if image and not config.visual_embed:
         raise ValueError(f"image=True: the network in {folder} reads no image; take image=False")
     if image is not None:
         config.visual_embed = image
-    length = fits_positions(max_length, saved.get("max_length"), positions(config), folder)
-    network = load_network(kind, folder, config, dropout=dropout)
+    most = positions(config)
+    length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
+    network = load_network(kind, config, given)
     if task == "tags" and saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
     subwords = Subwords.from_pretrained(folder)
@@ -159,38 +176,18 @@ def _head(task: str, labels: Sequence[str]) -> tuple[type[LayoutLMv3PreTrainedMo
 def _with_reader(
     network: Any, labels: Sequence[str], subwords: Subwords, length: int, box_step: int
 ) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
+    for name, parameter in network.named_parameters():
+        # transformers looks these tables up without gradient: they can never learn, and must be
+        # neither sent, clipped nor noised.
+        if "rel_pos" in name:
+            parameter.requires_grad_(False)
     side = int(network.config.input_size) if network.config.visual_embed else None
     if isinstance(network, LayoutLMv3ForTokenClassification):
         return LayoutLMv3Tagger(network, Reader(subwords, length, side, box_step), labels)
     return LayoutLMv3Answerer(network, QuestionReader(subwords, length, side, box_step))
 
 
-class LayoutLMv3Tagger(OnLayoutLMv3, WordTagger):
+class LayoutLMv3Tagger(OnLayoutLMv3, NetworkTagger):
     """LayoutLMv3 with a BIO tag on each word."""
 
-    def __init__(
-        self,
-        network: LayoutLMv3ForTokenClassification,
-        reader: Reader,
-        labels: Sequence[str],
-    ) -> None:
-        super().__init__(reader, labels)
-        self.network = network
-        self.freeze_unused()
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the tags, of shape (batch, L, tags)."""
-        scores: Tensor = self.network(**self.inputs(batch)).logits
-        return scores[:, : batch["input_ids"].shape[1]]
-
-    def head(self) -> list[nn.Module]:
-        """Returns the modules after the last layer."""
-        return [self.network.classifier]
-
-    def reading(self) -> dict[str, Any]:
-        """Returns all settings that decide how documents become arrays."""
-        return {"model": "layoutlmv3", **super().reading()}
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the model into a folder; `layoutlmv3(pretrained=folder)` reads it back."""
-        save(folder, self.network, self.reader.subwords, self.reading())
+    name = "layoutlmv3"

@@ -34,7 +34,6 @@ class LayoutLMv3Answerer(OnLayoutLMv3, QuestionAnswerer):
         super().__init__()
         self.network = network
         self.reader = reader
-        self.freeze_unused()
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns one row per window of each question; see `QuestionReader.read`."""

@@ -7,7 +7,7 @@ resolution that keeps the page's proportions; a decoder like T5's writes the ans
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,14 +21,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.base import Answer
-from fedpriv.models.generation import (
-    GenerativeAnswerer,
-    greedy,
-    read_answers,
-    shifted_right,
-    token_losses,
-)
+from fedpriv.models.generation import EncoderDecoderAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.pix2struct_reader import Pix2StructReader
 from fedpriv.models.readers.subwords import Subwords
@@ -98,30 +91,17 @@ def pix2struct(
         ValueError: if `max_patches` is too large for the encoder's tables of places.
         OSError: if there is no such folder and no such model on the hub.
     """
-    settings = PRESETS.settings(
-        size, pretrained, max_patches=max_patches, patch_size=patch_size,
-        answer_length=answer_length, font=font, dropout=dropout,
-    )  # fmt: skip
-    if pretrained is not None:
-        return _load(pretrained, attention, **settings)
-    return _draw(size, attention, **settings)
+    settings = PRESETS.settings(locals())
+    return _draw(settings) if pretrained is None else _load(settings)
 
 
-def _draw(
-    size: str,
-    attention: Attention,
-    *,
-    max_patches: int,
-    patch_size: int,
-    answer_length: int,
-    font: str | None,
-    dropout: float,
-) -> Pix2Struct:
+def _draw(given: Mapping[str, Any]) -> Pix2Struct:
     # Answers keep their case, as published.
     subwords = dataclasses.replace(Subwords.shipped(), lowercase=False)
+    max_patches, patch_size = given["max_patches"], given["patch_size"]
     vision: dict[str, Any] = {"seq_len": PUBLISHED_PLACES}
     text: dict[str, Any] = {"vocab_size": PUBLISHED_VOCABULARY}
-    if size == "tiny":
+    if given["size"] == "tiny":
         width = {"hidden_size": 64, "d_ff": 128, "d_kv": 16}
         vision = {"seq_len": max_patches + 1, "num_hidden_layers": 2, "num_attention_heads": 4}
         text = {"vocab_size": subwords.size, "num_layers": 2, "num_heads": 4}
@@ -130,7 +110,7 @@ def _draw(
         vision_config=Pix2StructVisionConfig(**vision, patch_embed_hidden_size=3 * patch_size**2),
         text_config=Pix2StructTextConfig(
             **text,
-            dropout_rate=dropout,
+            dropout_rate=given["dropout"],
             pad_token_id=subwords.pad,
             eos_token_id=subwords.sep,
             # T5 begins with a padding token.
@@ -138,40 +118,33 @@ def _draw(
         ),
         is_vqa=True,
     )
-    config._attn_implementation = attention
+    config._attn_implementation = given["attention"]
     network = Pix2StructForConditionalGeneration(config)
-    reader = Pix2StructReader(subwords, max_patches, patch_size, answer_length, font)
-    return Pix2Struct(network, reader)
+    length, font = given["answer_length"], given["font"]
+    return Pix2Struct(network, Pix2StructReader(subwords, max_patches, patch_size, length, font))
 
 
-def _load(
-    folder: str | Path,
-    attention: Attention,
-    *,
-    max_patches: int | None,
-    answer_length: int | None,
-    font: str | None,
-    dropout: float | None,
-) -> Pix2Struct:
+def _load(given: Mapping[str, Any]) -> Pix2Struct:
+    folder = given["pretrained"]
     saved = settings_of(folder)
     config = Pix2StructConfig.from_pretrained(str(folder))
-    if dropout is not None:
-        config.text_config.dropout_rate = dropout
+    if given["dropout"] is not None:
+        config.text_config.dropout_rate = given["dropout"]
     network = Pix2StructForConditionalGeneration.from_pretrained(
-        str(folder), config=config, dtype=torch.float32, attn_implementation=attention
+        str(folder), config=config, dtype=torch.float32, attn_implementation=given["attention"]
     )
     vision = network.config.vision_config
     reader = Pix2StructReader(
         dataclasses.replace(Subwords.from_pretrained(folder), lowercase=False),
-        max_patches or saved.get("max_patches", min(2048, vision.seq_len - 1)),
+        given["max_patches"] or saved.get("max_patches", min(2048, vision.seq_len - 1)),
         round((vision.patch_embed_hidden_size / 3) ** 0.5),
-        answer_length or saved.get("answer_length", 48),
-        font or saved.get("font"),
+        given["answer_length"] or saved.get("answer_length", 48),
+        given["font"] or saved.get("font"),
     )
     return Pix2Struct(network, reader).train()
 
 
-class Pix2Struct(GenerativeAnswerer):
+class Pix2Struct(EncoderDecoderAnswerer):
     """Answers questions about page images.
 
     Args:
@@ -196,29 +169,8 @@ class Pix2Struct(GenerativeAnswerer):
             )
         self.network = network
         self.reader = reader
-        # In place of what a checkpoint says, which `generate` would mix in.
-        network.generation_config = greedy(
-            reader, decoder_start_token_id=network.config.decoder_start_token_id
-        )
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the answer's tokens, of shape (batch, A, vocabulary)."""
-        patches, mask = self._page(batch)
-        return self._scores(batch, attention_mask=mask, flattened_patches=patches)
-
-    def answer_batch(self, batch: Batch) -> list[Answer]:
-        """Returns the greedy answer of each row."""
-        patches, mask = self._page(batch)
-        return self._written(attention_mask=mask, flattened_patches=patches)
-
-    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
-        """Returns answers and losses of one reading of the page."""
-        patches, mask = self._page(batch)
-        seen = self.network.encoder(flattened_patches=patches, attention_mask=mask)
-        losses = token_losses(
-            self._scores(batch, attention_mask=mask, encoder_outputs=seen), batch["labels"]
-        )
-        return self._written(attention_mask=mask, encoder_outputs=seen), losses
+        start = network.config.decoder_start_token_id
+        network.generation_config = greedy(reader, decoder_start_token_id=start)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output, the encoder's first."""
@@ -236,22 +188,11 @@ class Pix2Struct(GenerativeAnswerer):
         """Writes the model into a folder; `pix2struct(pretrained=folder)` reads it back."""
         save(folder, self.network, self.reader.subwords, self.reading())
 
-    def _page(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def page(self, batch: Batch) -> dict[str, Tensor]:
         """Returns places and standardised patches, (batch, P, 2 + …), and what is a patch."""
         dtype = self.network.dtype
         mean, deviation = (batch[name].to(dtype)[:, None, None] for name in ("mean", "deviation"))
         there = (batch["places"][..., :1] > 0).to(dtype)
         patches = (batch["patches"].to(dtype) - mean) / deviation * there
-        return torch.cat([batch["places"].to(dtype), patches], -1), there[..., 0]
-
-    def _scores(self, batch: Batch, **page: Any) -> Tensor:
-        start = self.network.config.decoder_start_token_id
-        before = shifted_right(batch["labels"], start, self.reader.subwords.pad)
-        output = self.network(decoder_input_ids=before, use_cache=False, **page)
-        logits: Tensor = output.logits
-        return logits
-
-    def _written(self, **page: Any) -> list[Answer]:
-        settings = self.network.generation_config
-        generated = self.network.generate(**page, generation_config=settings)
-        return read_answers(generated, self.reader.subwords, begin=1)
+        placed = torch.cat([batch["places"].to(dtype), patches], -1)
+        return {"attention_mask": there[..., 0], "flattened_patches": placed}

@@ -26,29 +26,26 @@ class Presets:
     sizes: Mapping[str, Mapping[str, Any]]
     loadable: tuple[str, ...]
 
-    def settings(self, size: str, pretrained: object = None, **overrides: Any) -> dict[str, Any]:
-        """Returns the settings of a size, or of a pretrained model, with overrides.
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a model's function, with the settings of its size for None.
 
         Args:
-            size: a name of `sizes`; decides nothing if `pretrained` is given.
-            pretrained: where weights are loaded from. Its settings are None, for "as saved".
-            **overrides: settings that replace the preset's, unless they are None.
+            given: all arguments by name. `size` names one of `sizes`, and decides nothing beside
+                `pretrained`, where weights are loaded from: its settings stay None, for "as saved".
 
         Raises:
-            ValueError: if there is no such size, or an override is none of its settings.
+            ValueError: if there is no such size, or it has no such setting.
         """
+        size, pretrained = given["size"], given["pretrained"]
         if pretrained is None:
-            settings = dict(choose("size", size, self.sizes))
+            own, owner = choose("size", size, self.sizes), f"size={size!r}"
         else:
-            settings = dict.fromkeys(self.loadable)
-        for name, value in overrides.items():
-            if value is None:
-                continue
-            if name not in settings:
-                owner = f"size={size!r}" if pretrained is None else f"the model in {pretrained}"
+            own, owner = dict.fromkeys(self.loadable), f"the model in {pretrained}"
+        chosen = {name: value for name, value in given.items() if value is not None}
+        for name, value in chosen.items():
+            if name not in own and any(name in settings for settings in self.sizes.values()):
                 raise ValueError(f"{name}={value}: {owner} has its own")
-            settings[name] = value
-        return settings
+        return {**given, **own, **chosen}
 
 
 def choose(setting: str, name: str, choices: Mapping[str, T]) -> T:
@@ -67,24 +64,22 @@ def choose(setting: str, name: str, choices: Mapping[str, T]) -> T:
     return choices[name]
 
 
-def small_network(
-    subwords: Subwords, *, hidden_size: int, layers: int, positions: int, initializer_range: float
-) -> dict[str, Any]:
+def small_network(subwords: Subwords, given: Mapping[str, Any], padding: int = 0) -> dict[str, Any]:
     """Returns the structure of a small network like BERT's, in transformers' words.
 
     Args:
         subwords: the tokenizer.
-        hidden_size: width, even; the feed-forward layer is twice as wide.
-        layers: Transformer layers, each with two attention heads.
-        positions: rows of the table of positions.
-        initializer_range: standard deviation of the random weights.
+        given: `max_length`, the tokens of a window; `hidden_size`, even, where the feed-forward
+            layer is twice as wide; `layers`, each with two attention heads; `initializer_range`,
+            the standard deviation of the random weights.
+        padding: positions beside those of a window.
     """
     return {
         "vocab_size": subwords.size,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": layers,
+        "hidden_size": given["hidden_size"],
+        "num_hidden_layers": given["layers"],
         "num_attention_heads": 2,
-        "intermediate_size": 2 * hidden_size,
-        "max_position_embeddings": positions,
-        "initializer_range": initializer_range,
+        "intermediate_size": 2 * given["hidden_size"],
+        "max_position_embeddings": given["max_length"] + padding,
+        "initializer_range": given["initializer_range"],
     }

@@ -5,7 +5,7 @@ Words, windows and tags are those of LayoutLMv3; places and image are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +21,9 @@ from fedpriv.models.saving import (
     fits_positions,
     load_network,
     positions,
-    save,
     settings_of,
 )
-from fedpriv.models.tagging import WordTagger, tags_of
+from fedpriv.models.tagging import NetworkTagger, tags_of
 
 PRESETS = Presets(
     {
@@ -75,32 +74,19 @@ def roberta(
         ValueError: if `max_length` is too long for the model.
         OSError: if there is no such folder and no such model on the hub.
     """
-    settings = PRESETS.settings(
-        size, pretrained, max_length=max_length, dropout=dropout, hidden_size=hidden_size,
-        layers=layers, initializer_range=initializer_range,
-    )  # fmt: skip
-    if pretrained is not None:
-        return _load(pretrained, labels, attention, **settings)
-    return _draw(size, labels, attention, **settings)
+    settings = PRESETS.settings(locals())
+    return _draw(settings) if pretrained is None else _load(settings)
 
 
-def _draw(
-    size: str,
-    labels: Sequence[str],
-    attention: Attention,
-    *,
-    max_length: int,
-    dropout: float,
-    **small: Any,
-) -> RobertaTagger:
-    subwords = Subwords.shipped()
+def _draw(given: Mapping[str, Any]) -> RobertaTagger:
+    subwords, dropout, tiny = Subwords.shipped(), given["dropout"], given["size"] == "tiny"
     sizes = {"vocab_size": 50265, "max_position_embeddings": 514}
-    if size == "tiny":
-        if small["hidden_size"] % 2:
+    if tiny:
+        if given["hidden_size"] % 2:
             raise ValueError(
-                f"hidden_size={small['hidden_size']} must be even, for two attention heads"
+                f"hidden_size={given['hidden_size']} must be even, for two attention heads"
             )
-        sizes = small_network(subwords, positions=max_length + 2, **small)
+        sizes = small_network(subwords, given, padding=2)
     config = RobertaConfig(
         **sizes,
         type_vocab_size=1,
@@ -109,66 +95,42 @@ def _draw(
         pad_token_id=subwords.pad,
         bos_token_id=subwords.cls,
         eos_token_id=subwords.sep,
-        num_labels=len(tags_of(labels)),
-        attn_implementation=attention,
+        num_labels=len(tags_of(given["labels"])),
+        attn_implementation=given["attention"],
     )
-    length = fits_positions(max_length, None, positions(config), f"size={size!r}")
-    reader = Reader(subwords, length, None, box_step=40 if size == "tiny" else 1)
-    return RobertaTagger(RobertaForTokenClassification(config), reader, labels)
+    source = f"size={given['size']!r}"
+    length = fits_positions(given["max_length"], None, positions(config), source)
+    reader = Reader(subwords, length, None, box_step=40 if tiny else 1)
+    return RobertaTagger(RobertaForTokenClassification(config), reader, given["labels"])
 
 
-def _load(
-    folder: str | Path,
-    labels: Sequence[str],
-    attention: Attention,
-    *,
-    max_length: int | None,
-    dropout: float | None,
-) -> RobertaTagger:
+def _load(given: Mapping[str, Any]) -> RobertaTagger:
+    folder = given["pretrained"]
     saved = settings_of(folder)
-    labels = labels or saved.get("labels", ())
+    labels = given["labels"] or saved.get("labels", ())
     config = RobertaConfig.from_pretrained(str(folder), num_labels=len(tags_of(labels)))
-    kind = RobertaForTokenClassification
-    network = load_network(kind, folder, config, dropout=dropout, attention=attention)
+    network = load_network(RobertaForTokenClassification, config, given)
     if saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
-    length = fits_positions(max_length, saved.get("max_length"), positions(config), folder)
+    most = positions(config)
+    length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
     reader = Reader(Subwords.from_pretrained(folder), length, None, saved.get("box_step", 1))
     return RobertaTagger(network, reader, labels).train()
 
 
-class RobertaTagger(WordTagger):
+class RobertaTagger(NetworkTagger):
     """RoBERTa with a BIO tag on each word."""
 
-    def __init__(
-        self, network: RobertaForTokenClassification, reader: Reader, labels: Sequence[str]
-    ) -> None:
-        super().__init__(reader, labels)
-        self.network = network
+    name = "roberta"
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the tags, of shape (batch, L, tags)."""
-        scores: Tensor = self.network(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-        ).logits
-        return scores
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Returns the network's arguments for a batch."""
+        return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output."""
         return list(self.network.roberta.encoder.layer)
 
-    def head(self) -> list[nn.Module]:
-        """Returns the modules after the last layer."""
-        return [self.network.classifier]
-
     def visual(self) -> list[nn.Module]:
         """Returns nothing: there is no image."""
         return []
-
-    def reading(self) -> dict[str, Any]:
-        """Returns all settings that decide how documents become arrays."""
-        return {"model": "roberta", **super().reading()}
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the model into a folder; `roberta(pretrained=folder)` reads it back."""
-        save(folder, self.network, self.reader.subwords, self.reading())

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fedpriv.data.document import DataError
-from fedpriv.models.presets import Attention
 from fedpriv.models.readers.subwords import Subwords
 
 SETTINGS = "fedpriv.json"
@@ -104,34 +103,29 @@ def there(folder: str | Path) -> None:
 
 
 def load_network(
-    kind: type[PreTrainedModel],
-    folder: str | Path,
-    config: PreTrainedConfig,
-    *,
-    dropout: float | None,
-    attention: Attention | None = None,
+    kind: type[PreTrainedModel], config: PreTrainedConfig, given: Mapping[str, Any]
 ) -> Any:
     """Loads a network of transformers in float32; a head of another shape is drawn anew.
 
     Args:
         kind: class of the network.
-        folder: local, or a hub id.
         config: of the network; changed in place.
-        dropout: in the embeddings, the layers and the head; None keeps the config's.
-        attention: None takes the network's fastest.
+        given: `pretrained`, a local folder or a hub id; `dropout`, in the embeddings, the layers
+            and the head, where None keeps the config's; `attention`, the network's fastest if it
+            is not given.
 
     Raises:
         OSError: if there is no such folder and no such model on the hub.
     """
-    if dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+    if given["dropout"] is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = given["dropout"]
     # The type of a checkpoint would become that of the model: float16 cannot be trained.
     return kind.from_pretrained(
-        str(folder),
+        str(given["pretrained"]),
         config=config,
         ignore_mismatched_sizes=True,
         dtype=torch.float32,
-        attn_implementation=attention,
+        attn_implementation=given.get("attention"),
     )
 
 

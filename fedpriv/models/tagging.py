@@ -12,16 +12,19 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.entities import entity_scores
 from fedpriv.models.base import Answer
 from fedpriv.models.readers.reader import IGNORED, Reader
+from fedpriv.models.saving import save
 
 EVALUATION_BATCH = 64
 
@@ -157,6 +160,46 @@ class WordTagger(nn.Module, ABC):
         examples = self.encode(documents)
         for batch in examples.batches(EVALUATION_BATCH, device=self.device):
             yield from _tagged_words(batch, self(batch))
+
+
+class NetworkTagger(WordTagger):
+    """A token classifier of transformers that gives each word a BIO tag.
+
+    Attributes:
+        name: of the architecture.
+
+    Args:
+        network: with one output for each tag.
+        reader: turns documents into windows.
+        labels: entity types of the data set.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, network: PreTrainedModel, reader: Reader, labels: Sequence[str]) -> None:
+        super().__init__(reader, labels)
+        self.network: Any = network
+
+    @abstractmethod
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Returns the network's arguments for a batch."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns the scores of the tags, of shape (batch, L, tags)."""
+        scores: Tensor = self.network(**self.inputs(batch)).logits
+        return scores[:, : batch["input_ids"].shape[1]]  # not those of the page's patches
+
+    def head(self) -> list[nn.Module]:
+        """Returns the modules after the last layer."""
+        return [self.network.classifier]
+
+    def reading(self) -> dict[str, Any]:
+        """Returns all settings that decide how documents become arrays."""
+        return {"model": self.name, **super().reading()}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the model into a folder; the function of its name reads it back (`pretrained`)."""
+        save(folder, self.network, self.reader.subwords, self.reading())
 
 
 def mean_losses(scores: Tensor, labels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ patches. Module names are those of the authors' framework (MP-DocVQA).
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,23 +20,16 @@ from transformers import BeitConfig, BeitModel, T5Config, T5ForConditionalGenera
 from transformers.utils import cached_file
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.base import Answer
-from fedpriv.models.generation import (
-    GREEDY,
-    GenerativeAnswerer,
-    read_answers,
-    shifted_right,
-    token_losses,
-)
+from fedpriv.models.generation import EncoderDecoderAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.reader import normalised
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.readers.vt5_reader import Coordinates, VT5Reader
-from fedpriv.models.saving import there
+from fedpriv.models.saving import SETTINGS, save_settings, there
 
 LANGUAGE, VISUAL = "language", "visual"
-BETWEEN, READING = "between.safetensors", "fedpriv.json"
-"""What a saved model consists of: two of transformers' folders, two files of ours."""
+BETWEEN = "between.safetensors"
+"""What a saved model consists of: two of transformers' folders, this file and `SETTINGS`."""
 
 SHIPPED = Path(__file__).with_name("vt5_tiny")
 """A tiny VT5 that can read generated invoices; experiments/pretrain_vt5_tiny.py makes it."""
@@ -112,29 +106,13 @@ def vt5(
     """
     if visual is not None and pretrained is None:
         raise ValueError(f"visual={visual!r} needs pretrained=, the T5 that it is joined to")
-    settings = PRESETS.settings(
-        size, pretrained, max_length=max_length, answer_length=answer_length, dropout=dropout,
-        coordinates=coordinates, width=width, layers=layers,
-    )  # fmt: skip
-    if pretrained is None:
-        return _draw(attention, train_visual, **settings)
-    folder = SHIPPED if pretrained == "shipped" else pretrained
-    return _load(str(folder), visual, attention, train_visual, **settings)
+    settings = PRESETS.settings(locals())
+    return _draw(settings) if pretrained is None else _load(settings)
 
 
-def _draw(
-    attention: Attention,
-    train_visual: bool,
-    *,
-    max_length: int,
-    answer_length: int,
-    dropout: float,
-    coordinates: Coordinates,
-    width: int | None = None,
-    layers: int | None = None,
-) -> VT5:
+def _draw(given: Mapping[str, Any]) -> VT5:
     """Returns a VT5 with random weights, in its published size if no width is given."""
-    subwords = Subwords.shipped()
+    subwords, width, layers = Subwords.shipped(), given["width"], given["layers"]
     language: dict[str, Any] = {"vocab_size": 32_128, "num_layers": 12, "num_heads": 12}
     language |= {"d_model": 768, "d_kv": 64, "d_ff": 3072}
     page: dict[str, Any] = {}
@@ -145,47 +123,46 @@ def _draw(
         page |= {"num_attention_heads": width // 16, "image_size": 64, "patch_size": 16}
     t5_config = T5Config(
         **language,
-        dropout_rate=dropout,
+        dropout_rate=given["dropout"],
         pad_token_id=subwords.pad,
         eos_token_id=subwords.sep,
         decoder_start_token_id=subwords.pad,
-        attn_implementation=attention,
+        attn_implementation=given["attention"],
     )
     # The structure of DiT (microsoft/dit-base).
     beit_config = BeitConfig(
         **page,
-        **{DIT_DROPOUT: dropout},
+        **{DIT_DROPOUT: given["dropout"]},
         use_absolute_position_embeddings=True,
         use_relative_position_bias=False,
         use_mask_token=False,
         layer_scale_init_value=0.1,
-        attn_implementation=attention,
+        attn_implementation=given["attention"],
     )
-    side, step = beit_config.image_size, 1 if width is None else 40
-    reader = VT5Reader(subwords, max_length, answer_length, side, coordinates, box_step=step)
+    reading = {name: given[name] for name in ("max_length", "answer_length", "coordinates")}
+    reading |= {"image_size": beit_config.image_size, "box_step": 1 if width is None else 40}
     backbone = T5ForConditionalGeneration(t5_config)
     image_model = BeitModel(beit_config, add_pooling_layer=False)
-    return VT5(backbone, image_model, reader, train_visual=train_visual)
+    reader = VT5Reader(subwords, **reading)
+    return VT5(backbone, image_model, reader, train_visual=given["train_visual"])
 
 
-def _load(
-    name: str,
-    visual: str | Path | None,
-    attention: Attention,
-    train_visual: bool,
-    *,
-    dropout: float | None,
-    **given: Any,
-) -> VT5:
+def _load(given: Mapping[str, Any]) -> VT5:
     """Returns a saved VT5 or, if `visual` is given, a T5 joined to that visual encoder."""
-    settings = {key: value for key, value in given.items() if value is not None}
+    pretrained, visual, dropout = given["pretrained"], given["visual"], given["dropout"]
+    name = str(SHIPPED if pretrained == "shipped" else pretrained)
+    reading = {
+        key: given[key]
+        for key in ("max_length", "answer_length", "coordinates")
+        if given[key] is not None
+    }
     language, page = {}, {}
     if visual is None:
         there(name)
         language, page = {"subfolder": LANGUAGE}, {"subfolder": VISUAL}
-        saved = Path(str(cached_file(name, READING))).read_text("utf-8")
-        settings = json.loads(saved) | settings
-    common = {"dtype": torch.float32, "attn_implementation": attention}
+        saved = Path(str(cached_file(name, SETTINGS))).read_text("utf-8")
+        reading = json.loads(saved) | reading
+    common = {"dtype": torch.float32, "attn_implementation": given["attention"]}
     backbone = T5ForConditionalGeneration.from_pretrained(
         name, **language, **({} if dropout is None else {"dropout_rate": dropout}), **common
     )
@@ -196,11 +173,18 @@ def _load(
         **({} if dropout is None else {DIT_DROPOUT: dropout}),
         **common,
     )
-    settings.setdefault("image_size", image_model.config.image_size)
-    reader = VT5Reader(Subwords.from_pretrained(name, **language), **settings)
-    model = VT5(backbone, image_model, reader, train_visual=train_visual)
+    reading.setdefault("image_size", image_model.config.image_size)
+    reader = VT5Reader(Subwords.from_pretrained(name, **language), **reading)
+    model = VT5(backbone, image_model, reader, train_visual=given["train_visual"])
     if visual is None:
-        model.take_between(load_file(Path(str(cached_file(name, BETWEEN)))), name)
+        weights = load_file(Path(str(cached_file(name, BETWEEN))))
+        expected, found = (
+            {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+            for tensors in (model.between(), weights)
+        )
+        if expected != found:
+            raise ValueError(f"{name}: {BETWEEN} holds {found}, a VT5 of its size needs {expected}")
+        model.load_state_dict(weights, strict=False)
     return model
 
 
@@ -213,7 +197,7 @@ class SpatialEmbedding(nn.Module):
         self.y_position_embeddings = nn.Embedding(PLACES, width)
         self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
         self.dropout = nn.Dropout(dropout)
-        self.spatial_emb_matcher = _Projection(width, width)
+        self.spatial_emb_matcher: Any = _projection(width, width)
 
     def forward(self, boxes: Tensor) -> Tensor:
         """Returns (…, width) for boxes (…, 4) of left, top, right, bottom."""
@@ -230,7 +214,7 @@ class VisualEmbedding(nn.Module):
     def __init__(self, image_model: BeitModel, width: int) -> None:
         super().__init__()
         self.image_model = image_model
-        self.visual_emb_matcher = _Projection(image_model.config.hidden_size, width)
+        self.visual_emb_matcher = _projection(image_model.config.hidden_size, width)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Returns (batch, patches + 1, width) for pixels (batch, 3, side, side) in 0…255."""
@@ -240,19 +224,12 @@ class VisualEmbedding(nn.Module):
         return projected
 
 
-class _Projection(nn.Module):
-    """One linear layer, under the name that the authors' MLP gives it."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(inputs, outputs)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.layers[0](x)
-        return projected
+def _projection(inputs: int, outputs: int) -> nn.Sequential:
+    """Returns one linear layer, under the name that the authors' MLP gives it."""
+    return nn.Sequential(OrderedDict(layers=nn.Sequential(nn.Linear(inputs, outputs))))
 
 
-class VT5(GenerativeAnswerer):
+class VT5(EncoderDecoderAnswerer):
     """Answers questions about pages.
 
     Args:
@@ -280,54 +257,28 @@ class VT5(GenerativeAnswerer):
         self.spatial_embedding = SpatialEmbedding(width, config.dropout_rate)
         self.visual_embedding = VisualEmbedding(image_model, width)
         self.reader = reader
+        start = config.decoder_start_token_id
+        language_backbone.generation_config = greedy(reader, decoder_start_token_id=start)
         image_model.requires_grad_(train_visual)
         for name, parameter in image_model.named_parameters():
             # Neither is used, so they could not learn, and must get no noise.
             if "mask_token" in name or "pooler" in name:
                 parameter.requires_grad_(False)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Returns the scores of the answer's tokens, of shape (batch, A, vocabulary)."""
-        embeddings, mask = self.read(batch)
-        return self._scores(batch, attention_mask=mask, inputs_embeds=embeddings)
+    @property
+    def writer(self) -> Any:
+        """T5."""
+        return self.language_backbone
 
-    def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def page(self, batch: Batch) -> dict[str, Tensor]:
         """Returns the encoder's input, (batch, L + patches + 1, width), and its attention mask."""
         words = self.language_backbone.shared(batch["input_ids"].long())
         text = words + self.spatial_embedding(batch["bbox"].long())
         page = self.visual_embedding(batch["pixels"])
         mask = batch["attention_mask"].long()
         seen = torch.ones(page.shape[:2], dtype=mask.dtype, device=mask.device)
-        return torch.cat([text, page], 1), torch.cat([mask, seen], 1)
-
-    def answer_batch(self, batch: Batch) -> list[Answer]:
-        """Returns the greedy answer of each row."""
-        embeddings, mask = self.read(batch)
-        return self._written(attention_mask=mask, inputs_embeds=embeddings)
-
-    def reply_batch(self, batch: Batch) -> tuple[list[Answer], Tensor]:
-        """Returns answers and losses of one reading of the page."""
-        embeddings, mask = self.read(batch)
-        encode = self.language_backbone.encoder
-        page = {
-            "attention_mask": mask,
-            "encoder_outputs": encode(inputs_embeds=embeddings, attention_mask=mask),
-        }
-        losses = token_losses(self._scores(batch, **page), batch["labels"])
-        return self._written(**page), losses
-
-    def _scores(self, batch: Batch, **page: Any) -> Tensor:
-        start = self.language_backbone.config.decoder_start_token_id
-        before = shifted_right(batch["labels"], start, self.reader.subwords.pad)
-        output = self.language_backbone(decoder_input_ids=before, use_cache=False, **page)
-        logits: Tensor = output.logits
-        return logits
-
-    def _written(self, **page: Any) -> list[Answer]:
-        generated = self.language_backbone.generate(
-            **page, max_new_tokens=self.reader.answer_length, **GREEDY
-        )
-        return read_answers(generated, self.reader.subwords, begin=1)
+        together = {"attention_mask": (mask, seen), "inputs_embeds": (text, page)}
+        return {name: torch.cat(parts, 1) for name, parts in together.items()}
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that `from_pretrained` reads; its parts load as transformers' own."""
@@ -335,26 +286,11 @@ class VT5(GenerativeAnswerer):
         self.language_backbone.save_pretrained(folder / LANGUAGE)
         self.reader.subwords.save_pretrained(folder / LANGUAGE)
         self.visual_embedding.image_model.save_pretrained(folder / VISUAL)
-        own = {n: p.detach().cpu().contiguous() for n, p in self._between().items()}
+        own = {n: p.detach().cpu().contiguous() for n, p in self.between().items()}
         save_file(own, folder / BETWEEN)
-        (folder / READING).write_text(json.dumps(self.reader.settings(), indent=2) + "\n", "utf-8")
+        save_settings(folder, self.reader.settings())
 
-    def take_between(self, saved: Mapping[str, Tensor], source: str) -> None:
-        """Takes the parameters that are neither T5's nor the visual encoder's.
-
-        Raises:
-            ValueError: if names or shapes are not this model's; names `source`.
-        """
-        own = self._between()
-        shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
-        found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-        if shapes != found:
-            raise ValueError(f"{source}: {BETWEEN} holds {found}, a VT5 of its size needs {shapes}")
-        with torch.no_grad():
-            for name, tensor in saved.items():
-                own[name].copy_(tensor)
-
-    def _between(self) -> dict[str, nn.Parameter]:
+    def between(self) -> dict[str, nn.Parameter]:
         """Returns the parameters that are neither T5's nor the visual encoder's."""
         parts = ("language_backbone.", "visual_embedding.image_model.")
         return {n: p for n, p in self.named_parameters() if not n.startswith(parts)}

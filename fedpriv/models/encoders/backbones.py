@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -23,7 +22,7 @@ from transformers import (
 )
 
 from fedpriv.models.encoders.encoder import Encoder
-from fedpriv.models.encoders.roi import roi_visual
+from fedpriv.models.encoders.roi import RoiVisual
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads.heads import HEADS, Model
 from fedpriv.models.heads.masked_lm import MaskedWords
@@ -80,11 +79,7 @@ def bert(
             are to be masked and the tokenizer has no token for that.
         OSError: if there is no such folder and no such model on the hub.
     """
-    return BERT.build(
-        labels, size, pretrained, task, attention, image=image, image_size=image_size,
-        max_length=max_length, dropout=dropout, hidden_size=hidden_size, layers=layers,
-        initializer_range=initializer_range,
-    )  # fmt: skip
+    return BERT.build(locals())
 
 
 def layoutlm(
@@ -111,11 +106,7 @@ def layoutlm(
 
     Args: as of `bert`; a hub id is microsoft/layoutlm-base-uncased.
     """
-    return LAYOUTLM.build(
-        labels, size, pretrained, task, attention, image=image, image_size=image_size,
-        max_length=max_length, dropout=dropout, hidden_size=hidden_size, layers=layers,
-        initializer_range=initializer_range,
-    )  # fmt: skip
+    return LAYOUTLM.build(locals())
 
 
 def bros(
@@ -145,11 +136,7 @@ def bros(
     """
     if hidden_size is not None and hidden_size % 64:
         raise ValueError(f"{hidden_size=} must be a multiple of 64, for sines of 8 coordinates")
-    return BROS.build(
-        labels, size, pretrained, task, None, image=image, image_size=image_size,
-        max_length=max_length, dropout=dropout, hidden_size=hidden_size, layers=layers,
-        initializer_range=initializer_range, bbox_scale=box_scale,
-    )  # fmt: skip
+    return BROS.build({**locals(), "bbox_scale": box_scale})
 
 
 def _presets(**own: Any) -> Presets:
@@ -174,103 +161,75 @@ class Backbone:
         network: the class of its encoder.
         masked: of its encoder with a head for masked words; None where transformers has none.
         presets: its sizes.
+        own: settings of "tiny" that other architectures do not have, named as transformers does.
     """
 
     config: type[PreTrainedConfig]
     network: type[PreTrainedModel]
     masked: type[PreTrainedModel] | None
     presets: Presets
+    own: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """As transformers writes it into config.json."""
-        return str(self.config.model_type)
+    def build(self, given: Mapping[str, Any]) -> Model:
+        """Draws or loads a model, given the arguments of `bert` by name."""
+        settings = self.presets.settings(given)
+        return self._draw(settings) if given["pretrained"] is None else self._load(settings)
 
-    def build(
-        self,
-        labels: Sequence[str],
-        size: str,
-        pretrained: str | Path | None,
-        task: Task | None,
-        attention: Attention | None,
-        **overrides: Any,
-    ) -> Model:
-        """Draws or loads a model; see `bert`."""
-        settings = self.presets.settings(size, pretrained, **overrides)
-        if pretrained is not None:
-            return self._load(pretrained, labels, task, attention, **settings)
-        return self._draw(labels, task or "tags", attention, **settings)
-
-    def _draw(
-        self,
-        labels: Sequence[str],
-        task: Task,
-        attention: Attention | None,
-        *,
-        image: bool | None,
-        image_size: int | None,
-        max_length: int,
-        dropout: float,
-        hidden_size: int | None = None,
-        layers: int = 2,
-        initializer_range: float = 0.1,
-        **own: Any,
-    ) -> Model:
+    def _draw(self, given: Mapping[str, Any]) -> Model:
         """Returns a model with random weights, in its published size if no width is given."""
-        subwords = Subwords.shipped()
-        side = _side(image, image_size, BASE_IMAGE if hidden_size is None else TINY_IMAGE)
+        subwords, tiny = Subwords.shipped(), given["hidden_size"] is not None
         sizes: dict[str, Any] = {}
-        if hidden_size is not None:
-            sizes = {"type_vocab_size": 1, **own}
-            sizes |= small_network(
-                subwords, hidden_size=hidden_size, layers=layers, positions=max_length,
-                initializer_range=initializer_range,
-            )  # fmt: skip
+        if tiny:
+            own = {name: given[name] for name in self.own}
+            sizes = {"type_vocab_size": 1, **own, **small_network(subwords, given)}
         config = self.config(
             **sizes,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
+            hidden_dropout_prob=given["dropout"],
+            attention_probs_dropout_prob=given["dropout"],
             pad_token_id=subwords.pad,
-            attn_implementation=attention,
+            attn_implementation=given.get("attention"),
         )
-        most = config.max_position_embeddings
-        length = fits_positions(max_length, None, most, f"this {self.name}")
+        source = f"this {self.config.model_type}"
+        length = fits_positions(given["max_length"], None, config.max_position_embeddings, source)
+        side = _side(given, TINY_IMAGE if tiny else BASE_IMAGE)
         reader = Reader(subwords, length, side, boxes="word")
-        return _with_head(self.network(config), reader, labels, task)
+        return _with_head(self.network(config), reader, given["labels"], given["task"] or "tags")
 
-    def _load(
-        self,
-        folder: str | Path,
-        labels: Sequence[str],
-        task: Task | None,
-        attention: Attention | None,
-        *,
-        image: bool | None,
-        image_size: int | None,
-        max_length: int | None,
-        dropout: float | None,
-    ) -> Model:
+    def _load(self, given: Mapping[str, Any]) -> Model:
+        folder, dropout = given["pretrained"], given["dropout"]
         saved = settings_of(folder)
-        labels = list(labels or saved.get("labels", ()))
-        task = task or saved.get("task", "tags")
-        kind = self.config.get_config_dict(str(folder))[0].get("model_type")
-        if kind not in (None, self.name):  # transformers would load no weight of it, and go on
-            raise ValueError(f"{folder} holds a model of type {kind!r}: expected {self.name!r}")
+        labels = list(given["labels"] or saved.get("labels", ()))
+        task = given["task"] or saved.get("task", "tags")
+        found, expected = self.config.get_config_dict(str(folder))[0], self.config.model_type
+        if found.get("model_type", expected) != expected:
+            # transformers would load no weight of it, and go on
+            raise ValueError(
+                f"{folder} holds a model of type {found['model_type']!r}: expected {expected!r}"
+            )
         config = self.config.from_pretrained(str(folder))
         if dropout is not None:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-        most = config.max_position_embeddings
-        length = fits_positions(max_length, saved.get("max_length"), most, folder)
-        side = saved.get("image_size")
-        if image is not None or image_size is not None:
-            side = _side(image, image_size, side or BASE_IMAGE)
+        most, side = config.max_position_embeddings, saved.get("image_size")
+        length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
+        if given["image"] is not None or given["image_size"] is not None:
+            side = _side(given, side or BASE_IMAGE)
         reader = Reader(Subwords.from_pretrained(folder), length, side, boxes="word")
         # A head that fedpriv saved is in a file of its own.
-        masked = task == "mlm" and not saved
-        network, scores = self._network(folder, config, attention, masked=masked)
-        model = _with_head(network, reader, labels, task)
-        if isinstance(model, MaskedWords) and scores:
-            model.scores.load_state_dict(scores)
+        kind = (task == "mlm" and not saved and self.masked) or self.network
+        whole, info = kind.from_pretrained(
+            str(folder),
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=given.get("attention"),
+            output_loading_info=True,
+        )
+        model = _with_head(whole.base_model, reader, labels, task)
+        has_scores = not any(name.startswith("cls.") for name in info["missing_keys"])
+        if isinstance(model, MaskedWords) and kind is self.masked and has_scores:
+            scores = whole.cls.predictions.state_dict()
+            # The decoder is the embeddings, and its bias the head's.
+            own = {name: w for name, w in scores.items() if not name.startswith("decoder.")}
+            model.scores.load_state_dict(own)
         same_head = saved.get("task") == task and (task == "mlm" or saved.get("labels") == labels)
         weights = {
             name: weight
@@ -280,39 +239,14 @@ class Backbone:
         model.load_state_dict(weights, strict=False)
         return model.train()
 
-    def _network(
-        self,
-        folder: str | Path,
-        config: PreTrainedConfig,
-        attention: Attention | None,
-        *,
-        masked: bool,
-    ) -> tuple[PreTrainedModel, Mapping[str, Tensor]]:
-        """Returns the encoder and the weights for `WordScores`; none if they were not saved."""
-        kind = (masked and self.masked) or self.network
-        whole, info = kind.from_pretrained(
-            str(folder),
-            config=config,
-            dtype=torch.float32,
-            attn_implementation=attention,
-            output_loading_info=True,
-        )
-        if kind is self.network:
-            return whole, {}
-        if any(name.startswith("cls.") for name in info["missing_keys"]):
-            return whole.base_model, {}
-        scores = whole.cls.predictions.state_dict()
-        # The decoder is the embeddings, and its bias the head's.
-        own = {name: w for name, w in scores.items() if not name.startswith("decoder.")}
-        return whole.base_model, own
 
-
-def _side(image: bool | None, image_size: int | None, usual: int) -> int | None:
+def _side(given: Mapping[str, Any], usual: int) -> int | None:
     """Returns the side of the page image, None where none is read.
 
     Raises:
         ValueError: if a size is given for an image that is not read.
     """
+    image, image_size = given["image"], given["image_size"]
     if image is False and image_size is not None:
         raise ValueError(f"image=False and image_size={image_size}: expected one of the two")
     return image_size or (usual if image else None)
@@ -323,10 +257,12 @@ def _with_head(
 ) -> Model:
     head = choose("task", task, HEADS)
     side = reader.image_size
-    visual = None if side is None else roi_visual(network.config.hidden_size, side)
+    visual = None if side is None else RoiVisual(network.config.hidden_size, side)
     return head(Encoder(network, visual), reader, labels)
 
 
 BERT = Backbone(BertConfig, BertModel, BertForMaskedLM, _presets())
-LAYOUTLM = Backbone(LayoutLMConfig, LayoutLMModel, LayoutLMForMaskedLM, _presets(box_step=40))
-BROS = Backbone(BrosConfig, BrosModel, None, _presets(bbox_scale=10.0))
+LAYOUTLM = Backbone(
+    LayoutLMConfig, LayoutLMModel, LayoutLMForMaskedLM, _presets(box_step=40), ("box_step",)
+)
+BROS = Backbone(BrosConfig, BrosModel, None, _presets(bbox_scale=10.0), ("bbox_scale",))

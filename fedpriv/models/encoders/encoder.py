@@ -69,35 +69,10 @@ class Encoder(nn.Module):
         return {**rest, VISUAL: self.visual(batch["pixels"], batch["bbox"])}
 
     @property
-    def name(self) -> str:
-        """The architecture: layoutlm, bros or bert."""
-        return str(self.network.config.model_type)
-
-    @property
-    def hidden_size(self) -> int:
-        """H, the width of a token's vector."""
-        return int(self.network.config.hidden_size)
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of tokens that have an embedding."""
-        return self.word_embeddings.num_embeddings
-
-    @property
     def word_embeddings(self) -> nn.Embedding:
         """The embeddings of the tokens, (vocabulary, H)."""
         embeddings: nn.Embedding = self.network.get_input_embeddings()
         return embeddings
-
-    @property
-    def dropout(self) -> float:
-        """The probability with which the network drops a feature; heads use the same."""
-        return float(self.network.config.hidden_dropout_prob)
-
-    @property
-    def initializer_range(self) -> float:
-        """Standard deviation of random weights; heads use the same."""
-        return float(self.network.config.initializer_range)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output."""

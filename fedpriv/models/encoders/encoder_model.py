@@ -44,8 +44,9 @@ class OnEncoder:
 
     def reading(self) -> dict[str, Any]:
         """Returns all settings that decide how documents become arrays."""
-        settings = self.reader.settings()
-        return {"model": self.encoder.name, "task": self.task, "labels": self.labels, **settings}
+        name = str(self.encoder.network.config.model_type)
+        own = {"model": name, "task": self.task, "labels": self.labels}
+        return {**own, **self.reader.settings()}
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model into a folder; its backbone's `from_pretrained` reads it back."""

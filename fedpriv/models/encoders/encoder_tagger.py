@@ -28,9 +28,10 @@ class EncoderTagger(OnEncoder, WordTagger):
     def __init__(self, encoder: Encoder, reader: Reader, labels: Sequence[str]) -> None:
         super().__init__(reader, labels)
         self.encoder = encoder
-        self.dropout = nn.Dropout(encoder.dropout)
-        self.classifier = nn.Linear(encoder.hidden_size, len(self.tags))
-        draw_linear(self.classifier, encoder.initializer_range)
+        config = encoder.network.config
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, len(self.tags))
+        draw_linear(self.classifier, config.initializer_range)
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the scores of the tags, of shape (batch, L, tags)."""

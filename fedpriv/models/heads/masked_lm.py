@@ -60,9 +60,10 @@ class WordScores(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.transform = BertPredictionHeadTransform(encoder.network.config)
-        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
-        draw_linear(self.transform, encoder.initializer_range)
+        config = encoder.network.config
+        self.transform = BertPredictionHeadTransform(config)
+        self.bias = nn.Parameter(torch.zeros(encoder.word_embeddings.num_embeddings))
+        draw_linear(self.transform, config.initializer_range)
 
     def forward(self, vectors: Tensor, embeddings: Tensor) -> Tensor:
         """Returns scores (…, vocabulary) of vectors (…, H), by embeddings (vocabulary, H)."""

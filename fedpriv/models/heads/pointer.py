@@ -68,8 +68,9 @@ class PointerModel(EncoderModel):
 
     def __init__(self, encoder: Encoder, reader: Reader, labels: Sequence[str]) -> None:
         super().__init__(encoder, reader, labels)
-        self.dropout = nn.Dropout(encoder.dropout)
-        self.pointer = Pointer(encoder.hidden_size, encoder.initializer_range)
+        config = encoder.network.config
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.pointer = Pointer(config.hidden_size, config.initializer_range)
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean loss of the examples in which a token points; 0 if there are none."""

@@ -44,8 +44,9 @@ class SpadeExtractor(PointerModel):
 
     def __init__(self, encoder: Encoder, reader: Reader, labels: Sequence[str]) -> None:
         super().__init__(encoder, reader, labels)
-        self.classifier = nn.Linear(encoder.hidden_size, len(self.labels) + 1)
-        draw_linear(self.classifier, encoder.initializer_range)
+        config = encoder.network.config
+        self.classifier = nn.Linear(config.hidden_size, len(self.labels) + 1)
+        draw_linear(self.classifier, config.initializer_range)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Returns the scores of labels and of predecessors.

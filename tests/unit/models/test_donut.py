@@ -141,7 +141,7 @@ def test_pages_are_what_the_processor_of_transformers_makes(field, size):
         size={"height": field[0], "width": field[1]}, image_mean=[0.5] * 3, image_std=[0.5] * 3
     )
     expected = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"]
-    seen = model._page(examples.batch(np.array([0])))
+    seen = model.given(examples.batch(np.array([0])))["pixel_values"]
     assert examples.shared["pixels"][0].dtype == np.uint8
     np.testing.assert_allclose(seen.numpy(), expected, atol=1e-6)
 

@@ -119,7 +119,8 @@ def test_patches_are_what_the_processor_of_transformers_makes(
     image = pixels()
     examples = reader(max_patches=max_patches, patch_size=patch_size).read([asking(image, text)])
     model = pix2struct(max_patches=max_patches, patch_size=patch_size)
-    seen, there = (t[0].numpy() for t in model._page(examples.batch(np.array([0]))))
+    page = model.page(examples.batch(np.array([0])))
+    seen, there = (page[name][0].numpy() for name in ("flattened_patches", "attention_mask"))
     theirs = Pix2StructImageProcessorPil(
         max_patches=max_patches,
         patch_size={"height": patch_size, "width": patch_size},
@@ -249,11 +250,9 @@ def test_losses_are_those_of_the_answers_tokens_and_the_reply_shares_the_reading
 def greedy(model, example):
     """One token after the other, without `generate` and without its cache."""
     sure, ids = 1.0, [SUBWORDS.pad]
-    patches, mask = model._page(example)
+    page = model.page(example)
     for _ in range(model.reader.answer_length):
-        scores = model.network(
-            flattened_patches=patches, attention_mask=mask, decoder_input_ids=torch.tensor([ids])
-        ).logits
+        scores = model.network(**page, decoder_input_ids=torch.tensor([ids])).logits
         chances = scores[0, -1].softmax(-1)
         ids.append(int(chances.argmax()))
         if ids[-1] == SUBWORDS.sep:

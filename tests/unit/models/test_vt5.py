@@ -169,10 +169,7 @@ def test_it_is_a_document_model_of_about_half_a_million_parameters(tiny):
 
 def test_the_loss_of_one_example_is_t5s_own(tiny):
     batch = tiny.encode(invoices()).batch(np.array([1]))
-    embeddings, mask = tiny.read(batch)
-    theirs = tiny.language_backbone(
-        inputs_embeds=embeddings, attention_mask=mask, labels=batch["labels"]
-    ).loss
+    theirs = tiny.language_backbone(**tiny.page(batch), labels=batch["labels"]).loss
     assert tiny.loss(batch).item() == pytest.approx(theirs.item(), rel=1e-6)
 
 

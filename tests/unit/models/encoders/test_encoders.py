@@ -100,9 +100,9 @@ def test_they_are_what_an_attack_on_fields_asks_for(name, task, image):
     assert isinstance(model, TokenModel) == (task == "mlm")
     assert isinstance(model, Tagger) == (task == "tags")
     assert [len(model.blocks()), len(model.head()), len(model.visual())] == [2, 1, image]
-    assert model.encoder.name == name
-    assert model.encoder.hidden_size == WIDTHS[name]
-    assert model.encoder.vocabulary == model.reader.subwords.size
+    config = model.encoder.network.config
+    assert (config.model_type, config.hidden_size) == (name, WIDTHS[name])
+    assert model.encoder.word_embeddings.num_embeddings == model.reader.subwords.size
     with torch.no_grad():
         assert model.encoder(batch_of(model, DOCUMENTS)).shape == (3, 48, WIDTHS[name])
 
@@ -415,14 +415,15 @@ def test_a_broken_head_says_which_file(saved, tmp_path):
 @BACKBONES
 def test_sizes_and_tasks_are_chosen_by_name(name, saved):
     build = BUILDERS[name]
-    assert build(LABELS, dropout=0.3).encoder.dropout == 0.3
+    assert build(LABELS, dropout=0.3).encoder.network.config.hidden_dropout_prob == 0.3
     assert build(LABELS, image=True).reader.image_size == 64
     assert build(task="mlm", max_length=32).reader.max_length == 32
     model, folder = saved[name, "tags"]
     assert bytes_of(build(LABELS, size="base", pretrained=str(folder))) == bytes_of(model)
     with torch.device("meta"):
         base = build(LABELS, size="base")
-    assert [base.encoder.hidden_size, base.reader.max_length, len(base.blocks())] == [768, 512, 12]
+    width = base.encoder.network.config.hidden_size
+    assert [width, base.reader.max_length, len(base.blocks())] == [768, 512, 12]
     assert 108e6 < sum(p.numel() for p in base.parameters()) < 113e6
     with pytest.raises(ValueError, match=r"^size='large': expected 'tiny' or 'base'$"):
         build(LABELS, size="large")

@@ -9,10 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import BeitConfig, BeitModel
 
 from fedpriv.data.examples import Examples
-from fedpriv.models.encoders.roi import beit_visual, roi_align, roi_visual
+from fedpriv.models.encoders.roi import SAMPLES, RoiVisual, roi_align
 from fedpriv.training.per_example import PerExample
 
 SIDES = st.floats(0, 1, width=32)
@@ -36,91 +35,67 @@ def bilinear(plane, y, x):
     return top * (i + 1 - y) + below * (y - i)
 
 
-def by_hand(plane, box, bins, samples):
+def by_hand(plane, box, samples=SAMPLES):
     """The definition, point by point."""
     height, width = plane.shape
     left, right = box[0] * width - 0.5, box[2] * width - 0.5
     top, bottom = box[1] * height - 0.5, box[3] * height - 0.5
-    high, wide = (bottom - top) / bins, (right - left) / bins
-    found = np.zeros((bins, bins))
-    for p in range(bins):
-        for q in range(bins):
-            points = [
-                bilinear(
-                    plane,
-                    top + high * (p + (a + 0.5) / samples),
-                    left + wide * (q + (b + 0.5) / samples),
-                )
-                for a in range(samples)
-                for b in range(samples)
-            ]
-            found[p, q] = sum(points) / len(points)
-    return found
+    shares = [(place + 0.5) / samples for place in range(samples)]
+    points = [
+        bilinear(plane, top + (bottom - top) * down, left + (right - left) * across)
+        for down in shares
+        for across in shares
+    ]
+    return sum(points) / len(points)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     ends=st.tuples(SIDES, SIDES, SIDES, SIDES),
     size=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    bins=st.integers(1, 3),
-    samples=st.integers(1, 3),
 )
-def test_it_is_the_mean_of_points_between_which_the_map_is_interpolated(ends, size, bins, samples):
+def test_it_is_the_mean_of_points_between_which_the_map_is_interpolated(ends, size):
     (x0, x1), (y0, y1) = sorted(ends[:2]), sorted(ends[2:])
     features = drawn(1, 2, *size)
-    found = roi_align(features, boxes_of((x0, y0, x1, y1)), bins=bins, samples=samples)
-    assert found.shape == (1, 1, 2, bins, bins)
+    found = roi_align(features, boxes_of((x0, y0, x1, y1)))
+    assert found.shape == (1, 1, 2)
     for channel in range(2):
-        expected = by_hand(features[0, channel].numpy(), (x0, y0, x1, y1), bins, samples)
-        assert found[0, 0, channel].numpy() == pytest.approx(expected, abs=1e-9)
+        expected = by_hand(features[0, channel].numpy(), (x0, y0, x1, y1))
+        assert found[0, 0, channel].item() == pytest.approx(expected, abs=1e-9)
 
 
 def test_it_agrees_with_torchs_own_sampling_of_points():
-    """One sample of one bin is the box's middle; `grid_sample` takes points in -1…1."""
-    features, boxes = (
-        drawn(2, 3, 5, 7),
-        torch.from_numpy(np.random.default_rng(1).random((2, 4, 4))),
-    )
-    middles = (boxes[..., :2] + boxes[..., 2:]) / 2
+    """All samples of a box without size are its point; `grid_sample` takes points in -1…1."""
+    features = drawn(2, 3, 5, 7)
+    points = torch.from_numpy(np.random.default_rng(1).random((2, 4, 2)))
     expected = nn.functional.grid_sample(
-        features, middles[:, None] * 2 - 1, padding_mode="border", align_corners=False
+        features, points[:, None] * 2 - 1, padding_mode="border", align_corners=False
     )
-    found = roi_align(features, boxes, samples=1)[..., 0, 0]
+    found = roi_align(features, torch.cat([points, points], -1))
     torch.testing.assert_close(found, expected[:, :, 0].transpose(1, 2))
 
 
 def test_a_constant_map_gives_its_constant():
     boxes = boxes_of((0, 0, 1, 1), (0.2, 0.1, 0.3, 0.9), (0, 0, 0, 0), (1, 1, 1, 1))
-    found = roi_align(torch.full((1, 2, 4, 6), 3.5, dtype=torch.float64), boxes, bins=2)
-    assert found.shape == (1, 4, 2, 2, 2)
+    found = roi_align(torch.full((1, 2, 4, 6), 3.5, dtype=torch.float64), boxes)
+    assert found.shape == (1, 4, 2)
     assert found.numpy() == pytest.approx(3.5)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 5])
-def test_a_ramp_gives_its_value_at_the_middle_of_the_box(samples):
+def test_a_ramp_gives_its_value_at_the_middle_of_the_box():
     ramp = torch.arange(8, dtype=torch.float64).expand(1, 1, 8, 8)
     boxes = boxes_of((0.25, 0, 0.5, 1), (0.125, 0.3, 0.25, 0.3))
     # Fraction f stands at cell 8 f - 1/2.
-    assert roi_align(ramp, boxes, samples=samples).flatten().tolist() == pytest.approx([2.5, 1])
-    halves = roi_align(ramp, boxes, bins=2, samples=samples)[0, 0, 0]
-    assert halves.flatten().tolist() == pytest.approx([2, 3, 2, 3])
+    assert roi_align(ramp, boxes).flatten().tolist() == pytest.approx([2.5, 1])
 
 
 def test_what_moves_by_a_cell_looks_the_same_a_cell_on():
     features = drawn(1, 3, 8, 8)
     moved = torch.roll(features, shifts=(2, 1), dims=(2, 3))
     x0, y0, x1, y1 = 0.2, 0.3, 0.5, 0.6
-    here = roi_align(features, boxes_of((x0, y0, x1, y1)), bins=2)
-    there = roi_align(moved, boxes_of((x0 + 1 / 8, y0 + 2 / 8, x1 + 1 / 8, y1 + 2 / 8)), bins=2)
+    here = roi_align(features, boxes_of((x0, y0, x1, y1)))
+    there = roi_align(moved, boxes_of((x0 + 1 / 8, y0 + 2 / 8, x1 + 1 / 8, y1 + 2 / 8)))
     torch.testing.assert_close(here, there)
-
-
-def test_bins_go_down_then_across():
-    features = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
-    features[0, 0, 0, 3] = 1
-    (found,) = roi_align(features, boxes_of((0, 0, 1, 1)), bins=2)[0, 0]
-    assert found[0, 1] > 0
-    assert found.sum() == found[0, 1]
 
 
 def test_a_box_without_size_gives_a_number_and_a_gradient():
@@ -136,47 +111,23 @@ def test_it_can_be_differentiated_twice():
     assert torch.autograd.gradgradcheck(lambda f: roi_align(f, boxes).square(), features)
 
 
-@pytest.mark.parametrize("given", [{"bins": 0}, {"samples": 0}])
-def test_nothing_to_sample_is_refused(given):
-    with pytest.raises(ValueError, match="expected 1 or more"):
-        roi_align(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 4), **given)
-
-
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="no torchvision here")
 def test_it_is_torchvisions():
     from torchvision.ops import roi_align as other
 
     features, side = drawn(1, 3, 6, 6), 6
     boxes = boxes_of((0.1, 0.2, 0.7, 0.9), (0, 0, 1, 1), (0.3, 0.3, 0.31, 0.31))
-    expected = other(features, [boxes[0] * side], 2, 1.0, 2, aligned=True)
-    torch.testing.assert_close(roi_align(features, boxes, bins=2)[0], expected)
+    expected = other(features, [boxes[0] * side], 1, 1.0, SAMPLES, aligned=True)[..., 0, 0]
+    torch.testing.assert_close(roi_align(features, boxes)[0], expected)
 
 
 # ------------------------------------------------------------------------------ as a model's part
 
 
-def beit_folder(folder):
-    config = BeitConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        image_size=32,
-        patch_size=8,
-        use_absolute_position_embeddings=True,
-        use_relative_position_bias=False,
-    )
+@pytest.fixture
+def visual():
     torch.manual_seed(0)
-    BeitModel(config, add_pooling_layer=False).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(params=["small", "small, 2 bins", "beit"])
-def visual(request, tmp_path):
-    torch.manual_seed(0)
-    if request.param == "beit":
-        return beit_visual(beit_folder(tmp_path), 12).eval()
-    return roi_visual(12, 32, channels=8, bins=2 if "2" in request.param else 1).eval()
+    return RoiVisual(12, 32).eval()
 
 
 def pages(count=3, seed=0):
@@ -201,7 +152,7 @@ def test_each_token_gets_a_vector_of_its_own_page_only(visual):
 
 def test_what_stands_in_the_box_counts_most():
     torch.manual_seed(0)
-    visual = roi_visual(12, 64, channels=8).eval()
+    visual = RoiVisual(12, 64).eval()
     box = torch.tensor([[[0, 0, 250, 250], [750, 750, 1000, 1000]]])
     page = torch.full((1, 3, 64, 64), 255, dtype=torch.uint8)
     marked = page.clone()
@@ -236,36 +187,7 @@ def test_all_that_is_trained_gets_a_gradient(visual):
     assert [name for name, p in trained.items() if p.grad is None] == []
 
 
-def test_a_pretrained_network_is_taken_over_with_its_size(tmp_path):
-    visual = beit_visual(beit_folder(tmp_path), 12, attention="eager")
-    assert visual.image_size == 32
-    saved = BeitModel.from_pretrained(tmp_path, add_pooling_layer=False)
-    own = visual.network.image_model
-    for name, weight in saved.state_dict().items():
-        assert torch.equal(own.state_dict()[name], weight)
-    # Patches in rows: the second is right of the first.
-    pixels = torch.rand(1, 3, 32, 32)
-    outputs = own.eval()(pixel_values=pixels).last_hidden_state[0, 1:]
-    found = visual.network(pixels)[0]
-    assert found.shape == (16, 4, 4)
-    torch.testing.assert_close(found[:, 0, 1], outputs[1])
-    torch.testing.assert_close(found[:, 2, 3], outputs[11])
-
-
-def test_a_pretrained_network_of_no_folder_is_refused():
-    with pytest.raises(OSError, match="nowhere"):
-        beit_visual("./nowhere", 12)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"image_size": 20}, "image_size=20: expected a multiple of 8 pixels"),
-        ({"image_size": 0}, "image_size=0"),
-        ({"image_size": 32, "channels": 12}, "channels=12: expected a multiple of 8"),
-        ({"image_size": 32, "channels": 0}, "channels=0"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(given, says):
-    with pytest.raises(ValueError, match=says):
-        roi_visual(12, **given)
+@pytest.mark.parametrize("side", [0, 20])
+def test_sizes_that_do_not_fit_are_refused(side):
+    with pytest.raises(ValueError, match=f"image_size={side}: expected a multiple of 8 pixels"):
+        RoiVisual(12, side)
