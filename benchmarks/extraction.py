@@ -1,13 +1,13 @@
-"""What a study of extraction costs beside the trainings that it consists of.
+"""What extraction costs beside the trainings that it consists of.
 
-    python benchmarks/extraction.py --json extraction.json            # --only splits study steps
+    python benchmarks/extraction.py --json extraction.json            # --only splits whole steps
     python benchmarks/extraction.py --only steps --size base --device cuda
 
 splits: K = 8 splits of a tiny Donut on cards, as the experiment `extraction` trains them, on two
 workers, against the same trainings written by hand, one after the other on one core: the same
 model, examples, optimiser and steps, without data reading. Wall-clock time; the ratio is ours over
 half of the other's, so that 1 is all of two cores.
-study: the whole experiment `extraction`, against 20 minutes.
+whole: the experiment `extraction` from end to end, against 20 minutes.
 steps: a training step of Donut at 1280 x 960, with and without gradient checkpointing: images a
 second and the most memory on the device. For a GPU.
 """
@@ -15,7 +15,9 @@ second and the most memory on the device. For a GPU.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,35 +28,48 @@ import numpy as np
 import torch
 from models import Pair, Row, report
 
-from fedpriv.config import experiment
+from fedpriv.attacks.extraction.attack import Extraction
+from fedpriv.cli.main import main as fedpriv
+from fedpriv.config import experiment, retraining
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
+from fedpriv.runtime.jobs import Pool
 from fedpriv.runtime.torch_state import reproducible_torch
-from fedpriv.threat import studying
+from fedpriv.threat.access import TrainingDocuments
 from fedpriv.training.loops import Optimizer, train_epoch
 
 SHARE_OF_CORES = 0.9
 MOST_SECONDS = 1200.0
 WORKERS = 2
-BARE = ("study.blocking=false", "study.contexts=[]", "study.prompts=[]", "study.controls=false")
-ONLY_SPLITS = (*BARE, "study.resolutions=null", "study.dp=[]", "study.exposure=null")
+ONLY_SPLITS = (
+    "attack.blocking=false",
+    "attack.contexts=[]",
+    "attack.prompts=[]",
+    "attack.controls=false",
+    "attack.resolutions=null",
+    "attack.dp=[]",
+    "attack.exposure=null",
+)
 
 
 def splits(options: argparse.Namespace) -> Iterator[Row]:
-    """The trainings of a study against the loops that one writes by hand."""
-    config = experiment.load("extraction", [*ONLY_SPLITS, f"splits={options.splits}"])
-    base = experiment.build(config)
-    study = base.study
-    if study is None:
-        raise ValueError("experiment extraction has no study")
-    plan = studying.planned(study.variants(base), "extraction", ONLY_SPLITS)
+    """The trainings of the splits against the loops that one writes by hand."""
+    overrides = [*ONLY_SPLITS, f"attack.splits={options.splits}"]
+    made = {"experiment": str(experiment.find("extraction")), "overrides": overrides}
+    config = {**experiment.load("extraction", overrides), experiment.COMPOSED: made}
+    rebuilt = retraining.Rebuilt(config, Path("extraction"), trust=True)
+    attack = rebuilt.base.attack
+    if not isinstance(attack, Extraction):
+        raise TypeError(f"experiment extraction makes {attack!r}, not Extraction")
+    documents = TrainingDocuments(*rebuilt.documents(), rebuilt.seed, 1, "cpu")
+    plan = rebuilt.planned(attack.variants(attack.choose(documents)))
     chosen = {name: settings for name, settings in plan.items() if name.startswith("split")}
     pairs: list[Pair] = []
     for _ in range(options.repeats):
         theirs = wall(functools.partial(by_hand, [prepared(c) for c in chosen.values()]))
         with tempfile.TemporaryDirectory() as folder:
-            ours = wall(functools.partial(by_study, chosen, Path(folder), base))
+            ours = wall(functools.partial(by_fedpriv, chosen, Path(folder), rebuilt.base))
         pairs.append((ours, theirs / WORKERS))
     speeds = [theirs / ours for ours, theirs in pairs]
     more = {
@@ -66,12 +81,10 @@ def splits(options: argparse.Namespace) -> Iterator[Row]:
     yield Row("splits", f"{len(chosen)} splits, tiny Donut", pairs, 1 / SHARE_OF_CORES, more)
 
 
-def by_study(plan: studying.Plan, folder: Path, base: experiment.Experiment) -> None:
-    """Trains as a study does, the start of Ray and of its workers included."""
-    from fedpriv.runtime.jobs import Pool
-
+def by_fedpriv(plan: retraining.Plan, folder: Path, base: experiment.Experiment) -> None:
+    """Trains as an attack does, the start of Ray and of its workers included."""
     jobs = {name: (settings, str(folder / name)) for name, settings in plan.items()}
-    Pool(WORKERS, base.ray, lambda line: None).map(studying.train, jobs)
+    Pool(WORKERS, base.ray, lambda line: None).map(retraining.train, jobs)
 
 
 Prepared = tuple[Callable[[], Any], Examples, Optimizer, int, int]
@@ -99,13 +112,13 @@ def by_hand(trainings: list[Prepared]) -> None:
                 train_epoch(model, examples.batches(batch_size, shuffle=order), steps)
 
 
-def study(options: argparse.Namespace) -> Iterator[Row]:
+def whole(options: argparse.Namespace) -> Iterator[Row]:
     """The whole experiment, as `fedpriv run extraction` does it; pretraining included, once."""
     with tempfile.TemporaryDirectory() as folder:
-        quiet: Callable[[str], None] = lambda line: None  # noqa: E731
-        start = functools.partial(studying.start, "extraction", [f"runs={folder}"], tell=quiet)
-        pairs = [(wall(start), MOST_SECONDS)]
-    yield Row("study", f"{options.splits} splits and all sections", pairs, 1.0)
+        command = ["run", "extraction", f"attack.splits={options.splits}", f"runs={folder}"]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            pairs = [(wall(functools.partial(fedpriv, command)), MOST_SECONDS)]
+    yield Row("whole", f"{options.splits} splits and all sections", pairs, 1.0)
 
 
 def steps(options: argparse.Namespace) -> Iterator[Row]:
@@ -161,13 +174,13 @@ def wall(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-PARTS = {"splits": splits, "study": study, "steps": steps}
+PARTS = {"splits": splits, "whole": whole, "steps": steps}
 
 
 def main() -> None:
     """Runs the parts and prints a line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=["splits", "study"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=["splits", "whole"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--splits", type=int, default=8)
     parser.add_argument("--size", choices=("tiny", "base"), default="tiny")
