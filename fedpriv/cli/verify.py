@@ -18,7 +18,7 @@ def command(run_dir: Path) -> int:
     The exit status is 0 if nothing was changed, else 1.
     """
     from fedpriv.runtime import run_files, run_lock
-    from fedpriv.runtime.verify import CONFIG, TRAININGS, check
+    from fedpriv.runtime.verify import CONFIG, RETRAINED, check
 
     if not (run_dir / CONFIG).is_file():
         print(f"{run_dir} is not a run folder: it has no {CONFIG}", file=sys.stderr)
@@ -36,6 +36,6 @@ def command(run_dir: Path) -> int:
         verdict = f"{len(problems)} changes" if problems else "untouched"
         print(f"{root}: {verdict}; {found.files} files as fedpriv wrote them; log {found.head}")
         changed = changed or bool(problems)
-        trainings = (root / TRAININGS / name for name in run_files.names(root, TRAININGS))
+        trainings = (root / RETRAINED / name for name in run_files.names(root, RETRAINED))
         folders[:0] = [path for path in trainings if (path / CONFIG).is_file()]
     return 1 if changed else 0

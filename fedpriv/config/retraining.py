@@ -7,16 +7,18 @@ are composed anew, with overrides of their own.
 from __future__ import annotations
 
 import functools
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedpriv.config import experiment
+from fedpriv.config.construct import join
 from fedpriv.config.experiment import COMPOSED, Experiment, Mistakes
 from fedpriv.config.run_model import model_of
-from fedpriv.config.trust import Untrusted, untrusted
+from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.data.document import Document
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
@@ -27,14 +29,18 @@ from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.jobs import Pool
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.queries import GreyBox, Oracle
-from fedpriv.threat.retrain import PLAN, RETRAINED, Variant
+from fedpriv.threat.retrain import PLAN, Variant
 
 SHARED = ("seed=", "federation.device=", "federation.threads=")
 """Overrides of a run that its variants of other experiments take over."""
 
 MOST_WAIT = 90.0
 """Seconds that a training waits for another process to stop writing its folder."""
+
+RUN_ON = ("attack", "federation", "ray", "rounds")
+"""Sections that say how a run goes on, and what follows it; they may change."""
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -179,18 +185,14 @@ class Rebuilt:
         """
         plan, folder = self.planned(variants), RunFolder.existing(self.path)
         self._check_trust(plan)
-        known: Plan = folder.read_json(PLAN) or {}
-        if changed := [name for name in plan if name in known and known[name] != plan[name]]:
-            raise Mistakes(
-                str(self.path / PLAN),
-                [
-                    f"{name}: it was trained with other settings or data than it would be today; "
-                    f"remove {self.path / RETRAINED} to train anew"
-                    for name in changed
-                ],
-            )
-        self._build({name: config for name, config in plan.items() if name not in known})
-        folder.write_json(PLAN, known | plan)
+        begun = [
+            name
+            for name in plan
+            if any((self.path / RETRAINED / name / file).is_file() for file in (CONFIG, FINAL))
+        ]
+        self._check_begun({name: plan[name] for name in begun})
+        self._build({name: config for name, config in plan.items() if name not in begun})
+        folder.write_json(PLAN, (folder.read_json(PLAN) or {}) | plan)
         places = {name: run_files.make_folder(self.path, f"{RETRAINED}/{name}") for name in plan}
         jobs = {
             name: (config, str(places[name]))
@@ -201,7 +203,10 @@ class Rebuilt:
         try:
             self.map(train, jobs)
         except (KeyboardInterrupt, SystemExit) as end:
-            end.add_note(f"go on with: fedpriv resume {self.path}")
+            again = (
+                "the same command" if self.base.attack is None else f"fedpriv resume {self.path}"
+            )
+            end.add_note(f"go on with: {again}; what is trained is not trained again")
             raise
         return {name: Trained(place) for name, place in places.items()}
 
@@ -213,7 +218,7 @@ class Rebuilt:
         """Returns the settings of every variant, by its name.
 
         Raises:
-            Mistakes: if they cannot be composed.
+            Mistakes: if they cannot be composed, or the experiment is another one by now.
         """
         composed = self.config[COMPOSED]
         name, overrides = composed["experiment"], composed["overrides"]
@@ -222,6 +227,7 @@ class Rebuilt:
         def load(base: str, changes: tuple[str, ...]) -> dict[str, Any]:
             return experiment.load(base, changes)
 
+        self._check_unchanged(load(name, tuple(overrides)))
         plan: Plan = {}
         for variant in variants:
             kept = (
@@ -230,6 +236,11 @@ class Rebuilt:
                 else [one for one in overrides if one.startswith(SHARED)]
             )
             config = load(variant.experiment or name, (*kept, *variant.overrides))
+            if variant.experiment is None and not any(
+                one.startswith("rounds=") for one in variant.overrides
+            ):
+                # A resume may have added some.
+                config = {**config, "rounds": self.config["rounds"]}
             # A training is done in one process; several go on at a time.
             federation = {**config["federation"], "workers": 0, "report": False}
             config = {**config, "attack": None, "federation": federation}
@@ -267,10 +278,54 @@ class Rebuilt:
         if problems:
             raise Mistakes(source, problems)
 
+    def _check_unchanged(self, today: Mapping[str, Any]) -> None:
+        """Checks that the run's file and overrides still make the experiment that was run.
+
+        Raises:
+            Mistakes: if they make another one, of which the variants would be.
+        """
+        ran = {key: self.config.get(key) for key in today if key not in RUN_ON}
+        if changed := list(_differences(ran, {key: today[key] for key in ran})):
+            source = self.config[COMPOSED]["experiment"]
+            raise Mistakes(
+                str(self.path),
+                [f"{source} is another experiment than the one that was run: {changed[0]}"],
+            )
+
+    def _check_begun(self, plan: Plan) -> None:
+        """Checks that what was trained before is what would be trained now.
+
+        Raises:
+            Untrusted: if its files were changed.
+            Mistakes: if it was trained with other settings.
+        """
+        problems = []
+        for name, config in plan.items():
+            folder = RunFolder.existing(self.path / RETRAINED / name)
+            if not self.trust:
+                check_before_resume(folder)
+            before = folder.config()
+            if changed := list(_differences({key: before.get(key) for key in config}, config)):
+                problems.append(
+                    f"{name}: it was trained with other settings, {changed[0]}; "
+                    f"remove {folder.path} to train it anew"
+                )
+        if problems:
+            raise Mistakes(str(self.path), problems)
+
     def _check_trust(self, configs: Mapping[str, Mapping[str, Any]]) -> None:
         found: Iterable[str] = (line for config in configs.values() for line in untrusted(config))
         if not self.trust and (problems := list(dict.fromkeys(found))):
             raise Untrusted(self.path, problems)
+
+
+def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Yields where settings differ, once they have been through a file, which knows no tuples."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*before, *now)):
+            yield from _differences(before.get(key), now.get(key), join(place, key))
+    elif json.dumps(before) != json.dumps(now):
+        yield f"{place}={before!r:.80}, where it is {now!r:.80} now"
 
 
 def train(job: tuple[dict[str, Any], str]) -> None:

@@ -35,8 +35,9 @@ from fedpriv.runtime.run_folder import (
     PARTITION,
     RunFolder,
 )
+from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.keep.batch_rows import ROWS
-from fedpriv.threat.retrain import PLAN, RETRAINED
+from fedpriv.threat.retrain import PLAN
 
 READ_BY_ATTACKS = (
     LAYOUT,

@@ -19,8 +19,9 @@ from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
+from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
-from fedpriv.threat.retrain import PLAN, RETRAINED
+from fedpriv.threat.retrain import PLAN
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""

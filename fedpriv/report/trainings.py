@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fedpriv.report.folder import Training
 from fedpriv.report.summary import tiles
-from fedpriv.threat.retrain import RETRAINED
+from fedpriv.runtime.verify import RETRAINED
 
 MOST_METRICS = 4
 

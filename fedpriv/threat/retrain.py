@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fedpriv.data.document import Document
+from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.queries import GreyBox
-
-RETRAINED = "retrained"
-"""Folder of the variants' run folders, in that of the run."""
 
 PLAN = f"{RETRAINED}/plan.json"
 """The settings of every variant, by its name."""
