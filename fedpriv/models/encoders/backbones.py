@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from fedpriv.models.encoders.encoder import Encoder
-from fedpriv.models.encoders.roi import RoiVisual
+from fedpriv.models.encoders.roi import small_visual
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads.heads import HEADS, Model
 from fedpriv.models.heads.masked_lm import MaskedWords
@@ -257,7 +257,7 @@ def _with_head(
 ) -> Model:
     head = choose("task", task, HEADS)
     side = reader.image_size
-    visual = None if side is None else RoiVisual(network.config.hidden_size, side)
+    visual = None if side is None else small_visual(network.config.hidden_size, side)
     return head(Encoder(network, visual), reader, labels)
 
 

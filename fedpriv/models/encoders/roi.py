@@ -6,10 +6,15 @@ the features under a token's box (He et al., "Mask R-CNN", ICCV 2017, §3).
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+from transformers import BeitModel
 
 from fedpriv.models.readers.reader import normalised
+from fedpriv.models.saving import there
 
 STRIDE = 8
 """Pixels of the page's image per cell of the map, in each direction."""
@@ -56,29 +61,19 @@ def _weights(low: Tensor, high: Tensor, cells: int) -> Tensor:
 class RoiVisual(nn.Module):
     """A visual vector for each token, to be added to its embedding.
 
-    A small convolutional network with random weights makes the map, with a cell for 8 × 8 pixels.
     The outputs of an example depend on no other example, so per-example gradients can be computed,
     by vmap as well as in the loop.
 
     Args:
+        network: turns (batch, 3, S, S) in -1…1 into a map (batch, channels, h, w).
+        channels: of the map.
         hidden_size: H, of the model that reads the text.
-        image_size: S, side of the square page image in pixels, a multiple of 8.
     """
 
-    def __init__(self, hidden_size: int, image_size: int) -> None:
+    def __init__(self, network: nn.Module, channels: int, hidden_size: int) -> None:
         super().__init__()
-        if image_size < STRIDE or image_size % STRIDE:
-            raise ValueError(f"image_size={image_size}: expected a multiple of {STRIDE} pixels")
-        layers = (  # each halves the sides
-            nn.Sequential(
-                nn.Conv2d(inputs, CHANNELS, 3, stride=2, padding=1),
-                nn.GroupNorm(CHANNELS // GROUP, CHANNELS),
-                nn.GELU(),
-            )
-            for inputs in (3, CHANNELS, CHANNELS)
-        )
-        self.network = nn.Sequential(*layers)
-        self.projection = nn.Linear(CHANNELS, hidden_size)
+        self.network = network
+        self.projection = nn.Linear(channels, hidden_size)
 
     def forward(self, pixels: Tensor, bbox: Tensor) -> Tensor:
         """Returns (batch, L, H).
@@ -91,3 +86,66 @@ class RoiVisual(nn.Module):
         features = self.network(normalised(pixels, dtype))
         projected: Tensor = self.projection(roi_align(features, bbox.to(dtype) / 1000))
         return projected
+
+
+def small_visual(hidden_size: int, image_size: int) -> RoiVisual:
+    """Builds a small convolutional network with random weights and a cell for 8 × 8 pixels.
+
+    Args:
+        hidden_size: H, of the model that reads the text.
+        image_size: S, side of the square page image in pixels, a multiple of 8.
+    """
+    if image_size < STRIDE or image_size % STRIDE:
+        raise ValueError(f"image_size={image_size}: expected a multiple of {STRIDE} pixels")
+    layers = (  # each halves the sides
+        nn.Sequential(
+            nn.Conv2d(inputs, CHANNELS, 3, stride=2, padding=1),
+            nn.GroupNorm(CHANNELS // GROUP, CHANNELS),
+            nn.GELU(),
+        )
+        for inputs in (3, CHANNELS, CHANNELS)
+    )
+    return RoiVisual(nn.Sequential(*layers), CHANNELS, hidden_size)
+
+
+class PatchMap(nn.Module):
+    """A BEiT's outputs for the page's patches, as a map.
+
+    Args:
+        image_model: BEiT or DiT.
+    """
+
+    def __init__(self, image_model: BeitModel) -> None:
+        super().__init__()
+        self.image_model = image_model
+        for name, parameter in image_model.named_parameters():
+            # Neither is used, so they could not learn, and must get no noise.
+            if "mask_token" in name or "pooler" in name:
+                parameter.requires_grad_(False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Returns (batch, width, side, side) of side² patches for pixels in -1…1."""
+        config = self.image_model.config
+        side = config.image_size // config.patch_size
+        outputs: Tensor = self.image_model(pixel_values=pixels).last_hidden_state[:, 1:]
+        return outputs.transpose(1, 2).reshape(len(outputs), -1, side, side)
+
+
+def beit_visual(
+    folder: Path | str, hidden_size: int, *, attention: Literal["sdpa", "eager"] = "sdpa"
+) -> RoiVisual:
+    """Loads a pretrained BEiT or DiT, which is trained too; its patches are the cells of the map.
+
+    Args:
+        folder: a local folder or a hub id, such as microsoft/dit-base.
+        hidden_size: H, of the model that reads the text.
+        attention: "eager" where gradients of gradients are needed, as by gradient inversion.
+
+    Raises:
+        OSError: if there is no such folder and no such model on the hub.
+    """
+    there(folder)
+    image_model = BeitModel.from_pretrained(
+        str(folder), add_pooling_layer=False, dtype=torch.float32, attn_implementation=attention
+    )
+    return RoiVisual(PatchMap(image_model), image_model.config.hidden_size, hidden_size)

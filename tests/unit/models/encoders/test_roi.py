@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from transformers import BeitConfig, BeitModel
 
 from fedpriv.data.examples import Examples
-from fedpriv.models.encoders.roi import SAMPLES, RoiVisual, roi_align
+from fedpriv.models.encoders.roi import SAMPLES, beit_visual, roi_align, small_visual
 from fedpriv.training.per_example import PerExample
 
 SIDES = st.floats(0, 1, width=32)
@@ -124,10 +125,28 @@ def test_it_is_torchvisions():
 # ------------------------------------------------------------------------------ as a model's part
 
 
-@pytest.fixture
-def visual():
+def beit_folder(folder):
+    config = BeitConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=32,
+        patch_size=8,
+        use_absolute_position_embeddings=True,
+        use_relative_position_bias=False,
+    )
     torch.manual_seed(0)
-    return RoiVisual(12, 32).eval()
+    BeitModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(params=["small", "beit"])
+def visual(request, tmp_path):
+    torch.manual_seed(0)
+    if request.param == "beit":
+        return beit_visual(beit_folder(tmp_path), 12).eval()
+    return small_visual(12, 32).eval()
 
 
 def pages(count=3, seed=0):
@@ -152,7 +171,7 @@ def test_each_token_gets_a_vector_of_its_own_page_only(visual):
 
 def test_what_stands_in_the_box_counts_most():
     torch.manual_seed(0)
-    visual = RoiVisual(12, 64).eval()
+    visual = small_visual(12, 64).eval()
     box = torch.tensor([[[0, 0, 250, 250], [750, 750, 1000, 1000]]])
     page = torch.full((1, 3, 64, 64), 255, dtype=torch.uint8)
     marked = page.clone()
@@ -187,7 +206,27 @@ def test_all_that_is_trained_gets_a_gradient(visual):
     assert [name for name, p in trained.items() if p.grad is None] == []
 
 
+def test_a_pretrained_network_is_taken_over_with_its_size(tmp_path):
+    visual = beit_visual(beit_folder(tmp_path), 12, attention="eager")
+    saved = BeitModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    own = visual.network.image_model
+    for name, weight in saved.state_dict().items():
+        assert torch.equal(own.state_dict()[name], weight)
+    # Patches in rows: the second is right of the first.
+    pixels = torch.rand(1, 3, 32, 32)
+    outputs = own.eval()(pixel_values=pixels).last_hidden_state[0, 1:]
+    found = visual.network(pixels)[0]
+    assert found.shape == (16, 4, 4)
+    torch.testing.assert_close(found[:, 0, 1], outputs[1])
+    torch.testing.assert_close(found[:, 2, 3], outputs[11])
+
+
+def test_a_pretrained_network_of_no_folder_is_refused():
+    with pytest.raises(OSError, match="nowhere"):
+        beit_visual("./nowhere", 12)
+
+
 @pytest.mark.parametrize("side", [0, 20])
 def test_sizes_that_do_not_fit_are_refused(side):
     with pytest.raises(ValueError, match=f"image_size={side}: expected a multiple of 8 pixels"):
-        RoiVisual(12, side)
+        small_visual(12, side)
