@@ -34,8 +34,8 @@ import cryptography
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from fedpriv.federation.secagg import Client, Ring, Session, forward, unmask
-from fedpriv.federation.secagg.ring import BLOCK
+from fedpriv.federation.secagg.protocol import Client, Session, forward, unmask
+from fedpriv.federation.secagg.ring import BLOCK, Ring
 
 GOAL = 0.5
 """Seconds of CPU a client, at 30 M parameters and 8 clients."""

@@ -7,7 +7,6 @@ its noise like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import ClientContext, ClientUpdate
+from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
 from fedpriv.federation.private_strategy import SHARES, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
@@ -59,12 +58,7 @@ class ExampleGradients:
         total /= total.dtype.type(divisor)
         return ClientUpdate({"float": total}, {NUM_EXAMPLES: len(context.examples)})
 
-    def drawn(
-        self,
-        examples: Examples,
-        instruction: Instruction,
-        draw: Callable[[str], np.random.Generator],
-    ) -> NDArray[np.int64]:
+    def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
         """Returns the positions of B_k: each of the client's examples with the record rate."""
         rate = Mechanism.from_settings(instruction.settings).record_rate
         return np.flatnonzero(draw("example sampling").random(len(examples)) < rate)

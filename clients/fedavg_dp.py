@@ -18,7 +18,6 @@ from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian
-from fedpriv.runtime.vectors import Vector
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.per_example import PerExample
 
@@ -42,32 +41,28 @@ class DPLocalTraining:
         return self.per_example.problems(model)
 
     def train(self, context: ClientContext) -> ClientUpdate:
-        """Returns the change of the model after all steps."""
+        """Returns the change of the model after all steps, on (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""
         optimizer = self.optimizer.build(context.model)
         coins, noise = context.generator("example sampling"), context.generator("privacy noise")
-        for _ in range(int(context.instruction.settings[STEPS])):
-            gradient = self._noisy_gradient(context, coins, noise)
-            for name, piece in context.layout.named({"float": gradient}).items():
+        settings, examples = context.instruction.settings, context.examples
+        mechanism = Mechanism.from_settings(settings)
+        own = mechanism.record_rate * max(1, len(examples))
+        divisor = own if settings[VARIANT] == "paper" else settings[BATCH]
+        for _ in range(int(settings[STEPS])):
+            drawn = coins.random(len(examples)) < mechanism.record_rate
+            clipped = self.per_example.clipped_sum(
+                context.model,
+                examples.take(np.flatnonzero(drawn)),
+                mechanism.clip_norm,
+                context.device,
+            )
+            if clipped.nonfinite:
+                context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
+            total = add_gaussian(clipped.total, mechanism.noise_std, noise)
+            total /= total.dtype.type(divisor)
+            for name, piece in context.layout.named({"float": total}).items():
                 parameter = context.model.get_parameter(name)
                 parameter.grad = piece.to(parameter)
             optimizer.step()
         update = context.layout.change_since(context.parameters)
-        return ClientUpdate(update, {NUM_EXAMPLES: len(context.examples)})
-
-    def _noisy_gradient(
-        self, context: ClientContext, coins: np.random.Generator, noise: np.random.Generator
-    ) -> Vector:
-        """Returns (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""
-        settings = context.instruction.settings
-        mechanism = Mechanism.from_settings(settings)
-        drawn = coins.random(len(context.examples)) < mechanism.record_rate
-        batch = context.examples.take(np.flatnonzero(drawn))
-        clipped = self.per_example.clipped_sum(
-            context.model, batch, mechanism.clip_norm, context.device
-        )
-        if clipped.nonfinite:
-            context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
-        total = add_gaussian(clipped.total, mechanism.noise_std, noise)
-        own = mechanism.record_rate * max(1, len(context.examples))
-        total /= total.dtype.type(own if settings[VARIANT] == "paper" else settings[BATCH])
-        return total
+        return ClientUpdate(update, {NUM_EXAMPLES: len(examples)})

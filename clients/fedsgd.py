@@ -10,7 +10,6 @@ changes, so there is no ε. It is `gradient_noise` here, and no ledger books it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import ClientContext, ClientUpdate
+from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
 
@@ -72,12 +71,7 @@ class BatchGradient:
             update = update + update.dtype.type(self.gradient_noise) * noise
         return ClientUpdate({"float": update}, {})
 
-    def drawn(
-        self,
-        examples: Examples,
-        instruction: Instruction,
-        draw: Callable[[str], np.random.Generator],
-    ) -> NDArray[np.int64]:
+    def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
         """Returns the positions of the batch among the client's examples."""
         count = min(self.batch_size, len(examples))
         return np.sort(draw("batch").choice(len(examples), size=count, replace=False))

@@ -15,7 +15,6 @@ C assumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.client import ClientContext, ClientUpdate
+from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
 from fedpriv.privacy.clipping import clip
@@ -79,12 +78,7 @@ class ProviderUpdates:
         total /= total.dtype.type(mechanism.normaliser)
         return ClientUpdate({"float": total}, {})
 
-    def drawn(
-        self,
-        examples: Examples,
-        instruction: Instruction,
-        draw: Callable[[str], np.random.Generator],
-    ) -> NDArray[np.int64]:
+    def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
         """Returns the positions of the examples of M."""
         mechanism = Mechanism.from_settings(instruction.settings)
         owners = _owners(examples, mechanism)
@@ -106,9 +100,7 @@ class ProviderUpdates:
         return context.layout.change_since(context.parameters)["float"]
 
 
-def _sample(
-    owners: NDArray[np.int64], mechanism: Mechanism, draw: Callable[[str], np.random.Generator]
-) -> NDArray[np.int64]:
+def _sample(owners: NDArray[np.int64], mechanism: Mechanism, draw: Draw) -> NDArray[np.int64]:
     """Returns M: each provider of the client with probability `record_rate`."""
     own = np.unique(owners)
     coins = draw("provider sampling").random(own.size) < mechanism.record_rate

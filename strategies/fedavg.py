@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Message, MetricRecord
 
 from fedpriv.federation.messages import (
     NUM_EXAMPLES,
@@ -22,16 +21,15 @@ from fedpriv.federation.messages import (
     to_array_record,
     to_vectors,
 )
-from fedpriv.federation.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.federation.strategy import SampledStrategy
 from fedpriv.privacy.sampling import ClientSampling, FixedSize
-from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.vectors import Vectors
 
 LOSS = "train-loss"
 
 
 @dataclass
-class FedAvg(Strategy):
+class FedAvg(SampledStrategy):
     """The server's half of FedAvg; `fedpriv.clients.fedavg.LocalTraining` is the other.
 
     Args:
@@ -47,27 +45,15 @@ class FedAvg(Strategy):
     weighted: bool = True
     buffers: bool = True
 
-    def problems(self, clients: int) -> list[str]:
-        """Returns why the sampling does not work on so many clients."""
-        problem = self.sampling.problem(clients)
-        return [f"sampling: {problem}"] if problem else []
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Draws S_t and sends each of its clients w_t."""
-        self._global = arrays
-        attempt = int(str(config[ATTEMPT]))
-        rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
-        instruction = Instruction(
-            round=server_round,
-            attempt=attempt,
+    def instruction(self, server_round: int, attempt: int) -> Instruction:
+        """Asks for n_k, where it is the weight, and for the loss."""
+        return Instruction(
+            server_round,
+            attempt,
             weight=NUM_EXAMPLES if self.weighted else "",
             buffers=self.buffers,
             metrics=(NUM_EXAMPLES, LOSS) if self.weighted else (LOSS,),
         )
-        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
-        return self.broadcast(cohort, arrays, instruction, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

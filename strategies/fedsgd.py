@@ -12,17 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Message, MetricRecord
 
-from fedpriv.federation.messages import Instruction, sum_of, to_array_record, to_vectors
-from fedpriv.federation.strategy import ATTEMPT, SEED, Strategy
+from fedpriv.federation.messages import sum_of, to_array_record, to_vectors
+from fedpriv.federation.strategy import SampledStrategy
 from fedpriv.privacy.sampling import ClientSampling, FixedSize
-from fedpriv.runtime.seeds import generator
 
 
 @dataclass
-class FedSGD(Strategy):
+class FedSGD(SampledStrategy):
     """The server's half of FedSGD; `fedpriv.clients.fedsgd.BatchGradient` is the other.
 
     Args:
@@ -39,22 +37,6 @@ class FedSGD(Strategy):
     def __post_init__(self) -> None:
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise ValueError(f"lr={self.lr}: expected a positive number")
-
-    def problems(self, clients: int) -> list[str]:
-        """Returns why the sampling does not work on so many clients."""
-        problem = self.sampling.problem(clients)
-        return [f"sampling: {problem}"] if problem else []
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Draws K and sends each of its clients w_t."""
-        self._global = arrays
-        attempt = int(str(config[ATTEMPT]))
-        rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
-        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
-        instruction = Instruction(round=server_round, attempt=attempt)
-        return self.broadcast(cohort, arrays, instruction, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -12,7 +12,6 @@ from typing import Any
 from fedpriv.config import catalogue, experiment
 from fedpriv.config.construct import import_target, near
 from fedpriv.config.retraining import Rebuilt
-from fedpriv.config.run_model import model_of
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.results import Result
@@ -153,7 +152,7 @@ def made(
     return run_attack_on(
         folder.path,
         ordered.attack,
-        model or model_of(folder.config(), str(folder.path)),
+        model or experiment.model_of(folder.config(), str(folder.path)),
         name=ordered.name,
         settings=ordered,
         laboratory=Rebuilt.of(folder.path, log, trust=trust),

@@ -79,9 +79,14 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         problems.append(f"{place}: got {value!r}, expected a finite number of at most 64 bits")
         return BROKEN
     if isinstance(value, Mapping) and (TARGET in value or _dataclass_of(hint)):
-        target = _target(value, hint, place, problems)
-        built = BROKEN if target is None else construct(target, value, place, problems)
-        return _fitting(built, hint, place, problems)
+        target: Any = _dataclass_of(hint)
+        if TARGET in value:
+            try:
+                target = import_target(str(value[TARGET]))
+            except ImportError as error:
+                problems.append(f"{place}.{TARGET}: {error}")
+                return BROKEN
+        return _fitting(construct(target, value, place, problems), hint, place, problems)
     of_mapping = [typing.get_args(h) for h in _union(hint) if typing.get_origin(h) is Mapping]
     if isinstance(value, Mapping) and of_mapping:
         entries = of_mapping[0][1]
@@ -105,19 +110,6 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
             f"a {getattr(hint, '__name__', hint)}"
         )
     return BROKEN
-
-
-def _target(
-    value: Mapping[str, Any], hint: Any, place: str, problems: list[str]
-) -> Callable[..., Any] | None:
-    if TARGET not in value:
-        return _dataclass_of(hint)
-    path = value[TARGET]
-    try:
-        return import_target(str(path))
-    except ImportError as error:
-        problems.append(f"{place}.{TARGET}: {error}")
-        return None
 
 
 def import_target(path: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ code: it may name any callable (`fedpriv.config.construct`). Run only files that
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.attack import Attack
-from fedpriv.training.adapters import FineTuning
+from fedpriv.training.adapters import FineTuned, FineTuning
 
 KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
@@ -339,6 +340,37 @@ def constructed(
     if problems:
         raise Mistakes(source, problems)
     return typing.cast(T, built)
+
+
+def model_of(config: Mapping[str, Any], source: str) -> Callable[..., Any]:
+    """Returns what builds a run's model, given `labels=`.
+
+    With `task=` it builds one for another task, whole, whatever of the run's was trained.
+
+    Raises:
+        Mistakes: if the run's settings name none.
+    """
+    if "model" not in config:
+        raise Mistakes(
+            source,
+            [
+                "the run was started from Python, and its config.yaml names no model: attack it "
+                "from there, with fedpriv.run_attack(run_dir, attack, model=...)"
+            ],
+        )
+    section = constructed(
+        ModelSection, {key: config[key] for key in ("model", "finetuning") if key in config}, source
+    )
+    tuning = section.finetuning
+    if tuning is None:
+        return section.model
+
+    def tuned(labels: Sequence[str] = (), **other: Any) -> Any:
+        if other:
+            return section.model(labels=labels, **other)
+        return FineTuned(functools.partial(section.model, labels=labels), tuning)()
+
+    return tuned
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from fedpriv.config import experiment
 from fedpriv.config.construct import join
 from fedpriv.config.experiment import COMPOSED, Experiment, Mistakes
-from fedpriv.config.run_model import model_of
 from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.data.document import Document
 from fedpriv.federation.dataset import DocumentData
@@ -55,7 +54,7 @@ class Trained:
 
     def build_model(self) -> Callable[..., Any]:
         """Returns what builds its model."""
-        return model_of(RunFolder.existing(self.path).config(), str(self.path))
+        return experiment.model_of(RunFolder.existing(self.path).config(), str(self.path))
 
     def box(self, target: str, device: str) -> GreyBox:
         """Returns its model, to be asked.
@@ -230,11 +229,9 @@ class Rebuilt:
         self._check_unchanged(load(name, tuple(overrides)))
         plan: Plan = {}
         for variant in variants:
-            kept = (
-                overrides
-                if variant.experiment is None
-                else [one for one in overrides if one.startswith(SHARED)]
-            )
+            kept = overrides
+            if variant.experiment is not None:
+                kept = [one for one in overrides if one.startswith(SHARED)]
             config = load(variant.experiment or name, (*kept, *variant.overrides))
             if variant.experiment is None and not any(
                 one.startswith("rounds=") for one in variant.overrides

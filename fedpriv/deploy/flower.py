@@ -19,7 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedpriv.config import experiment
 from fedpriv.federation.client import NUM_PARTITIONS, PARTITION_ID, build_app
 from fedpriv.federation.faults import Fault
-from fedpriv.federation.grids._flwr import Run, run_simulation
+from fedpriv.federation.grids._flwr import run_simulation
 from fedpriv.federation.grids.base import Failure, RoundGrid
 from fedpriv.federation.grids.inline import serve
 from fedpriv.federation.loop import Federation, Result
@@ -28,6 +28,9 @@ from fedpriv.runtime.progress import for_this_terminal
 
 ROLL_CALL = "query.roll_call"
 ANSWER = "answer"
+PATIENCE = 300.0
+"""Seconds to wait for the nodes."""
+
 EXPERIMENT, OVERRIDES = "experiment", "overrides"
 
 
@@ -41,21 +44,15 @@ class FlowerGrid(RoundGrid):
         inner: Flower's grid.
         clients: how many nodes to wait for.
         chunk_size: as in `RoundGrid`.
-        patience: seconds to wait for the nodes.
 
     Raises:
         TimeoutError: if they do not come, or do not tell which client they are.
     """
 
-    def __init__(
-        self, inner: Grid, clients: int, chunk_size: int | None = None, *, patience: float = 300
-    ) -> None:
+    def __init__(self, inner: Grid, clients: int, chunk_size: int | None = None) -> None:
         super().__init__(clients, chunk_size)
-        self._inner = inner
-        self._nodes = self._call_roll(patience)
-
-    def _call_roll(self, patience: float) -> list[int]:
-        deadline = time.monotonic() + patience
+        self._inner, self._run = inner, inner.run
+        deadline = time.monotonic() + PATIENCE
         nodes = list(self._inner.get_node_ids())
         while len(nodes) < self.clients and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -70,22 +67,13 @@ class FlowerGrid(RoundGrid):
         absent = [client for client in range(self.clients) if client not in found]
         if absent:
             raise TimeoutError(
-                f"after {patience:g} s, {len(nodes)} nodes are there and no node is client "
+                f"after {PATIENCE:g} s, {len(nodes)} nodes are there and no node is client "
                 f"{absent[:5]}: start {self.clients} nodes with partition-id 0 to "
                 f"{self.clients - 1}"
             )
-        return [found[client] for client in range(self.clients)]
+        self._nodes = [found[client] for client in range(self.clients)]
 
     # Flower's interface
-
-    def set_run(self, run: Run) -> None:
-        """Sets the run of the grid inside."""
-        self._inner.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """The run of the grid inside."""
-        return self._inner.run
 
     def get_node_ids(self) -> Iterable[int]:
         """Returns the node ids in the order of the clients' numbers."""
@@ -93,7 +81,7 @@ class FlowerGrid(RoundGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Passes the messages on."""
-        return self._inner.push_messages(messages)
+        return self._inner.push_messages(map(self.prepare, messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Passes the replies on as they are."""
@@ -103,7 +91,7 @@ class FlowerGrid(RoundGrid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterator[Message]:
         """Yields the replies in the order of the messages, or the sums of the cohort's chunks."""
-        sent = list(messages)
+        sent = list(map(self.prepare, messages))
         timeout = self.deadline if timeout is None else timeout
         # A node always replies: a client that is to be missing is not asked.
         asked = [m for m in sent if not ((fault := Fault.of(m)) and fault.missing)]
@@ -193,20 +181,16 @@ def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
         workers: actors, of one CPU each.
     """
     # Here, as nothing else needs it: nodes of a deployment have no Ray.
-    from fedpriv.runtime.ray_session import start_ray, stop_ray
+    from fedpriv.runtime.ray_session import running_ray
 
     clients = _federation(name, overrides).clients
-    own = start_ray(workers, {"num_cpus": 1.0}, None)
-    try:
+    with running_ray(workers, {}, None):
         run_simulation(
             server_app=server_app_of(name, overrides),
             client_app=ExperimentClient(name, overrides),
             num_supernodes=clients,
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
-    finally:
-        if own:
-            stop_ray()
 
 
 @lru_cache(maxsize=1)

@@ -18,16 +18,20 @@ from fedpriv.federation.secagg.protocol import KEY_BYTES
 from fedpriv.federation.secagg.ring import MODULUS, coordinate_bound
 from fedpriv.federation.secagg.shamir import SHARE_BYTES
 from fedpriv.privacy.accounting import accountants
-from fedpriv.privacy.accounting.event import Event
-from fedpriv.privacy.colluders import by_colluders
+from fedpriv.privacy.accounting.event import Event, History
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.privacy.noise import share_std
 from fedpriv.privacy.signal import Signal
+from fedpriv.privacy.views import with_shares_known
 
 Answer = dict[str, Any]
 
 POINTS = 12
 """Rounds at which ε by round is given."""
+
+ROWS = 16
+"""Up to this many shares, every number of colluders has a row. Above, only powers of two, the
+number that was asked for and the largest do."""
 
 COARSE = 4
 """Steps of the ring in a share's standard deviation; below, rounding is no longer small to it."""
@@ -61,25 +65,21 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
     if wrong := plan.mistakes():
         raise BudgetMistakes(wrong)
     run = plan.completed()
+
+    def history(sigma: float) -> History:
+        return _history(replace(run, noise_multiplier=sigma), str(plan.view))
+
     if plan.epsilon is not None and plan.view is not None:
         if plan.noise_multiplier is None:
-            run = _with_noise(run, plan.epsilon, plan.view)
+            asked = (plan.epsilon, run.delta, run.accountant)  # noise for it, to a hundredth of ε
+            run = replace(run, noise_multiplier=accountants.noise_multiplier(history, *asked))
         elif plan.rounds is None and plan.epochs is None:
             run = _with_rounds(run, plan.epsilon, plan.view)
         else:
             run = _with_rate(run, plan.epsilon, plan.view)
     answer = {**asdict(run), "views": _views(run), "warnings": _warnings(run)}
-    cohorts = run.cohorts()
-    if cohorts and run.steps is None and (run.masked or run.colluders):
-        known = run.accountant in accountants.ACCOUNTANTS
-        answer["by_colluders"] = by_colluders(
-            run.event(),
-            cohorts,
-            run.rounds,
-            run.delta,
-            run.accountant if known else "pld",
-            also=run.colluders,
-        )
+    if run.cohorts() and run.steps is None and (run.masked or run.colluders):
+        answer["by_colluders"] = _by_colluders(run)
     if signal := _signal(run):
         ratios = {"per_round": signal.per_round, "over_run": signal.over_run}
         answer["signal"] = {"units": signal.units, **ratios, "lines": signal.lines()}
@@ -91,16 +91,6 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
 
 
 # What is looked for
-
-
-def _with_noise(run: PlannedRun, epsilon: float, view: str) -> PlannedRun:
-    """Returns the run with the least noise that holds ε, to a hundredth of ε."""
-
-    def history(sigma: float) -> accountants.History:
-        return _history(replace(run, noise_multiplier=sigma), view)
-
-    found = accountants.noise_multiplier(history, epsilon, run.delta, run.accountant)
-    return replace(run, noise_multiplier=found)
 
 
 def _with_rounds(run: PlannedRun, epsilon: float, view: str) -> PlannedRun:
@@ -140,7 +130,7 @@ def _holds(run: PlannedRun, epsilon: float, view: str) -> bool:
     return spent <= epsilon
 
 
-def _history(run: PlannedRun, view: str) -> accountants.History:
+def _history(run: PlannedRun, view: str) -> History:
     event = run.views()[view].event
     return [(event, run.releases)] if event else []
 
@@ -166,6 +156,28 @@ def _views(run: PlannedRun) -> dict[str, Answer]:
             "note": view.note,
         }
     return answer
+
+
+def _by_colluders(run: PlannedRun) -> list[Answer]:
+    """Returns ε with 0, 1, … colluders, up to all but the client whose unit is protected.
+
+    The first row is `server_masked`, the last `server_plain`. One colluder also stands for a
+    curious client that reads the global models: it can subtract its own share. From
+    `masking.threshold` of the cohort on, colluders could also rebuild the masks of the others,
+    which is the last row.
+    """
+    cohorts = run.cohorts()
+    accountant = run.accountant if run.accountant in accountants.ACCOUNTANTS else "pld"
+    most = max(t for *_, t in cohorts) - 1
+    counts = set(range(most + 1))
+    if most >= ROWS:
+        counts = {0, most, min(run.colluders, most), *(2**k for k in range(most.bit_length()))}
+    rows = []
+    for count in sorted(counts):
+        history = [(with_shares_known(run.event(), cohorts, count), run.rounds)]
+        epsilon = accountants.epsilon_or_none(history, run.delta, accountant)
+        rows.append({"colluders": count, "epsilon": epsilon})
+    return rows
 
 
 def _signal(run: PlannedRun) -> Signal | None:

@@ -29,6 +29,9 @@ NOTES = "notes"
 PARTITION_ID = "partition-id"
 NUM_PARTITIONS = "num-partitions"
 
+Draw = Callable[[str], np.random.Generator]
+"""Gives a generator for each use of randomness, as `ClientContext.generator` does."""
+
 
 @dataclass(frozen=True)
 class ClientUpdate:
@@ -108,11 +111,9 @@ class Client(Protocol):
     @property
     def action(self) -> str:
         """The action that this half answers, the same as the strategy's."""
-        ...
 
     def train(self, context: ClientContext) -> ClientUpdate:
         """Computes one update; may leave the model in any state."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -243,10 +244,9 @@ def unusable_device(name: str) -> str | None:
         torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
     except Exception as error:
         kind = name.partition(":")[0]
-        known = kind in ("cpu", "cuda", "mps", "xpu")
-        why = (
-            str(error).splitlines()[0] if known else "torch has no device of that name to train on"
-        )
+        why = str(error).splitlines()[0]
+        if kind not in ("cpu", "cuda", "mps", "xpu"):
+            why = "torch has no device of that name to train on"
         there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         return f"{why.rstrip('.')}; this machine has {', '.join(there)}"
     return None

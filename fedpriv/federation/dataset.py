@@ -71,7 +71,6 @@ class Augmentation(Protocol):
         Each says in `Document.part_of` which of these it is made of (its `whole`): privacy for a
         document counts all that is made of it.
         """
-        ...
 
 
 class Data(Protocol):
@@ -79,7 +78,6 @@ class Data(Protocol):
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         """Encodes the data for the model and deals it out."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -195,15 +193,25 @@ class DocumentData:
         rows, examples = self._encode(model, documents, deal)
         test = dealt.of(dealt.held)
         encoded = encode_cached(model, test, self._folder()) if test else None
+        test_groups: dict[str, NDArray[np.int64]] = {}
+        if encoded:
+            places = {document: place for place, document in enumerate(dealt.held)}
+            for name, group in groups.items():
+                chosen = np.isin(encoded.column("document"), [places[i] for i in group])
+                test_groups[name] = np.flatnonzero(chosen)
+        method = "pooled: one client holds all" if self.pooled else repr(self.partition)
+        named = {name: list(by_provider(documents, group)) for name, group in groups.items()}
+        told = {"skipped": [str(error) for error in loaded.skipped], "test_groups": named}
+        if dealt.public:
+            told["public"] = [page.id for page in dealt.of(dealt.public)]
         return FederatedDataset(
             build_model=build,
             train=examples,
             rows=rows,
             test=encoded,
-            partition=self._table(loaded, documents, deal, dealt.held, groups)
-            | ({"public": [page.id for page in dealt.of(dealt.public)]} if dealt.public else {}),
+            partition=table(method, documents, deal, dealt.held) | told,
             showcase=functools.partial(write_showcase, test[0]) if test else None,
-            test_groups=_rows_of(groups, dealt.held, encoded) if encoded else {},
+            test_groups=test_groups,
             documents=tuple(documents[i] for hand in deal for i in hand),
             labels=loaded.labels,
             suspects=dealt.of(self.test.asked(loaded.documents, seed)) + dealt.planted,
@@ -215,19 +223,34 @@ class DocumentData:
         """Reads the documents and deals them out; nothing is encoded.
 
         Raises:
-            ValueError: if there is not enough for everybody.
+            ValueError: if there is not enough for everybody, or one to be left out is not there.
         """
         loaded = self.source.load()
         train, held = self.test.split(loaded.documents, seed)
         train, public = self._without_public(train, seed)
-        planted = self._planted()
+        found = self.canaries.load().documents if self.canaries else ()
+        planted = tuple(  # under names that nobody else has
+            replace(
+                page,
+                id=f"canary-{page.id}",
+                provider=f"{PLANTED}{page.provider}",
+                part_of=page.part_of and f"canary-{page.part_of}",
+            )
+            for page in found
+        )
         documents = (*loaded.documents, *planted)
         train += range(len(loaded.documents), len(documents))
         whole: Deal = (tuple(train),)
         if not self.pooled:
             hands = self.partition.deal([documents[i] for i in train], seed)
             whole = tuple(tuple(train[i] for i in hand) for hand in hands)
-        out = self._left_out(documents, planted, seed)
+        canaries = providers(planted)
+        own = {document.provider for document in documents}.difference(canaries)
+        if unknown := sorted(set(self.leave_out) - own):
+            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
+        coins = generator(seed, "canary coins").random(len(canaries)) < self.canary_rate
+        tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
+        out = {*self.leave_out, *tails}
         deal = tuple(tuple(i for i in hand if documents[i].provider not in out) for hand in whole)
         _check_all_hold(deal, "providers")
         return ClientSplit(loaded, documents, planted, whole, deal, held, public)
@@ -287,55 +310,10 @@ class DocumentData:
         drawn = {train[i] for i in chosen.tolist()}
         return [i for i in train if i not in drawn], sorted(drawn)
 
-    def _planted(self) -> tuple[Document, ...]:
-        """Returns the canaries' documents, under names that nobody else has."""
-        found = self.canaries.load().documents if self.canaries else ()
-        return tuple(
-            replace(
-                page,
-                id=f"canary-{page.id}",
-                provider=f"{PLANTED}{page.provider}",
-                part_of=page.part_of and f"canary-{page.part_of}",
-            )
-            for page in found
-        )
-
-    def _left_out(
-        self, documents: Sequence[Document], planted: Sequence[Document], seed: int
-    ) -> set[str]:
-        """Returns the providers that are not trained on: as asked, and by the canaries' coins.
-
-        Raises:
-            ValueError: if one to be left out is not there.
-        """
-        canaries = providers(planted)
-        own = {document.provider for document in documents}.difference(canaries)
-        if unknown := sorted(set(self.leave_out) - own):
-            raise ValueError(f"leave_out: the data has no provider {unknown[0]!r}")
-        coins = generator(seed, "canary coins").random(len(canaries)) < self.canary_rate
-        tails = {name for name, heads in zip(canaries, coins, strict=True) if not heads}
-        return {*self.leave_out, *tails}
-
     def _folder(self) -> Path | None:
         if self.cache == "off":
             return None
         return Path(self.cache) if self.cache is not None else cache_folder() / "examples"
-
-    def _table(
-        self,
-        loaded: DocumentSet,
-        documents: Sequence[Document],
-        deal: Deal,
-        held: Iterable[int],
-        groups: Mapping[str, list[int]],
-    ) -> dict[str, Any]:
-        skipped = [str(error) for error in loaded.skipped]
-        named = {name: list(by_provider(documents, group)) for name, group in groups.items()}
-        method = "pooled: one client holds all" if self.pooled else repr(self.partition)
-        return table(method, documents, deal, held) | {
-            "skipped": skipped,
-            "test_groups": named,
-        }
 
     def _encode(
         self, model: DocumentModel, documents: tuple[Document, ...], deal: Deal
@@ -367,18 +345,6 @@ def _answers(documents: Iterable[Document]) -> dict[str, tuple[str, ...]]:
         for question in document.questions:
             found.setdefault(question.key, {}).update(dict.fromkeys(question.answers))
     return {key: tuple(answers) for key, answers in found.items()}
-
-
-def _rows_of(
-    groups: Mapping[str, list[int]], held: list[int], test: Examples
-) -> dict[str, NDArray[np.int64]]:
-    """Returns the positions in `test` of each group's documents."""
-    places = {document: place for place, document in enumerate(held)}
-    of_document = test.column("document")
-    return {
-        name: np.flatnonzero(np.isin(of_document, [places[i] for i in group]))
-        for name, group in groups.items()
-    }
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Who fails is drawn from (seed, round, client) alone: the same on every grid, on any number of
 workers, after a crash and a resume, and never dependent on anybody's data. The server's side
-decides (`fedpriv.federation.grids.faulty`), and the decision travels with the message to wherever
+decides (`striking`), and the decision travels with the message to wherever
 the client is served, so that a client that is made to fail costs the round what a real failure
 costs: the others' answers are added up in the same order. failures.jsonl names each.
 
@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 
+from fedpriv.federation.grids._flwr import readdressed
+from fedpriv.federation.messages import round_of
 from fedpriv.federation.secagg.messages import ADVERTISE, REVEAL, SHARE
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.seeds import generator
@@ -84,11 +87,9 @@ class Faults(Protocol):
 
     def fault(self, seed: int, round: int, client: int, stage: str) -> Fault | None:
         """Returns what becomes of a client at one of `STAGES`, None if it answers."""
-        ...
 
     def problems(self, clients: int, settings: Settings, *, masked: bool) -> list[str]:
         """Returns what these faults name that the federation does not have."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,25 @@ class Slow:
                 "federation.workers=1 or more, or a deadline"
             )
         return found
+
+
+def striking(faults: Faults | None, seed: int, grid: Grid) -> Callable[[Message], Message]:
+    """Returns what puts a client's fault into a message to it.
+
+    As the fault travels in the message, cohorts are cut into the same chunks as without it.
+    """
+    client_of = {node: client for client, node in enumerate(grid.get_node_ids())}
+
+    def struck(message: Message) -> Message:
+        if faults is None:
+            return message
+        kind, _, action = message.metadata.message_type.partition(".")
+        stage = TRAIN if kind == TRAIN else action
+        client = client_of[message.metadata.dst_node_id]
+        fault = faults.fault(seed, round_of(message), client, stage)
+        return readdressed(fault.into(message), message) if fault else message
+
+    return struck
 
 
 def _unknown(name: str, named: list[int] | tuple[int, ...], clients: int) -> list[str]:

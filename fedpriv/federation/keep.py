@@ -52,15 +52,12 @@ class Watcher(Protocol):
 
     def around(self, grid: RoundGrid) -> RoundGrid:
         """Returns the grid with the watcher on it."""
-        ...
 
     def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
         """Passes on the replies that the strategy adds up."""
-        ...
 
     def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
         """Looks at the sum that the strategy has decoded, where the server sees no other."""
-        ...
 
 
 class Keeper(Protocol):
@@ -68,15 +65,12 @@ class Keeper(Protocol):
 
     def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what leaves nothing to keep, each problem with the setting that it is about."""
-        ...
 
     def before(self, run: Prepared) -> Watcher | None:
         """Writes what is known before the first round; returns what watches the run, if any."""
-        ...
 
     def after(self, run: Prepared) -> None:
         """Writes what can wait until the rounds are over.
 
         Of a run that was killed it is called when the run has been resumed and comes to its end.
         """
-        ...

@@ -7,8 +7,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +22,8 @@ from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
 from fedpriv.federation.dataset import FederatedDataset
+from fedpriv.federation.faults import striking
 from fedpriv.federation.grids.base import RoundGrid
-from fedpriv.federation.grids.faulty import FaultyGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.keep import Prepared, Watcher
 from fedpriv.federation.messages import to_array_record, to_vectors
@@ -41,7 +40,15 @@ from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import FAILURES, LEDGER, METRICS, PARTITION, Checkpoint, RunFolder
+from fedpriv.runtime.run_folder import (
+    FAILURES,
+    FINAL,
+    LEDGER,
+    METRICS,
+    PARTITION,
+    Checkpoint,
+    RunFolder,
+)
 from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.tensorboard import events
 from fedpriv.runtime.tensors import digest
@@ -263,14 +270,19 @@ class Federation(Parts):
                 folder = RunFolder.create(self.runs, self.name)
             else:
                 folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
-            with (
-                _naming(folder),
-                folder.writing("resume" if resume else "run", config),
-                reproducible_torch(self.settings.threads, self.settings.device),
-            ):
-                if not resume:
-                    self._begin(folder, config)
-                return _Run(self, folder, grid, rounds, progress or Progress()).run()
+            try:
+                with (
+                    folder.writing("resume" if resume else "run", config),
+                    reproducible_torch(self.settings.threads, self.settings.device),
+                ):
+                    if not resume:
+                        self._begin(folder, config)
+                    return _Run(self, folder, grid, rounds, progress or Progress()).run()
+            except (KeyboardInterrupt, SystemExit, OSError) as error:
+                if isinstance(error, OSError) and error.errno and error.filename is None:
+                    error.filename = str(folder.path)  # a full disk says of no file that it is full
+                error.add_note(f"go on with: fedpriv resume {folder.path}")
+                raise
         finally:
             if own:
                 grid.close()
@@ -298,18 +310,6 @@ class Federation(Parts):
         folder.write_config({**config, **made})
 
 
-@contextmanager
-def _naming(folder: RunFolder) -> Iterator[None]:
-    """Says with what ends a run how it can go on."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, OSError) as error:
-        if isinstance(error, OSError) and error.errno and error.filename is None:
-            error.filename = str(folder.path)  # a full disk says of no file that it is full
-        error.add_note(f"go on with: fedpriv resume {folder.path}")
-        raise
-
-
 class _Run:
     """One run of a federation: the global model, and where in the rounds we are."""
 
@@ -322,7 +322,7 @@ class _Run:
         progress: Progress,
     ) -> None:
         grid.deadline = federation.settings.round_deadline
-        grid = FaultyGrid(grid, federation.faults, federation.seed) if federation.faults else grid
+        grid.prepare = striking(federation.faults, federation.seed, grid)
         self.federation, self.folder, self.grid = federation, folder, grid
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.strategy
@@ -349,7 +349,7 @@ class _Run:
             # A run of no rounds is one evaluation.
             alone = self.rounds == 0 and not self.folder.records(METRICS)
             for round in [0] if alone else range(start + 1, self.rounds + 1):
-                record = self._round(round) if round else self._before_round_one()
+                record = self._round(round)
                 self._finish_round(round, record)
                 self.progress.round(record)
                 board.round(record)
@@ -367,7 +367,7 @@ class _Run:
         self.folder.write_json(LEDGER, statement(self.ledger))
         self._after()
         # Nothing comes after the final weights: with them a run is complete.
-        self.folder.save_final(self.model.state_dict())
+        self.folder.save_state(FINAL, self.model.state_dict())
         metrics, failures = self.folder.records(METRICS), self.folder.records(FAILURES)
         return Result(self.folder.path, metrics, self.model, failures)
 
@@ -459,27 +459,29 @@ class _Run:
                 "or start a new run"
             )
 
-    def _before_round_one(self) -> dict[str, Any]:
-        """Evaluates the model as it is; nobody is asked, nothing is sent or released."""
+    def _round(self, round: int) -> dict[str, Any]:
+        """Trains, and evaluates the model. Before round 1 nobody is asked, nothing is released."""
         began = time.monotonic()
-        metrics = self._evaluate(0)
-        nobody = RoundStatistics(0, ())
+        attempts, statistics, metrics = (
+            self._attempts(round) if round else (0, RoundStatistics(0, ()), {})
+        )
+        trained = time.monotonic()
+        metrics |= self._evaluate(round)
         return {
-            "round": 0,
+            "round": round,
             **metrics,
-            "accepted": True,
-            "attempts": 0,
-            "clients": nobody.counts(),
-            **nobody.traffic(),
-            "seconds": {"train": 0.0, "evaluate": time.monotonic() - began},
+            "accepted": not self.refused,
+            "attempts": attempts,
+            "clients": statistics.counts(),
+            **statistics.traffic(),
+            "seconds": {"train": trained - began, "evaluate": time.monotonic() - trained},
         }
 
-    def _round(self, round: int) -> dict[str, Any]:
+    def _attempts(self, round: int) -> tuple[int, RoundStatistics, dict[str, Any]]:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
-        began = time.monotonic()
         model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
         sent = json_digest([self.federation.spec.key, model])[:32] if model else ""
-        nodes, attempt, metrics = list(self.grid.get_node_ids()), 0, {}
+        nodes, attempt = list(self.grid.get_node_ids()), 0
         while True:
             attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
             if attempt:
@@ -499,23 +501,9 @@ class _Run:
                 attempt += 1
                 continue
             except TooFewClients as error:
-                self.reason = str(error)
+                metrics, self.reason = {}, str(error)
                 self.refused += 1
-            break
-        trained = time.monotonic()
-        metrics |= self._evaluate(round)
-        return {
-            "round": round,
-            **metrics,
-            "accepted": not self.refused,
-            "attempts": attempt + 1,
-            "clients": statistics.counts(),
-            **statistics.traffic(),
-            "seconds": {
-                "train": trained - began,
-                "evaluate": time.monotonic() - trained,
-            },
-        }
+            return attempt + 1, statistics, metrics
 
     def _train(self, now: Attempt, model: str, statistics: RoundStatistics) -> dict[str, Any]:
         """Makes one attempt at a round; books it before anything is sent, and what became of it."""

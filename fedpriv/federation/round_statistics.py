@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -42,15 +43,15 @@ class RoundStatistics:
         self.cohort: list[int] = []
         self.survivors: list[int] = []
         self.failed, self.complete = 0, False
-        self.down: dict[int, int] = {}
-        self.up: dict[int, int] = {}
+        self.down: Counter[int] = Counter()
+        self.up: Counter[int] = Counter()
 
     def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Passes the messages on, counting them."""
         for message in messages:
             client = self._number[message.metadata.dst_node_id]
             self.cohort.append(client)
-            _add(self.down, client, _bytes(message))
+            self.down[client] += _bytes(message)
             yield message
 
     def receiving(
@@ -74,7 +75,7 @@ class RoundStatistics:
             for named in answered_by(reply):
                 client = self._number[reply.metadata.src_node_id] if named is None else named
                 self.survivors.append(client)
-                _add(self.up, client, _bytes(reply))
+                self.up[client] += _bytes(reply)
             tell(len(self.survivors), len(self.cohort))
             yield reply
         self.complete = True
@@ -94,14 +95,9 @@ class RoundStatistics:
 
     def counts(self) -> dict[str, int]:
         """Returns the counts for metrics.jsonl."""
-        sampled, answered = len(self.cohort), len(self.survivors)
-        missing = sampled - answered - self.failed
-        return {
-            "sampled": sampled,
-            "answered": answered,
-            "failed": self.failed,
-            "missing": missing,
-        }
+        sampled, answered, failed = len(self.cohort), len(self.survivors), self.failed
+        missing = sampled - answered - failed
+        return {"sampled": sampled, "answered": answered, "failed": failed, "missing": missing}
 
     def traffic(self) -> dict[str, Any]:
         """Returns the bytes of tensors sent down to the clients and up to the server.
@@ -109,16 +105,12 @@ class RoundStatistics:
         They are counted as on a real network: one copy per client, even if a worker sums updates.
         `bytes_by_client` is number → [down, up].
         """
-        each = {str(c): [self.down.get(c, 0), self.up.get(c, 0)] for c in sorted(self.cohort)}
+        each = {str(c): [self.down[c], self.up[c]] for c in sorted(self.cohort)}
         return {
             "bytes_down": sum(self.down.values()),
             "bytes_up": sum(self.up.values()),
             "bytes_by_client": each,
         }
-
-
-def _add(counts: dict[int, int], client: int, size: int) -> None:
-    counts[client] = counts.get(client, 0) + size
 
 
 def _bytes(message: Message) -> int:

@@ -15,40 +15,28 @@ from fedpriv.runtime.run_folder import RunFolder
 
 def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> None:
     """Writes `prediction.json` and `prediction.png`: the page, its words, their tags or answers."""
+    words: list[dict[str, Any]]
+    words = [{"text": word.text, "box": list(word.box)} for word in document.words]
+    shown = {"document": document.id, "words": words}
     model.eval()
     with torch.no_grad():
         if isinstance(model, Tagger):
             tags = zip(document.tags(), model.tag(document), strict=True)
-            words = [{"true": true, "predicted": predicted} for true, predicted in tags]
-            shown = {"words": _words(document, words)}
-        else:
-            shown = _answers(document, model)
-    folder.write_json("prediction.json", {"document": document.id, **shown})
+            for word, (true, predicted) in zip(words, tags, strict=True):
+                word |= {"true": true, "predicted": predicted}
+        elif isinstance(model, DocumentModel) and document.questions:
+            (given,) = model.answer([document])
+            shown["answers"] = [
+                {
+                    "key": question.key,
+                    "question": question.text,
+                    "accepted": list(question.answers),
+                    "answer": answer.text,
+                    "confidence": answer.confidence,
+                }
+                for question, answer in zip(document.questions, given, strict=True)
+            ]
+    folder.write_json("prediction.json", shown)
     png = io.BytesIO()
     document.image().save(png, "PNG")
     folder.write("prediction.png", png.getvalue())
-
-
-def _answers(document: Document, model: nn.Module) -> dict[str, Any]:
-    if not isinstance(model, DocumentModel) or not document.questions:
-        return {"words": _words(document, None)}
-    (given,) = model.answer([document])
-    answers = [
-        {
-            "key": question.key,
-            "question": question.text,
-            "accepted": list(question.answers),
-            "answer": answer.text,
-            "confidence": answer.confidence,
-        }
-        for question, answer in zip(document.questions, given, strict=True)
-    ]
-    return {"words": _words(document, None), "answers": answers}
-
-
-def _words(document: Document, more: list[dict[str, str]] | None) -> list[dict[str, Any]]:
-    more = more or [{}] * len(document.words)
-    return [
-        {"text": word.text, "box": list(word.box), **extra}
-        for word, extra in zip(document.words, more, strict=True)
-    ]

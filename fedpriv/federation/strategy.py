@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from fedpriv.federation.messages import Instruction, instruct
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.sampling import ClientSampling
+from fedpriv.runtime.seeds import generator
 
 SEED, ATTEMPT, KEY, MODEL = "seed", "attempt", "key", "model"
 """Keys of the config that `configure_train` gets: the run's seed, the number of the attempt at the
@@ -104,3 +106,28 @@ class Strategy(FlowerStrategy):
 
     def summary(self) -> None:
         """The settings are in the run folder's config.yaml."""
+
+
+class SampledStrategy(Strategy):
+    """A strategy without a mechanism, whose cohort is drawn by its setting `sampling`."""
+
+    sampling: ClientSampling
+
+    def problems(self, clients: int) -> list[str]:
+        """Returns why the sampling does not work on so many clients."""
+        problem = self.sampling.problem(clients)
+        return [f"sampling: {problem}"] if problem else []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Draws the cohort and sends each of its clients w_t."""
+        self._global = arrays
+        attempt = int(str(config[ATTEMPT]))
+        rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
+        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
+        return self.broadcast(cohort, arrays, self.instruction(server_round, attempt), grid)
+
+    def instruction(self, server_round: int, attempt: int) -> Instruction:
+        """Returns what each client of the cohort is told: for sums of updates, without a weight."""
+        return Instruction(server_round, attempt)

@@ -9,16 +9,16 @@ to the norm what multiplying took off.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpriv.runtime.vectors import Vector, Vectors, as_tensor
+from fedpriv.runtime.vectors import Vector, as_tensor
 
 # Half a megabyte in float64: stays in the cache of a core. A GPU wants few and large kernels.
 _CPU_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
@@ -26,21 +26,19 @@ _CPU_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
 # Where squares in float64 neither overflow nor lose digits.
 _SAFE_SQUARES = (1e-280, 1e300)
 
-Content = TypeVar("Content")
-
 
 @dataclass(frozen=True)
-class Clipped(Generic[Content]):
+class Clipped:
     """A clipped contribution.
 
     Attributes:
-        clipped: of L2 norm at most the clip norm, of the dtypes and shapes that came in; the very
-            same arrays if they were inside already.
+        clipped: of L2 norm at most the clip norm, of the dtype and shape that came in; the very
+            same array if it was inside already.
         norm: before clipping; infinite or NaN where `finite` is false.
         finite: whether the norm was a finite number. If not, `clipped` is zero.
     """
 
-    clipped: Content
+    clipped: Vector
     norm: float
     finite: bool
 
@@ -56,11 +54,11 @@ def check_clip_norm(clip_norm: float) -> float:
     return float(clip_norm)
 
 
-def clip(vector: Vector, clip_norm: float) -> Clipped[Vector]:
+def clip(vector: Vector, clip_norm: float) -> Clipped:
     """Clips one vector: x · min(1, C / ‖x‖); PFL-DocVQA, Alg. 1, line 14.
 
     The norm of the result, computed in float64, is at most C. The direction is kept up to the
-    rounding of the dtype; clipping twice is clipping once.
+    rounding of the dtype; clipping twice is clipping once. A NaN or an infinity makes all zero.
 
     Args:
         vector: floats of shape (d,), or any other.
@@ -70,33 +68,20 @@ def clip(vector: Vector, clip_norm: float) -> Clipped[Vector]:
         ValueError: if the clip norm is not positive and finite.
         TypeError: if the vector is not of floats.
     """
-    result = clip_jointly({"": vector}, clip_norm)
-    return Clipped(result.clipped[""], result.norm, result.finite)
-
-
-def clip_jointly(vectors: Mapping[str, Vector], clip_norm: float) -> Clipped[Vectors]:
-    """Clips several vectors as if they were one: by their joint norm, all with the same factor.
-
-    A NaN or an infinity in any of them makes all of them zero.
-
-    Args:
-        vectors: name → floats of any shape and dtype.
-        clip_norm: C, in L2, of all together.
-
-    Raises:
-        ValueError: if the clip norm is not positive and finite.
-        TypeError: if a vector is not of floats.
-    """
     clip_norm = check_clip_norm(clip_norm)
-    for name, vector in vectors.items():
-        if vector.dtype.kind != "f":
-            raise TypeError(f"vector {name!r} is of {vector.dtype}: only floats can be clipped")
-    norm = _norm(vectors)
-    if not math.isfinite(norm):
-        return Clipped(_zeros(vectors), norm, finite=False)
+    if vector.dtype.kind != "f":
+        raise TypeError(f"the vector is of {vector.dtype}: only floats can be clipped")
+    norm = _norm(vector)
     if norm <= clip_norm:
-        return Clipped(dict(vectors), norm, finite=True)
-    return Clipped(_shrunk(vectors, norm, clip_norm), norm, finite=True)
+        return Clipped(vector, norm, finite=True)
+    if math.isfinite(norm):
+        margin = _margin(float(np.finfo(vector.dtype).eps))
+        while margin < 1:  # again where subnormal results were rounded up beyond the clip norm
+            scaled = _times(vector, clip_norm / norm * (1 - margin))
+            if _norm(scaled) <= clip_norm:
+                return Clipped(scaled, norm, finite=True)
+            margin *= 8
+    return Clipped(np.zeros_like(vector), norm, finite=math.isfinite(norm))
 
 
 def clip_factor(norm: float, clip_norm: float, dtype: torch.dtype) -> float:
@@ -141,20 +126,17 @@ def _margin(eps: float) -> float:
     return max(4 * eps, 2.0**-40)
 
 
-def _norm(vectors: Mapping[str, Vector]) -> float:
-    squares = sum_of_squares(_flat(v) for v in vectors.values()).item()
+def _norm(vector: Vector) -> float:
+    flat = as_tensor(np.ascontiguousarray(vector).reshape(-1))
+    squares = sum_of_squares([flat]).item()
     if _SAFE_SQUARES[0] < squares < _SAFE_SQUARES[1]:
         return math.sqrt(squares)
-    return _norm_of_extremes(vectors)
-
-
-def _norm_of_extremes(vectors: Mapping[str, Vector]) -> float:
-    """Returns the norm where squares overflow or vanish, or where a number is not finite."""
-    ends = [end.item() for v in vectors.values() if v.size for end in torch.aminmax(_flat(v))]
-    peak = math.nan if any(map(math.isnan, ends)) else max(map(abs, ends), default=0.0)
+    # Squares overflow or vanish, or a number is not finite.
+    ends = [end.item() for end in torch.aminmax(flat)] if vector.size else [0.0]
+    peak = math.nan if any(map(math.isnan, ends)) else max(map(abs, ends))
     if peak == 0 or not math.isfinite(peak):
         return peak
-    relative = [block / peak for v in vectors.values() for block in _wide_blocks(v)]
+    relative = [block / peak for block in _wide_blocks(vector)]
     return peak * math.sqrt(math.fsum(float(block @ block) for block in relative))
 
 
@@ -164,26 +146,6 @@ def _wide_blocks(vector: Vector) -> Iterable[NDArray[np.float64]]:
         flat[start : start + _CPU_BLOCK].astype(np.float64)
         for start in range(0, flat.size, _CPU_BLOCK)
     )
-
-
-def _flat(vector: Vector) -> Tensor:
-    return as_tensor(np.ascontiguousarray(vector).reshape(-1))
-
-
-def _zeros(vectors: Mapping[str, Vector]) -> Vectors:
-    return {name: np.zeros_like(vector) for name, vector in vectors.items()}
-
-
-def _shrunk(vectors: Mapping[str, Vector], norm: float, clip_norm: float) -> Vectors:
-    """Scales to the clip norm; repeats it where subnormal results were rounded up beyond."""
-    eps = max(float(np.finfo(v.dtype).eps) for v in vectors.values())
-    margin = _margin(eps)
-    while margin < 1:
-        scaled = {n: _times(v, clip_norm / norm * (1 - margin)) for n, v in vectors.items()}
-        if _norm(scaled) <= clip_norm:
-            return scaled
-        margin *= 8
-    return _zeros(vectors)
 
 
 def _times(vector: Vector, factor: float) -> Vector:

@@ -37,7 +37,7 @@ from typing import Any
 from fedpriv.privacy.accounting.event import ClientThenRecord, Event, History
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import shares
-from fedpriv.privacy.views import VIEWS, Sampling, server_masked_event, server_plain_event
+from fedpriv.privacy.views import VIEWS, Sampling, cohorts_of, with_shares_known
 
 
 class LedgerMissing(ValueError):
@@ -129,6 +129,16 @@ class Release:
     def shares(self) -> int:
         """Number of shares that the noise was split into, t."""
         return 1 if self.own_noise else shares(self.threshold, len(self.attempt.cohort))
+
+    def event(self, colluders: int = 0) -> Event:
+        """Returns the release as it was planned, for a reader who knows so many shares of noise."""
+        planned = ClientThenRecord(self.client_rate, self.record_rate, self.planned)
+        if not colluders:
+            return planned
+        sampling: Sampling = "poisson" if self.poisson else "fixed"
+        clients = self.attempt.clients
+        cohorts = cohorts_of(sampling, self.client_rate, clients, self.threshold)
+        return with_shares_known(planned, cohorts, colluders)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as one flat JSON object."""
@@ -245,14 +255,10 @@ class Ledger:
                     f"{place} was run with {other}, and cannot go on so: one ledger, one mechanism"
                 )
         uncovered = tuple(dict.fromkeys((*self.uncovered, *now.uncovered)))
-        none, both = Group(0), {**self.groups, **now.groups}
-        largest = {
-            unit: Group(
-                max(known.get(unit, none).records for known in (self.groups, now.groups)),
-                max(known.get(unit, none).clients for known in (self.groups, now.groups)),
-            )
-            for unit in both
-        }
+        largest = dict(self.groups)
+        for unit, group in now.groups.items():
+            old = largest.get(unit, group)
+            largest[unit] = Group(max(old.records, group.records), max(old.clients, group.clients))
         # Resumed on other data, it is a run on both: it adds up with every run on either.
         data = now.data if now.data == self.data else f"{self.data} and {now.data}"
         return dataclasses.replace(
@@ -373,16 +379,8 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
         colluders: clients whose noise the reader of a sum knows; see `Ledger.history`.
     """
     first = made[0]
-    sampling: Sampling = "poisson" if first.poisson else "fixed"
     if view == "server_plain":
-        yield server_plain_event(
-            sampling,
-            first.client_rate,
-            first.record_rate,
-            first.planned,
-            first.attempt.clients,
-            first.threshold,
-        )
+        yield first.event(first.attempt.clients)
         for again in made[1:]:
             if again.attempt.cohort:
                 yield ClientThenRecord(1.0, again.record_rate, again.share)
@@ -409,19 +407,9 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
             left = max(1, release.shares - colluders)
             noise = release.share * math.sqrt(left) if colluders else release.planned
             yield ClientThenRecord(1.0, release.record_rate, noise)
-        elif colluders:
-            yield server_masked_event(
-                sampling,
-                release.client_rate,
-                release.record_rate,
-                release.planned,
-                release.attempt.clients,
-                release.threshold,
-                colluders=colluders,
-            )
         else:
             # Surplus noise is not counted, because its amount depends on the clients drawn.
-            yield ClientThenRecord(release.client_rate, release.record_rate, release.planned)
+            yield release.event(colluders)
 
 
 def _worst_client(releases: list[Release]) -> History:

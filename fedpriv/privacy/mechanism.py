@@ -278,9 +278,10 @@ def example_gaussian(
         delta: δ.
         entropy: see `Mechanism`.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, record_rate, delta, client_sampling)
-    return Mechanism(
-        unit="example",
+    return _gaussian(
+        "example",
+        noise_multiplier,
+        budget,
         clip_norm=clip_norm,
         client_rate=client_rate,
         record_rate=record_rate,
@@ -288,7 +289,6 @@ def example_gaussian(
         client_sampling=client_sampling,
         delta=delta,
         entropy=entropy,
-        **noise,
     )
 
 
@@ -318,9 +318,10 @@ def provider_gaussian(
         delta: δ.
         entropy: see `Mechanism`.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, provider_rate, delta, client_sampling)
-    return Mechanism(
-        unit="provider",
+    return _gaussian(
+        "provider",
+        noise_multiplier,
+        budget,
         clip_norm=clip_norm,
         client_rate=client_rate,
         record_rate=provider_rate,
@@ -328,7 +329,6 @@ def provider_gaussian(
         client_sampling=client_sampling,
         delta=delta,
         entropy=entropy,
-        **noise,
     )
 
 
@@ -346,9 +346,10 @@ def client_gaussian(
 
     It is `provider_gaussian` where every client is its own, only provider. Arguments as there.
     """
-    noise = _noise(noise_multiplier, budget, client_rate, 1.0, delta, client_sampling)
-    return Mechanism(
-        unit="client",
+    return _gaussian(
+        "client",
+        noise_multiplier,
+        budget,
         clip_norm=clip_norm,
         client_rate=client_rate,
         record_rate=1.0,
@@ -356,30 +357,24 @@ def client_gaussian(
         client_sampling=client_sampling,
         delta=delta,
         entropy=entropy,
-        **noise,
     )
 
 
-def _noise(
-    noise_multiplier: float | None,
-    budget: Budget | None,
-    client_rate: float,
-    record_rate: float,
-    delta: float,
-    client_sampling: Sampling,
-) -> dict[str, Any]:
-    """Returns the noise multiplier and the budget that it was found for, as named settings."""
-    if noise_multiplier is not None:
-        return {"noise_multiplier": noise_multiplier}
-    if budget is None:
-        raise ValueError("noise_multiplier=None and budget=None: give one of them")
-    clients = budget.federation(client_rate, client_sampling) if budget.sees_shares else None
-    return {
-        "noise_multiplier": budget.noise_multiplier(
-            client_rate, record_rate, delta, client_sampling
-        ),
-        "asked_epsilon": budget.epsilon,
-        "asked_view": budget.view,
-        "asked_clients": clients or 0,
-        "asked_colluders": budget.colluders,
-    }
+def _gaussian(
+    unit: Unit, noise_multiplier: float | None, budget: Budget | None, **planned: Any
+) -> Mechanism:
+    """Returns a mechanism with this noise, or with the noise that holds the budget."""
+    asked: dict[str, Any] = {"noise_multiplier": noise_multiplier}
+    if noise_multiplier is None:
+        if budget is None:
+            raise ValueError("noise_multiplier=None and budget=None: give one of them")
+        rates = ("client_rate", "record_rate", "delta", "client_sampling")
+        rate, sampling = planned["client_rate"], planned["client_sampling"]
+        asked = {
+            "noise_multiplier": budget.noise_multiplier(*(planned[name] for name in rates)),
+            "asked_epsilon": budget.epsilon,
+            "asked_view": budget.view,
+            "asked_clients": (budget.federation(rate, sampling) or 0) if budget.sees_shares else 0,
+            "asked_colluders": budget.colluders,
+        }
+    return Mechanism(unit=unit, **planned, **asked)

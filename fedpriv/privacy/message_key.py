@@ -70,7 +70,7 @@ def message_key(
             for half in halves
         ],
         "settings": [_settings(half) for half in halves],
-        "model": _structure(model),
+        "model": structure(model),
         "weights": digest(
             {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
         ),
@@ -98,7 +98,7 @@ def _settings(value: Any) -> Any:
     return value
 
 
-def _structure(model: nn.Module) -> list[Any]:
+def structure(model: nn.Module) -> list[Any]:
     """Returns the modules of a model with their plain settings, without the weights."""
     plain = (bool, int, float, str, type(None))
     found: list[Any] = []

@@ -13,11 +13,9 @@ class ClientSampling(Protocol):
 
     def draw(self, clients: int, rng: np.random.Generator) -> list[int]:
         """Returns the numbers of the chosen clients, ascending. There may be none."""
-        ...
 
     def problem(self, clients: int) -> str | None:
         """Returns why this sampling cannot work on so many clients, None if it can."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedpriv.privacy.accounting import accountants
-from fedpriv.privacy.accounting.event import (
-    ClientThenRecord,
-    History,
-    each_part,
-    merged,
-)
-from fedpriv.privacy.ledger import Group, Ledger
+from fedpriv.privacy.accounting.event import ClientThenRecord, each_part, merged
+from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
@@ -131,25 +126,7 @@ def doubts(ledger: Ledger, view: str) -> list[str]:
 
 
 def _group(ledger: Ledger, unit: str, delta: float) -> Json:
-    """Returns ε of a group of units in each view."""
-    group = ledger.groups[unit]
-    if group.records > LARGEST_GROUP:
-        how = "by RDP, as if all were always drawn"
-    elif group.clients > 1:
-        how = f"by PLD, as if all were drawn with any of its {group.clients} clients"
-    else:
-        how = "by PLD, exact for the mixture"
-    return {
-        "means": UNITS[unit],
-        "records": group.records,
-        "clients": group.clients,
-        "epsilon": {view: _group_epsilon(ledger.history(view), group, delta) for view in VIEWS},
-        "how": how,
-    }
-
-
-def _group_epsilon(history: History, group: Group, delta: float) -> float | str | None:
-    """Returns ε of a group, or None where PLD reaches its limits.
+    """Returns ε of a group of units in each view; None where PLD reaches its limits.
 
     For a large group it is an upper bound: one Gaussian of `size` times the norm.
 
@@ -157,20 +134,32 @@ def _group_epsilon(history: History, group: Group, delta: float) -> float | str 
     them is, which is at most that many times as probable. With all of its records in one place, its
     part of the sum, and of any message, is at least as large.
     """
-    size = group.records
+    group = ledger.groups[unit]
+    size, accountant = group.records, "pld"
 
-    def whole(part: ClientThenRecord) -> ClientThenRecord:
-        return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
-
-    def together(part: ClientThenRecord) -> ClientThenRecord:
+    def as_one(part: ClientThenRecord) -> ClientThenRecord:
+        if size > LARGEST_GROUP:
+            return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
         rate = min(1.0, group.clients * part.client_rate)
         return replace(part, client_rate=rate, group_size=size)
 
     if size > LARGEST_GROUP:
-        present = [(each_part(event, whole), times) for event, times in history]
-        return number(accountants.epsilon(present, delta, "rdp"))
-    grouped = [(each_part(event, together), times) for event, times in history]
-    return number(accountants.epsilon_or_none(grouped, delta, "pld"))
+        how, accountant = "by RDP, as if all were always drawn", "rdp"
+    elif group.clients > 1:
+        how = f"by PLD, as if all were drawn with any of its {group.clients} clients"
+    else:
+        how = "by PLD, exact for the mixture"
+    epsilon = {}
+    for view in VIEWS:
+        grouped = [(each_part(event, as_one), times) for event, times in ledger.history(view)]
+        epsilon[view] = number(accountants.epsilon_or_none(grouped, delta, accountant))
+    return {
+        "means": UNITS[unit],
+        "records": group.records,
+        "clients": group.clients,
+        "epsilon": epsilon,
+        "how": how,
+    }
 
 
 def _colluders(ledger: Ledger, delta: float) -> list[Json]:

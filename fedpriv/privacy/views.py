@@ -141,55 +141,6 @@ def view_events(
     }
 
 
-def server_plain_event(
-    sampling: Sampling,
-    client_rate: float,
-    record_rate: float,
-    noise_multiplier: float,
-    clients: int,
-    threshold: float = 1.0,
-    group_size: int = 1,
-) -> Event:
-    """Returns one round as the server sees it that receives each client's message by itself.
-
-    It is a constant of the plan, whatever cohorts are drawn and whoever answers.
-
-    Args:
-        sampling: "poisson", or "fixed" for client_rate · clients of them.
-        client_rate: probability that a client is drawn for the round.
-        record_rate: probability that a record of a drawn client enters.
-        noise_multiplier: standard deviation of the noise on the sum ÷ clip norm.
-        clients: of the federation.
-        threshold: share of the cohort into which the noise is split.
-        group_size: records of the protected unit.
-
-    Raises:
-        ValueError: an input is out of its range, or `client_rate` · `clients` is not whole where
-            it has to be.
-    """
-    planned = (client_rate, record_rate, noise_multiplier, clients, threshold, group_size)
-    return server_masked_event(sampling, *planned, colluders=clients)
-
-
-def server_masked_event(
-    sampling: Sampling,
-    client_rate: float,
-    record_rate: float,
-    noise_multiplier: float,
-    clients: int,
-    threshold: float = 1.0,
-    group_size: int = 1,
-    colluders: int = 0,
-) -> Event:
-    """Returns one round as the masked server sees it with so many colluding clients.
-
-    Arguments and errors as for `server_plain_event`, which it equals if all other clients collude.
-    """
-    event = ClientThenRecord(client_rate, record_rate, noise_multiplier, group_size)
-    cohorts = cohorts_of(sampling, client_rate, clients, threshold)
-    return with_shares_known(event, cohorts, colluders)
-
-
 Cohort: TypeAlias = tuple[float, float, int]
 """Probability of a size; probability to be in a cohort of that size; shares of its noise."""
 

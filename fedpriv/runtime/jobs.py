@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.ray_session import RaySettings, running_ray
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -75,9 +74,13 @@ class Pool:
     ) -> Iterator[tuple[str, Any, str | None]]:
         """Yields name, result and reason of failure of each job as it ends."""
         if self.workers == 0:
-            yield from _here(function, jobs)
+            for name, job in jobs.items():
+                try:
+                    yield name, function(job), None
+                except Exception as error:
+                    yield name, None, _reason(error)
         elif jobs:
-            with _ray(self.workers, self.ray):
+            with running_ray(self.workers, self.ray.client_resources, self.ray.address):
                 yield from self._on_ray(function, jobs)
 
     def _on_ray(
@@ -101,16 +104,6 @@ class Pool:
                 yield name, None, _reason(error)
 
 
-def _here(
-    function: Callable[[J], R], jobs: Mapping[str, J]
-) -> Iterator[tuple[str, Any, str | None]]:
-    for name, job in jobs.items():
-        try:
-            yield name, function(job), None
-        except Exception as error:
-            yield name, None, _reason(error)
-
-
 def _work(search_path: list[str], function: list[Any], job: list[Any]) -> Any:
     import ray
 
@@ -123,16 +116,3 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "cause", None) or error
     text = str(cause).strip().splitlines()
     return f"{type(cause).__name__}: {text[0] if text else ''}".rstrip(": ")
-
-
-@contextmanager
-def _ray(workers: int, settings: RaySettings) -> Iterator[None]:
-    """Starts Ray, or joins it, and ends it if it was started here."""
-    from fedpriv.runtime.ray_session import start_ray, stop_ray
-
-    own = start_ray(workers, {"num_cpus": 1.0, **settings.client_resources}, settings.address)
-    try:
-        yield
-    finally:
-        if own:
-            stop_ray()

@@ -19,7 +19,8 @@ import os
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,14 +111,14 @@ def start_ray(workers: int, resources: dict[str, float], address: str | None) ->
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     else:
         cpus = max(1, round(workers * resources["num_cpus"] + 0.5))
-        try:
-            _start(cpus)
-        except Exception:  # Ray raises bare ones
-            _leave(clear)
+        for again in (True, False):
             try:
                 _start(cpus)
-            except Exception as error:
+                break
+            except Exception as error:  # Ray raises bare ones
                 _leave(clear)
+                if again:
+                    continue
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise RayDidNotStart(
                     f"Ray did not start, twice: {reason.rstrip('.')}. If this machine is busy, or "
@@ -130,6 +131,25 @@ def start_ray(workers: int, resources: dict[str, float], address: str | None) ->
         stop_ray()
         raise
     return True
+
+
+@contextmanager
+def running_ray(
+    workers: int, resources: Mapping[str, float], address: str | None
+) -> Iterator[None]:
+    """Starts Ray, or joins it, as `start_ray` does; ends it if it was started here.
+
+    Args:
+        workers: how many processes.
+        resources: of each, beside one CPU.
+        address: of an existing cluster.
+    """
+    own = start_ray(workers, {"num_cpus": 1.0, **resources}, address)
+    try:
+        yield
+    finally:
+        if own:
+            stop_ray()
 
 
 def stop_ray() -> None:

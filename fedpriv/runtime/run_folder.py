@@ -311,13 +311,10 @@ class RunFolder:
         del meta["round"]
         return Checkpoint(round, model, strategy, meta)
 
-    def save_final(self, state: Mapping[str, Tensor]) -> None:
-        """Writes the final model's whole state, tied weights once for each name."""
-        self._save_state(FINAL, state)
-
-    def save_start(self, state: Mapping[str, Tensor]) -> None:
-        """Writes the whole state of the model that round 1 starts from."""
-        self._save_state(START, state)
+    def save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Saves all weights of a model, as `START` or `FINAL`."""
+        own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
+        self.write(name, save(own))
 
     def read_state(self, name: str) -> dict[str, Tensor] | None:
         """Reads a whole state, `FINAL` or `START`; None where it was not written.
@@ -363,10 +360,6 @@ class RunFolder:
             if isinstance(error, Damaged):
                 raise
             raise Damaged(f"{self.path / name} is not whole: {error}") from error
-
-    def _save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
-        own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
-        self.write(name, save(own))
 
 
 def check_name(name: str) -> None:

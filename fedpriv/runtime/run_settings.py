@@ -29,10 +29,9 @@ def settings_text(
     config: Mapping[str, Any], indent: int | None = None, width: int | None = None
 ) -> str:
     """Returns settings as the text of a config.yaml."""
-    text: str = yaml.dump(
+    return yaml.dump(
         dict(config), Dumper=_Plain, sort_keys=False, allow_unicode=True, indent=indent, width=width
     )
-    return text
 
 
 class _Untrusting(yaml.SafeLoader):

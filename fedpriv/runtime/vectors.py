@@ -46,13 +46,12 @@ class ParameterLayout:
         if buffers:
             kept = model.state_dict().keys()
             tensors |= {name: b for name, b in model.named_buffers() if name in kept}
-        self._tensors = {
-            "float": {n: t for n, t in tensors.items() if t.is_floating_point()},
-            "integer": {n: t for n, t in tensors.items() if _is_integer(t)},
-        }
-        for name, tensor in tensors.items():
-            if not (tensor.is_floating_point() or _is_integer(tensor)):
-                raise ValueError(f"{name}: a tensor of {tensor.dtype} cannot travel")
+        self._tensors: dict[str, dict[str, Tensor]] = {}
+        for name, t in tensors.items():
+            if t.is_complex() or t.is_quantized:
+                raise ValueError(f"{name}: a tensor of {t.dtype} cannot travel")
+            kind = "float" if t.is_floating_point() else "integer"
+            self._tensors.setdefault(kind, {})[name] = t
         wide = any(t.dtype == torch.float64 for t in self._tensors["float"].values())
         self._wire = {"float": torch.float64 if wide else torch.float32, "integer": torch.int64}
 
@@ -67,11 +66,7 @@ class ParameterLayout:
     @torch.no_grad()
     def read(self) -> Vectors:
         """Returns a copy of the model's tensors, flattened in the order of their names."""
-        return {
-            kind: _flatten(tensors.values(), self._wire[kind])
-            for kind, tensors in self._tensors.items()
-            if tensors
-        }
+        return {kind: _flatten(t.values(), self._wire[kind]) for kind, t in self._tensors.items()}
 
     @torch.no_grad()
     def write(self, vectors: Mapping[str, NDArray[Any]]) -> None:
@@ -80,7 +75,8 @@ class ParameterLayout:
         Raises:
             ValueError: if a vector is missing or has another length than the model's.
         """
-        for kind, tensors in self._tensors.items():
+        for kind in self._wire:
+            tensors = self._tensors.get(kind, {})
             size = sum(t.numel() for t in tensors.values())
             got = vectors[kind].size if kind in vectors else 0
             if got != size:
@@ -90,11 +86,7 @@ class ParameterLayout:
 
     def change_since(self, start: Mapping[str, NDArray[Any]]) -> Vectors:
         """Returns the model's tensors minus `start`."""
-        return {
-            kind: _difference(tensors.values(), start[kind])
-            for kind, tensors in self._tensors.items()
-            if tensors
-        }
+        return {kind: _difference(t.values(), start[kind]) for kind, t in self._tensors.items()}
 
     def vectors(self, named: Mapping[str, Tensor]) -> Vectors:
         """Returns named tensors as vectors, the inverse of `named`.
@@ -109,17 +101,15 @@ class ParameterLayout:
         return {
             kind: _flatten([named[name] for name in tensors], self._wire[kind])
             for kind, tensors in self._tensors.items()
-            if tensors
         }
 
     def named(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         """Returns the vectors cut into tensors by name, in the shapes of the model's."""
         named: dict[str, Tensor] = {}
         for kind, tensors in self._tensors.items():
-            if tensors:
-                pieces = _split(as_tensor(vectors[kind]), tensors.values())
-                for (name, like), piece in zip(tensors.items(), pieces, strict=True):
-                    named[name] = piece.view(like.shape)
+            pieces = _split(as_tensor(vectors[kind]), tensors.values())
+            for (name, like), piece in zip(tensors.items(), pieces, strict=True):
+                named[name] = piece.view(like.shape)
         return named
 
 
@@ -133,14 +123,9 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _is_integer(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized)
-
-
 def _flatten(tensors: Iterable[Tensor], dtype: torch.dtype) -> NDArray[Any]:
     flat = torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors])
-    vector: NDArray[Any] = flat.cpu().numpy()
-    return vector
+    return flat.cpu().numpy()
 
 
 def _difference(tensors: Iterable[Tensor], start: NDArray[Any]) -> NDArray[Any]:

@@ -109,13 +109,8 @@ def _compare(root: Path, name: str, states: list[State | None], result: Check) -
     if same[0]:
         result.files += found is not None
     elif any(same) or cut_off:
-        held = (
-            "is there in part"
-            if cut_off
-            else "holds what it held before"
-            if found
-            else "is not there"
-        )
+        held = "holds what it held before" if found else "is not there"
+        held = "is there in part" if cut_off else held
         result.notes.append(f"{name}: a write was cut off; the file {held}")
     elif found is None:
         result.missing.append(name)

@@ -33,15 +33,12 @@ class FineTunable(Protocol):
 
     def blocks(self) -> Sequence[nn.Module]:
         """Returns the Transformer layers, from the input to the output."""
-        ...
 
     def head(self) -> Sequence[nn.Module]:
         """Returns the modules that turn the last layer's output into an answer."""
-        ...
 
     def visual(self) -> Sequence[nn.Module]:
         """Returns the modules that see the page's pixels; empty where there are none."""
-        ...
 
 
 class FineTuning(Protocol):
@@ -53,7 +50,6 @@ class FineTuning(Protocol):
         Raises:
             ValueError: if the model lacks the parts to be trained; lists the parts that it has.
         """
-        ...
 
 
 @dataclass(frozen=True)

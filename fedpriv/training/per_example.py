@@ -12,29 +12,28 @@ example's targets). There are two ways to compute it, equal up to rounding:
 They differ in the last bits and, with dropout, in the masks drawn. Therefore a rule on public facts
 decides which one runs (`PerExample.choice`), never a measurement at run time: two workers, or a
 resumed run, would choose differently when the machine is busy, and the same seed would no longer
-give the same model. `measure` times both for a person, who then sets the method.
+give the same model.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value
+from torch.func import functional_call, grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
+from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.safe_masks import safe_masks
 
 Way = Literal["vmap", "loop"]
@@ -58,7 +57,6 @@ class ClippedSum:
             `ParameterLayout`'s vector "float". No noise in it.
         norms: L2 norms before clipping, of shape (B,), in the order of the examples; NaN or
             infinite for an example that counts as zero.
-        losses: of shape (B,), in the order of the examples.
         nonfinite: how many examples count as zero because their gradient was not finite.
         method: how the gradients were computed.
         reason: why so; if vmap failed, its error.
@@ -66,7 +64,6 @@ class ClippedSum:
 
     total: NDArray[Any]
     norms: NDArray[np.float64]
-    losses: NDArray[np.float64]
     nonfinite: int
     method: Way
     reason: str
@@ -125,11 +122,14 @@ class PerExample:
             raise ValueError("; ".join(problems))
         sums = _Sums(model, clip_norm, torch.device(device))
         way, reason = self.choice(model, device)
-        if way == "loop" or not len(examples):
-            sums.loop(examples)
-            return sums.result(way, reason)
-        chunk = self.chunk_size or automatic_chunk(model, device)
-        return self._by_vmap(sums, examples, chunk, reason)
+        if way == "vmap" and len(examples):
+            chunk = self.chunk_size or automatic_chunk(model, device)
+            failure = self._failure_of_vmap(sums, examples, chunk)
+            if not failure:
+                return sums.result(way, reason)
+            way, reason = "loop", f"vmap failed: {failure}"
+        sums.loop(examples)
+        return sums.result(way, reason)
 
     def problems(self, model: nn.Module) -> list[str]:
         """Returns the reasons why examples of this model have no gradients of their own.
@@ -149,13 +149,13 @@ class PerExample:
         kind = torch.device(device).type
         if kind != "cpu":
             return "vmap", f"automatic: on {kind}"
-        count = _count(model)
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
         if count <= VMAP_PARAMETERS_ON_CPU:
             return "vmap", f"automatic: {count} parameters, at most {VMAP_PARAMETERS_ON_CPU}"
         return "loop", f"automatic: {count} parameters, more than {VMAP_PARAMETERS_ON_CPU}"
 
-    def _by_vmap(self, sums: _Sums, examples: Examples, chunk: int, reason: str) -> ClippedSum:
-        """Tries vmap. If it fails under "auto", the loop gives the bits that it gives on its own.
+    def _failure_of_vmap(self, sums: _Sums, examples: Examples, chunk: int) -> str:
+        """Tries vmap; returns its error, after which the loop gives the bits of the loop alone.
 
         The failure is not remembered: a resumed run would not know of it, and take another way.
         """
@@ -174,78 +174,18 @@ class PerExample:
             failure = f"{type(error).__name__}: {told.strip().splitlines()[0] if told else ''}"
             if self.method == "vmap":
                 raise VmapError(f"vmap cannot take this model ({failure}); use 'loop'") from error
-        else:
-            return sums.result("vmap", reason)
-        torch.set_rng_state(random)
-        if random_on_gpu is not None:
-            torch.cuda.set_rng_state(random_on_gpu, device)
-        sums.clear()
-        sums.loop(examples)
-        return sums.result("loop", f"vmap failed: {failure}")
+            torch.set_rng_state(random)
+            if random_on_gpu is not None:
+                torch.cuda.set_rng_state(random_on_gpu, device)
+            sums.clear()
+            return failure
+        return ""
 
 
 def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int:
     """Returns how many examples vmap takes at a time; depends on the model's size only."""
-    one = _count(model) * _wire(model).itemsize
     budget = CHUNK_BYTES.get(torch.device(device).type, CHUNK_BYTES["cuda"])
-    return max(1, min(LARGEST_CHUNK, budget // one))
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The result of `measure`.
-
-    Attributes:
-        seconds: the median of wall-clock seconds per example, by method; without vmap if it fails.
-        chunk_size: of vmap, as given.
-        failure: the error of vmap; empty if it works.
-    """
-
-    seconds: dict[Way, float]
-    chunk_size: int | None
-    failure: str
-
-    @property
-    def fastest(self) -> PerExample:
-        """The faster method, as a setting."""
-        fastest: Way = min(self.seconds, key=lambda way: self.seconds[way])
-        return PerExample(fastest, self.chunk_size)
-
-
-def measure(
-    model: nn.Module,
-    examples: Examples,
-    device: torch.device | str = "cpu",
-    *,
-    chunk_size: int | None = None,
-    repeats: int = 3,
-) -> Timing:
-    """Times both methods on these examples, in turns, after one warm-up of each.
-
-    It helps a person to choose; a run must not choose so, because timings are not reproducible. The
-    model and torch's generators are left unchanged.
-
-    Raises:
-        ValueError: if there is nothing to time, or for the reasons of `clipped_sum`.
-    """
-    if not len(examples) or repeats < 1:
-        raise ValueError(f"nothing to time: {len(examples)} examples, repeats={repeats}")
-    device = torch.device(device)
-    ways: dict[Way, list[float]] = {"loop": [], "vmap": []}
-    failure = ""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for _ in range(repeats + 1):
-            for way in tuple(ways):
-                start = time.perf_counter()
-                try:
-                    PerExample(way, chunk_size).clipped_sum(model, examples, 1.0, device)
-                except VmapError as error:
-                    failure = str(error)
-                    del ways[way]
-                else:
-                    ways[way].append(time.perf_counter() - start)
-    seconds = {way: median(taken[1:]) / len(examples) for way, taken in ways.items()}
-    return Timing(seconds, chunk_size, failure)
+    return max(1, min(LARGEST_CHUNK, budget // ParameterLayout(model).bytes))
 
 
 class _Sums:
@@ -254,16 +194,22 @@ class _Sums:
     def __init__(self, model: nn.Module, clip_norm: float, device: torch.device) -> None:
         self.device = device
         self._clip_norm = clip_norm
-        self._total = torch.zeros(_count(model), dtype=_wire(model), device=device)
         self._loss = _Loss(model)
-        self._parameters = _trainable(self._loss)
+        trainable = {n: p for n, p in self._loss.named_parameters() if p.requires_grad}
+        if not trainable:
+            raise ValueError(f"{type(model).__name__} has no trainable parameter")
+        self._parameters: dict[str, Tensor] = {**trainable}
+        # Half precision is summed in float32.
+        wide = any(p.dtype == torch.float64 for p in trainable.values())
+        dtype = torch.float64 if wide else torch.float32
+        self._sizes = [p.numel() for p in trainable.values()]
+        self._total = torch.zeros(sum(self._sizes), dtype=dtype, device=device)
         self._norms: list[float] = []
-        self._losses: list[Tensor] = []
         self._skipped = 0
 
     def clear(self) -> None:
         self._total.zero_()
-        self._norms, self._losses, self._skipped = [], [], 0
+        self._norms, self._skipped = [], 0
 
     def loop(self, examples: Examples) -> None:
         for batch in examples.batches(1, device=self.device):
@@ -273,7 +219,7 @@ class _Sums:
         parameters = {name: p.detach() for name, p in self._parameters.items()}
         # Untyped in torch.
         vmapped: Callable[..., Any] = torch.vmap(
-            grad_and_value(self._loss.of_one), in_dims=(None, 0), randomness="different"
+            grad(self._loss.of_one), in_dims=(None, 0), randomness="different"
         )
         # On a CPU vmap would call the fused attention once for each example, and warn of it.
         attention: AbstractContextManager[None] = (
@@ -281,14 +227,12 @@ class _Sums:
         )
         with safe_masks(), attention:
             for batch in examples.batches(chunk, device=self.device):
-                self._add_chunk(*vmapped(parameters, batch))
+                self._add_chunk(vmapped(parameters, batch))
 
     def result(self, way: Way, reason: str) -> ClippedSum:
-        losses = torch.stack(self._losses).double().cpu() if self._losses else torch.zeros(0)
         return ClippedSum(
             total=self._total.cpu().numpy(),
             norms=np.array(self._norms, dtype=np.float64),
-            losses=losses.numpy().astype(np.float64),
             nonfinite=self._skipped,
             method=way,
             reason=reason,
@@ -296,19 +240,16 @@ class _Sums:
 
     def _add_gradient(self, batch: Batch) -> None:
         """Adds one example. A function of its own frees the gradient before the next example."""
-        gradients, loss = self._loss.gradients(list(self._parameters.values()), batch)
+        gradients = self._loss.gradients(list(self._parameters.values()), batch)
         factor = self._factor(sum_of_squares(g for g in gradients if g is not None))
-        self._losses.append(loss.reshape(()))
         if not factor:  # 0 · NaN would not be 0
             return
-        places = torch.split(self._total, [p.numel() for p in self._parameters.values()])
-        for place, gradient in zip(places, gradients, strict=True):
+        for place, gradient in zip(torch.split(self._total, self._sizes), gradients, strict=True):
             if gradient is not None:
                 place.add_(gradient.reshape(-1), alpha=factor)
 
-    def _add_chunk(self, gradients: dict[str, Tensor], losses: Tensor) -> None:
-        count = len(losses)
-        pieces = [gradients[n].reshape(count, -1) for n in self._parameters]
+    def _add_chunk(self, gradients: dict[str, Tensor]) -> None:
+        pieces = [g.reshape(len(g), -1) for g in (gradients[n] for n in self._parameters)]
         rows = torch.cat([piece.to(self._total.dtype) for piece in pieces], dim=1)
         # Fetched from a GPU at once.
         squares_of_rows = torch.stack([sum_of_squares([row]) for row in rows]).cpu()
@@ -319,7 +260,6 @@ class _Sums:
             elif factor != 1:
                 row.mul_(factor)
         self._total.add_(rows.sum(0))
-        self._losses.extend(losses.detach().unbind())
 
     def _factor(self, squares: Tensor) -> float:
         norm = math.sqrt(squares.item())
@@ -343,19 +283,14 @@ class _Loss(nn.Module):
         loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
         return loss
 
-    def gradients(
-        self, parameters: Sequence[Tensor], batch: Batch
-    ) -> tuple[list[Tensor | None], Tensor]:
-        """Returns the gradients, None for parameters that the loss does not use, and the loss."""
+    def gradients(self, parameters: Sequence[Tensor], batch: Batch) -> list[Tensor | None]:
+        """Returns the gradients, None for parameters that the loss does not use."""
         with torch.enable_grad():
             loss = functional_call(self, self._copied_buffers(), (batch,))
             if not loss.requires_grad:  # a constant: no parameter was used
-                return [None] * len(parameters), loss
+                return [None] * len(parameters)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        dense: list[Tensor | None] = [
-            g.to_dense() if g is not None and g.is_sparse else g for g in gradients
-        ]
-        return dense, loss.detach()
+        return [g.to_dense() if g is not None and g.is_sparse else g for g in gradients]
 
     def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
         """Returns the loss of one example; its tensors have no batch dimension."""
@@ -365,23 +300,6 @@ class _Loss(nn.Module):
 
     def _copied_buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self.named_buffers()}
-
-
-def _trainable(model: nn.Module) -> dict[str, Tensor]:
-    trainable: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    if not trainable:
-        raise ValueError(f"{type(model).__name__} has no trainable parameter")
-    return trainable
-
-
-def _count(model: nn.Module) -> int:
-    return sum(p.numel() for p in _trainable(model).values())
-
-
-def _wire(model: nn.Module) -> torch.dtype:
-    """Returns the dtype of `ParameterLayout`'s vector; half precision is summed in float32."""
-    dtypes = {p.dtype for p in _trainable(model).values()}
-    return torch.float64 if torch.float64 in dtypes else torch.float32
 
 
 def _mixing(model: nn.Module) -> list[str]:

@@ -16,10 +16,8 @@ import hashlib
 import inspect
 import json
 import math
-import os
 import sys
 import tempfile
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +32,11 @@ from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.encoding_cache import code_digest
+from fedpriv.privacy.message_key import structure
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import cache_folder, json_digest
 from fedpriv.runtime.seeds import generator, torch_seed
+from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.versions import versions_of
 from fedpriv.training.loops import Optimizer, train_epoch
@@ -151,7 +152,14 @@ class Pretraining:
             return path
         with reproducible_torch(threads, device):
             loss = self._train(model, public, torch.device(device))
-        _write(path, model, len(public.documents), loss)
+        state = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
+        # One entry, because safetensors writes several in an order that changes by the run.
+        meta = {"tags": _tags(model), "documents": len(public.documents), "loss": loss}
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The file is whole or missing, no matter who else writes it too.
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as place:
+            run_files.write(Path(place), path.name, save(state, {_META: json.dumps(meta)}))
+            (Path(place) / path.name).replace(path)
         return path
 
     def _changed(self, build_model: Builder) -> Builder:
@@ -263,21 +271,10 @@ def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Returns a hash of a model: types of modules, their plain settings, and all numbers."""
-    digest = hashlib.sha256()
-    plain = (bool, int, float, str, types.NoneType)
-    for name, module in model.named_modules():
-        settings = {k: v for k, v in vars(module).items() if isinstance(v, plain)}
-        config: Any = getattr(module, "config", None)
-        told = config.to_dict() if hasattr(config, "to_dict") else None
-        what = [name, f"{type(module).__module__}.{type(module).__qualname__}", settings, told]
-        digest.update(json.dumps(what, sort_keys=True, default=str).encode())
-    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
-    digest.update(json.dumps(trainable).encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
+    """Returns a hash of a model's modules, their settings, what is trained, and all numbers."""
+    numbers = digest({name: tensor.detach().cpu() for name, tensor in model.state_dict().items()})
+    text = json.dumps([structure(model), numbers], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _tag_tensors(model: nn.Module, tags: list[str]) -> set[str]:
@@ -304,25 +301,6 @@ def _described(build: Any) -> Any:
         return [_described(build.func), [repr(value) for value in build.args], arguments]
     name = getattr(build, "__qualname__", None)
     return f"{build.__module__}.{name}" if name else repr(build)
-
-
-def _write(path: Path, model: nn.Module, documents: int, loss: float) -> None:
-    """Writes the weights so that the file is whole or missing, no matter who else writes it too."""
-    tensors = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
-    # One entry, because safetensors writes several in an order that changes by the run.
-    meta = {"tags": _tags(model), "documents": documents, "loss": loss}
-    content: bytes = save(tensors, {_META: json.dumps(meta)})
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _metadata(path: Path) -> dict[str, Any]:

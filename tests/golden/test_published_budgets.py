@@ -13,12 +13,8 @@ import pytest
 
 from fedpriv.config import catalogue, experiment
 from fedpriv.privacy.accounting import prv
-from fedpriv.privacy.accounting.accountants import (
-    ClientThenRecord,
-    epsilon,
-    estimates,
-    noise_multiplier,
-)
+from fedpriv.privacy.accounting.accountants import epsilon, estimates, noise_multiplier
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.views import view_events
 
 ORACLE = Path(__file__).parent / "oracle"

@@ -10,7 +10,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fedpriv.privacy.accounting import prv
-from fedpriv.privacy.accounting.accountants import ClientThenRecord, epsilon, noise_multiplier
+from fedpriv.privacy.accounting.accountants import epsilon, noise_multiplier
+from fedpriv.privacy.accounting.event import ClientThenRecord
 
 
 def spread(low, high):

@@ -13,7 +13,7 @@ import flwr.supercore.telemetry as telemetry
 import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.app.message.array import Array
-from flwr.supercore.run import Run
+from flwr.supercore.run import Run as Run  # re-exported
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
@@ -22,17 +22,6 @@ telemetry.FLWR_TELEMETRY_ENABLED = "0"
 
 SERVER_NODE_ID = 1
 NUMPY_STYPE = "numpy.ndarray"
-
-__all__ = [
-    "SERVER_NODE_ID",
-    "Run",
-    "VectorArray",
-    "enter_run",
-    "readdressed",
-    "run_simulation",
-    "set_message_id",
-    "timeless",
-]
 
 
 class VectorArray(Array):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeVar
 
@@ -67,9 +67,11 @@ class RoundGrid(Grid):
     Attributes:
         deadline: seconds for the answers to a `send_and_receive` without a timeout; None waits for
             ever.
+        prepare: changes each message before it is sent, such as one to a client that is to fail.
     """
 
     deadline: float | None = None
+    _run: Run
 
     def __init__(self, clients: int, chunk_size: int | None) -> None:
         if clients < 1 or (chunk_size is not None and chunk_size < 1):
@@ -77,6 +79,9 @@ class RoundGrid(Grid):
         self.clients = clients
         self.chunk_size = chunk_size
         self._failures: list[Failure] = []
+        self._pushed: dict[str, Message] = {}
+        self._ids = itertools.count(1)
+        self.prepare: Callable[[Message], Message] = lambda message: message
 
     def take_failures(self) -> list[Failure]:
         """Returns the failures since the last call, sorted by round and client: workers race."""
@@ -101,46 +106,30 @@ class RoundGrid(Grid):
     def close(self) -> None:
         """Releases the workers."""
 
-
-class WrappedGrid(RoundGrid):
-    """A grid around another; it passes on everything that a subclass does not override.
-
-    Args:
-        inner: any of our grids.
-    """
-
-    def __init__(self, inner: RoundGrid) -> None:
-        super().__init__(inner.clients, inner.chunk_size)
-        self._inner = inner
-
-    def take_failures(self) -> list[Failure]:
-        """Returns the failures since the last call."""
-        return self._inner.take_failures()
-
-    def close(self) -> None:
-        """Releases the inner grid's workers."""
-        self._inner.close()
-
     def set_run(self, run: Run) -> None:
-        """Sets the run of the grid inside."""
-        self._inner.set_run(run)
+        """Sets the run, as Flower's engines do."""
+        self._run = run
 
     @property
     def run(self) -> Run:
-        """The run of the grid inside."""
-        return self._inner.run
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Returns the node ids in the order of the clients' numbers."""
-        return self._inner.get_node_ids()
+        """The run that this grid belongs to."""
+        return self._run
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Passes the messages on."""
-        return self._inner.push_messages(messages)
+        """Keeps the messages until they are pulled; returns their ids."""
+        stamped = {message.metadata.message_id: message for message in self._stamped(messages)}
+        self._pushed |= stamped
+        return list(stamped)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Passes the replies on."""
-        return self._inner.pull_messages(message_ids)
+        """Serves the messages of these ids; returns their replies."""
+        return list(self.send_and_receive([self._pushed.pop(id_) for id_ in message_ids]))
+
+    def _stamped(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in map(self.prepare, messages):
+            if not message.metadata.message_id:
+                set_message_id(message, f"message-{next(self._ids)}")
+            yield message
 
 
 class ClientGrid(RoundGrid):
@@ -154,8 +143,6 @@ class ClientGrid(RoundGrid):
     def __init__(self, clients: int, chunk_size: int | None = None) -> None:
         super().__init__(clients, chunk_size)
         self._run = enter_run(run_id=1)
-        self._ids = itertools.count(1)
-        self._pushed: dict[str, Message] = {}
 
     def client_of(self, node_id: int) -> int:
         """Returns the client's number."""
@@ -166,28 +153,9 @@ class ClientGrid(RoundGrid):
 
     # Flower's interface
 
-    def set_run(self, run: Run) -> None:
-        """Sets the run, as Flower's engines do."""
-        self._run = run
-
-    @property
-    def run(self) -> Run:
-        """The run that this grid belongs to."""
-        return self._run
-
     def get_node_ids(self) -> Iterable[int]:
         """Returns the node ids in the order of the clients' numbers."""
         return range(SERVER_NODE_ID + 1, SERVER_NODE_ID + 1 + self.clients)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Keeps the messages until they are pulled; returns their ids."""
-        stamped = list(self._stamped(messages))
-        self._pushed |= {message.metadata.message_id: message for message in stamped}
-        return [message.metadata.message_id for message in stamped]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Serves the messages of these ids; returns their replies."""
-        return list(self._deliver([self._pushed.pop(id_) for id_ in message_ids], None))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -205,8 +173,3 @@ class ClientGrid(RoundGrid):
     @abstractmethod
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """Serves stamped messages."""
-
-    def _stamped(self, messages: Iterable[Message]) -> Iterator[Message]:
-        for message in messages:
-            set_message_id(message, f"message-{next(self._ids)}")
-            yield message

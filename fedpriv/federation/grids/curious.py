@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from flwr.app import Message, RecordDict
 
 from fedpriv.federation.grids._flwr import readdressed
-from fedpriv.federation.grids.base import RoundGrid, WrappedGrid
+from fedpriv.federation.grids.base import Failure, RoundGrid
 from fedpriv.federation.messages import INSTRUCTION, Chunk, instruction_of
 
 Sent = Callable[[Message], bool]
 Received = Callable[[int, Message], None]
 
 
-class CuriousGrid(WrappedGrid):
+class CuriousGrid(RoundGrid):
     """Shows an observer the training messages and the answers that it wants to see.
 
     Args:
@@ -30,8 +30,17 @@ class CuriousGrid(WrappedGrid):
     """
 
     def __init__(self, inner: RoundGrid, sent: Sent, received: Received) -> None:
-        super().__init__(inner)
+        super().__init__(inner.clients, inner.chunk_size)
+        self._inner, self._run, self._ids = inner, inner.run, inner._ids
         self._sent, self._received = sent, received
+
+    def take_failures(self) -> list[Failure]:
+        """Returns the inner grid's failures since the last call."""
+        return self._inner.take_failures()
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the node ids in the order of the clients' numbers."""
+        return self._inner.get_node_ids()
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -59,10 +59,6 @@ class Task:
     since: float = 0.0
     worker: Any = None
 
-    def culprit(self) -> Job | None:
-        """Returns the client at work."""
-        return None if self.at_work is None else self.jobs[self.at_work]
-
 
 class Deaths:
     """Workers that died before they served anybody: whether to go on, and how long to rest first.
@@ -240,7 +236,13 @@ class _Round:
         for index in range(self.total):
             while index not in self.done:
                 self._dispatch(index)
-                self._step()
+                # Takes whatever has arrived; only if nothing has, looks for clients that overstay.
+                if self.running:
+                    ready, _ = ray.wait(list(self.running), timeout=self._patience())
+                    for stream in ready:
+                        self._take(stream)
+                    if not ready:
+                        self._expire()
             yield from self.done.pop(index)
 
     def _dispatch(self, oldest: int) -> None:
@@ -255,22 +257,20 @@ class _Round:
             method = task.worker.serve.options(num_returns="streaming")
             self.running[method.remote(task.jobs, *self.arrays)] = task
 
-    def _step(self) -> None:
-        """Takes whatever has arrived; only if nothing has, looks for clients that overstay."""
-        if not self.running:
-            return
-        ready, _ = ray.wait(list(self.running), num_returns=1, timeout=self._patience())
-        for stream in ready:
-            self._take(stream)
-        if not ready:
-            self._expire()
-
     def _take(self, stream: Any) -> None:
         task = self.running[stream]
         try:
             event = ray.get(next(stream))
         except (RayActorError, OutOfMemoryError) as error:
-            self._worker_died(stream, task, error)
+            rest = 0.0
+            if task.at_work is None:
+                rest = self.grid._deaths.rest(error)
+            else:
+                job, kind = task.jobs.pop(task.at_work), type(error).__name__
+                failure = Failure(round_of(job.message), job.client, "failed", kind, str(error))
+                self.grid._failures.append(failure)
+                task.lost.append(error_reply(job.message, failure))
+            self._again(stream, task, rest)
             return
         if isinstance(event, int):
             task.at_work, task.since = event, time.monotonic()
@@ -298,8 +298,8 @@ class _Round:
         limit = self.grid.client_timeout
         for stream, task in list(self.running.items()):
             if limit is not None and task.at_work is not None and now - task.since >= limit:
-                self._miss(task.jobs[task.at_work], f"ClientTimeout ({limit:g} s)")
-                self._resume_without(stream, task, task.at_work)
+                self._miss(task.jobs.pop(task.at_work), f"ClientTimeout ({limit:g} s)")
+                self._again(stream, task)
 
     def _give_up(self) -> None:
         """The round's time is over: who has not answered is missing."""
@@ -312,23 +312,8 @@ class _Round:
             self.done[task.index] = task.lost
         self.waiting.clear()
 
-    def _worker_died(self, stream: Any, task: Task, error: Exception) -> None:
-        job = task.culprit()
-        if job is None:
-            self._resume_without(stream, task, None, self.grid._deaths.rest(error))
-            return
-        failure = Failure(
-            round_of(job.message), job.client, "failed", type(error).__name__, str(error)
-        )
-        self.grid._failures.append(failure)
-        task.lost.append(error_reply(job.message, failure))
-        self._resume_without(stream, task, task.at_work)
-
-    def _resume_without(
-        self, stream: Any, task: Task, culprit: int | None, rest: float = 0.0
-    ) -> None:
-        if culprit is not None:
-            del task.jobs[culprit]
+    def _again(self, stream: Any, task: Task, rest: float = 0.0) -> None:
+        """Has what is left of a chunk served by another worker."""
         self._replace(stream, task, rest)
         self.waiting.appendleft(task)
 

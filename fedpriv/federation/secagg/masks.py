@@ -34,6 +34,11 @@ def encode_masked(
 ) -> NDArray[np.uint32]:
     """Returns encode(values) + Σ stream(plus) − Σ stream(minus) modulo 2³².
 
+    A value is encoded as round(value / step), ties to even. Beyond the ring's limit it is clamped.
+    Where every message carries all the noise that protects it, that is post-processing. Where the
+    noise is shared, clamping one message takes noise from the sum: a limit from `coordinate_bound`
+    makes it improbable.
+
     Args:
         values: shape (size,), float32 or float64.
         ring: says how values are encoded.
@@ -41,7 +46,8 @@ def encode_masked(
         minus: 32-byte keys of the masks to take away.
 
     Raises:
-        ValueError: as `Ring.encode`, or if the vector is longer than a stream.
+        ValueError: if the vector has another type or shape, holds NaN or infinity, or is longer
+            than a stream.
     """
     _check_length(values.size)
     encoder, streams = Encoder(ring, values), _Streams(plus, minus)

@@ -374,28 +374,6 @@ def unmask(
     _check_within(survivors, peers, "survivors", "peers")
     _check_enough(session, len(set(survivors)), "clients survived")
     alive, dropped = set(survivors), set(peers) - set(survivors)
-    used = _enough_answers(session, alive, dropped, answers)
-    weights = shamir.weights_at_zero([_point(answer.client) for answer in used])
-    seeds = _rebuild({u: [(a.client, a.seeds[u]) for a in used] for u in alive}, weights)
-    keys = _rebuild({d: [(a.client, a.keys[d]) for a in used] for d in dropped}, weights)
-    for client, key in keys.items():
-        if _public(key) != roster[client].masking:
-            raise ProtocolViolation(
-                f"the shares of client {client}'s masking key give another key than it advertised"
-            )
-    own = [_own_key(session, seed, u) for u, seed in seeds.items()]
-    pairs = [
-        (u < d, _pair_key(session, key, roster[u], d, u)) for d, key in keys.items() for u in alive
-    ]
-    left_added = [key for added, key in pairs if added]
-    left_taken = [key for added, key in pairs if not added]
-    return with_masks(total, plus=left_taken, minus=[*own, *left_added])
-
-
-def _enough_answers(
-    session: Session, alive: set[int], dropped: set[int], answers: Sequence[Revealed]
-) -> list[Revealed]:
-    """Returns t answers of different survivors, each with the shares that it should have."""
     by_client = {answer.client: answer for answer in answers}
     _check_within(by_client, alive, "clients that answered", "survivors")
     _check_enough(session, len(by_client), f"of {len(alive)} survivors sent their shares")
@@ -405,14 +383,23 @@ def _enough_answers(
                 f"client {answer.client} revealed seeds of {sorted(answer.seeds)} and keys of "
                 f"{sorted(answer.keys)}; {sorted(alive)} survived, {sorted(dropped)} did not"
             )
-    return [by_client[client] for client in sorted(by_client)[: session.threshold]]
-
-
-def _rebuild(
-    shares: Mapping[int, Sequence[tuple[int, bytes]]], weights: Mapping[int, int]
-) -> dict[int, bytes]:
-    points = {u: {_point(client): share for client, share in held} for u, held in shares.items()}
-    return {u: shamir.combine(held, weights) for u, held in points.items()}
+    used = [by_client[client] for client in sorted(by_client)[: session.threshold]]
+    weights = shamir.weights_at_zero([_point(answer.client) for answer in used])
+    seeds = {u: {_point(a.client): a.seeds[u] for a in used} for u in alive}
+    keys = {d: {_point(a.client): a.keys[d] for a in used} for d in dropped}
+    own = [_own_key(session, shamir.combine(held, weights), u) for u, held in seeds.items()]
+    left_added: list[bytes] = []
+    left_taken: list[bytes] = []
+    for client, held in keys.items():
+        key = shamir.combine(held, weights)
+        if _public(key) != roster[client].masking:
+            raise ProtocolViolation(
+                f"the shares of client {client}'s masking key give another key than it advertised"
+            )
+        for u in alive:
+            pair = _pair_key(session, key, roster[u], client, u)
+            (left_added if u < client else left_taken).append(pair)
+    return with_masks(total, plus=left_taken, minus=[*own, *left_added])
 
 
 def _check_enough(session: Session, count: int, what: str) -> None:

@@ -80,38 +80,6 @@ class Ring:
             exponent -= 1
         return cls(2.0**exponent, math.ceil(Fraction(bound) / Fraction(2) ** exponent), clients)
 
-    @property
-    def bound(self) -> float:
-        """The largest absolute value that is encoded without clamping, in the vectors' units."""
-        return self.limit * self.step
-
-    @property
-    def sum_error(self) -> float:
-        """How far rounding may move a coordinate of the decoded sum: n · step / 2.
-
-        Holds for float64 out of `decode`, where nobody was clamped.
-        """
-        return self.clients * self.step / 2
-
-    def encode(self, values: NDArray[Any]) -> NDArray[np.uint32]:
-        """Returns the vector as ring elements: round(value / step) mod 2³², ties to even.
-
-        Coordinates beyond ±`bound` are clamped. Where every message carries all the noise that
-        protects it, that is post-processing. Where the noise is shared, clamping one message takes
-        noise from the sum: a bound from `coordinate_bound` makes it improbable.
-
-        Args:
-            values: shape (size,), float32 or float64.
-
-        Raises:
-            ValueError: if the vector has another type or shape, or holds NaN or infinity.
-        """
-        encoder = Encoder(self, values)
-        words = np.empty(values.size, np.uint32)
-        for block in blocks(values.size):
-            encoder.encode(values[block], words[block])
-        return words
-
     def decode(
         self, total: NDArray[np.uint32], dtype: DTypeLike = np.float64
     ) -> NDArray[np.floating[Any]]:
@@ -165,11 +133,7 @@ class Encoder:
 
 
 def coordinate_bound(
-    clip_norm: float,
-    noise_std: float,
-    clients: int,
-    size: int,
-    probability: float = 2.0**-40,
+    clip_norm: float, noise_std: float, clients: int, size: int, probability: float = 2.0**-40
 ) -> float:
     """Returns B such that no coordinate of any client's noisy vector exceeds it, but rarely.
 

@@ -1,5 +1,6 @@
 """ε of a history of noisy releases, by four accountants; pure functions of events.
 
+    >>> from fedpriv.privacy.accounting.event import ClientThenRecord
     >>> round_ = ClientThenRecord(client_rate=0.2, record_rate=1.0, noise_multiplier=0.771484375)
     >>> round(epsilon([(round_, 10)], delta=1e-5), 2)
     14.46
@@ -27,27 +28,12 @@ from dataclasses import dataclass
 
 from fedpriv.privacy.accounting import calibration, gdp, opacus_prv, pld, prv, rdp
 from fedpriv.privacy.accounting.event import (
-    ClientThenRecord,
     History,
     NotAvailable,
-    OneOf,
     checked_delta,
     ever_included,
     merged,
 )
-
-__all__ = [
-    "ACCOUNTANTS",
-    "ClientThenRecord",
-    "Estimate",
-    "History",
-    "NotAvailable",
-    "OneOf",
-    "epsilon",
-    "epsilon_or_none",
-    "estimates",
-    "noise_multiplier",
-]
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 OPACUS = "prv_opacus"
@@ -68,11 +54,7 @@ class Estimate:
 
 
 def epsilon(
-    history: History,
-    delta: float,
-    accountant: str = "pld",
-    *,
-    tolerance: float = pld.TOLERANCE,
+    history: History, delta: float, accountant: str = "pld", *, tolerance: float = pld.TOLERANCE
 ) -> float:
     """Returns ε at δ of everything in the history together.
 
@@ -112,14 +94,11 @@ def estimates(history: History, delta: float) -> dict[str, Estimate]:
 
 
 def noise_multiplier(
-    history_of: Callable[[float], History],
-    epsilon: float,
-    delta: float,
-    accountant: str = "pld",
-    *,
-    tolerance: float | None = None,
+    history_of: Callable[[float], History], epsilon: float, delta: float, accountant: str = "pld"
 ) -> float:
-    """Returns a noise multiplier whose ε at δ is in [epsilon - tolerance, epsilon].
+    """Returns a noise multiplier whose ε at δ is at most `epsilon`, and not much less.
+
+    It is at most .01 below the target, or a hundredth of a target below 1.
 
     The same dyadic search as Opacus' `get_noise_multiplier`, so that with "prv_opacus" the noise
     multipliers of PFL-DocVQA, Table 12 come out to the last digit.
@@ -129,8 +108,6 @@ def noise_multiplier(
         epsilon: the ε to be met, > 0.
         delta: in (0, 1).
         accountant: as in `epsilon`.
-        tolerance: by how much ε may stay below the target; .01, or a hundredth of a target
-            below 1.
 
     Raises:
         ValueError: no noise multiplier up to 1e6 is enough, or any at all is.
@@ -141,9 +118,7 @@ def noise_multiplier(
     def at(sigma: float) -> float:
         return _estimate(history_of(sigma), delta, accountant, pld.TOLERANCE)[0]
 
-    if tolerance is None:
-        tolerance = calibration.TOLERANCE * min(1.0, epsilon)
-    return calibration.search(at, epsilon, tolerance)
+    return calibration.search(at, epsilon, calibration.TOLERANCE * min(1.0, epsilon))
 
 
 def _check_accountant(name: str) -> None:

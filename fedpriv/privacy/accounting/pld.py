@@ -66,7 +66,7 @@ def _searched(composed: Any, delta: float, history: History) -> float:
     Raises:
         NotAvailable: δ is below the mass of infinite loss.
     """
-    single = [(_one_record(event), times) for event, times in history]
+    single = _of_single_records(history)
     size = max(part.group_size for event, _ in history for _, part in event.parts)
     low, high = 0.0, 2 * size**2 * rdp.epsilon(single, delta) + 1
     if composed.get_delta_for_epsilon(high) > delta:
@@ -85,7 +85,7 @@ def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: f
     the loss: ε grows by T·width² over the loss' own standard deviation, about that of GDP's limit,
     where that is less than 1.
     """
-    single = [(_one_record(event), times) for event, times in history]
+    single = _of_single_records(history)
     scale = rdp.epsilon(single, delta)
     if not scale < LARGEST:
         raise NotAvailable(
@@ -107,27 +107,22 @@ def _interval(history: tuple[tuple[Event, int], ...], delta: float, tolerance: f
     return max(wanted, 2 * rdp.epsilon(single, TAIL) / GRID)
 
 
-def _one_record(event: Event) -> Event:
-    return each_part(event, lambda part: replace(part, group_size=1))
+def _of_single_records(history: History) -> History:
+    return [(each_part(e, lambda part: replace(part, group_size=1)), times) for e, times in history]
 
 
 def _released(event: Event, times: int, interval: float, delta: float) -> Any:
     # dp-accounting is imported here: it takes a second, and RDP and GDP do without it.
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    from fedpriv.privacy.accounting.pld_group import from_group
-    from fedpriv.privacy.accounting.pld_sampled import from_sampled
+    from fedpriv.privacy.accounting.pld_losses import of_one_release
 
     log_tail = max(-700.0, min(-50.0, math.log(delta / times) - 30))
     mixed = pld.identity(interval)
     total = 1 - sum(weight * part.client_rate for weight, part in event.parts)
     for weight, part in event.parts:
-        q, sigma, n = part.record_rate, part.noise_multiplier, part.group_size
-        present = (
-            from_sampled(sigma, q, interval, log_tail)
-            if n == 1
-            else from_group(sigma, q, n, interval, log_tail)
-        )
+        sampled = (part.noise_multiplier, part.record_rate, part.group_size)
+        present = of_one_release(*sampled, interval, log_tail)
         total += weight * part.client_rate
         mixed = present.compute_mixture(mixed, min(1.0, weight * part.client_rate / total))
     return mixed if times == 1 else mixed.self_compose(times, min(TAIL, delta / 1e4))

@@ -154,8 +154,7 @@ def _outcome(t: Floats, q: float, sigma: float) -> Floats:
     """The noisy value x at which the loss is t: σ²·log((e^t - 1 + q) / q) + 1/2."""
     with np.errstate(all="ignore"):
         log_ratio = t - math.log(q) + np.log1p(-(1 - q) * np.exp(-t))
-    result: Floats = np.where(np.isnan(log_ratio), -np.inf, log_ratio) * sigma**2 + 0.5
-    return result
+    return np.where(np.isnan(log_ratio), -np.inf, log_ratio) * sigma**2 + 0.5
 
 
 def _loss_mean(q: float, sigma: float, low: float, high: float) -> float:

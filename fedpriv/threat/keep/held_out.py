@@ -18,7 +18,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents, page_digest
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.keep import Prepared
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import START, RunFolder
 from fedpriv.threat.truth import save_parts
 
 CANDIDATES = "candidates"
@@ -79,7 +79,7 @@ class KeepHeldOut:
         folder, bound = run.folder, run.bound
         twice = set(_duplicates(bound)) if self.duplicates == "drop" else set()
         kept = [document for document in bound.suspects if document.id not in twice]
-        folder.save_start(run.model.state_dict())
+        folder.save_state(START, run.model.state_dict())
         save_parts(folder, bound.parts)
         folder.write_json(
             DOCUMENTS,

@@ -27,7 +27,7 @@ from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import START, RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import as_tensor
@@ -95,7 +95,7 @@ class KeepScrubbed:
         folder, bound, reader = run.folder, run.bound, as_field_model(run.model).reader
         left_out: Counter[str] = Counter()
         found = list(self._found(bound, reader, left_out))
-        folder.save_start(run.model.state_dict())
+        folder.save_state(START, run.model.state_dict())
         windows = _scrubbed(found, bound, reader)
         notes = {
             "fields": [[one.document.id, one.entity.label, one.places] for one in found],

@@ -9,7 +9,7 @@ truth (`fedpriv.threat.truth`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.client import Client
+from fedpriv.federation.client import Client, Draw
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.curious import CuriousGrid
@@ -232,10 +232,7 @@ def frozen(model: nn.Module) -> dict[str, Tensor]:
 
 
 def drawn(
-    client: Client,
-    examples: Examples,
-    instruction: Instruction,
-    draw: Callable[[str], np.random.Generator],
+    client: Client, examples: Examples, instruction: Instruction, draw: Draw
 ) -> NDArray[np.int64]:
     """Returns the positions of a client's examples that its message is computed from.
 

@@ -10,7 +10,6 @@ import pytest
 from fedpriv.config import attack, catalogue, experiment
 from fedpriv.config.experiment import Experiment, Mistakes
 from fedpriv.config.reference import reference, settings
-from fedpriv.config.run_model import model_of
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
@@ -85,7 +84,7 @@ def test_mistakes_in_an_attack_are_named():
     with pytest.raises(experiment.Mistakes, match="attack= is missing: there is april, "):
         attack.parse(["ocr=null"])
     with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
-        model_of({"name": "mine"}, "runs/mine")
+        experiment.model_of({"name": "mine"}, "runs/mine")
     with pytest.raises(experiment.Mistakes, match="nowhere"):
         attack.parse(["attack=nowhere.to.be.Found", "ocr=null"])
 

@@ -15,10 +15,11 @@ from fedpriv.federation.budget import budget, steps_in_a_share
 from fedpriv.federation.plan import BudgetMistakes, Plan
 from fedpriv.federation.secagg import masking
 from fedpriv.federation.secagg.ring import Ring
-from fedpriv.privacy.accounting.accountants import ACCOUNTANTS, ClientThenRecord, epsilon
+from fedpriv.privacy.accounting.accountants import ACCOUNTANTS, epsilon
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.ledger import Attempt, Ledger, shared_release
 from fedpriv.privacy.mechanism import provider_gaussian
-from fedpriv.privacy.views import VIEWS, server_masked_event, server_plain_event
+from fedpriv.privacy.views import VIEWS, cohorts_of, with_shares_known
 
 RUN = {"client_rate": 0.2, "record_rate": 1.0, "rounds": 10, "delta": 1e-5}
 FLAGS = ["--client-rate", "0.2", "--record-rate", "1", "--rounds", "10", "--delta", "1e-5"]
@@ -246,7 +247,7 @@ def test_examples_batch_size_and_epochs_give_rate_and_rounds():
 def test_clients_give_the_plain_server_of_their_sampling():
     for how in ("poisson", "fixed"):
         answer = ask(noise_multiplier=SIGMA, clients=10, sampling=how, **RUN)
-        event = server_plain_event(how, 0.2, 1.0, SIGMA, 10)
+        event = with_shares_known(ClientThenRecord(0.2, 1.0, SIGMA), cohorts_of(how, 0.2, 10), 10)
         assert answer["views"]["server_plain"]["pld"] == epsilon([(event, 10)], 1e-5)
         assert answer["views"]["server_plain"]["guarantee"]
     assert ask(noise_multiplier=SIGMA, clients=10, **RUN)["sampling"] == "poisson"
@@ -284,7 +285,8 @@ def test_many_clients_have_few_rows_of_colluders():
     run = {**RUN, "clients": 20, "accountant": "rdp"}
     answer = ask(noise_multiplier=5, colluders=5, **run)
     assert [row["colluders"] for row in answer["by_colluders"]] == [0, 1, 2, 4, 5, 8, 16, 19]
-    five = server_masked_event("poisson", 0.2, 1.0, 5.0, 20, colluders=5)
+    cohorts = cohorts_of("poisson", 0.2, 20)
+    five = with_shares_known(ClientThenRecord(0.2, 1.0, 5.0), cohorts, 5)
     assert answer["by_colluders"][4]["epsilon"] == epsilon([(five, 10)], 1e-5, "rdp")
 
 

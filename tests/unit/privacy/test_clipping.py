@@ -11,7 +11,6 @@ from fedpriv.privacy.clipping import (
     check_clip_norm,
     clip,
     clip_factor,
-    clip_jointly,
     sum_of_squares,
 )
 
@@ -28,13 +27,13 @@ def test_a_norm_of_exactly_c_is_inside():
     assert clip(x, 5.0).clipped is x
 
 
-def test_a_joint_norm_and_tensors_of_every_shape():
-    vectors = {"scalar": np.array(2.0), "matrix": np.full((2, 2), 3.0), "none": np.zeros((0, 3))}
-    result = clip_jointly(vectors, math.sqrt(10.0))
-    assert result.norm == pytest.approx(math.sqrt(40))
-    np.testing.assert_allclose(result.clipped["scalar"], 1.0, rtol=1e-11)
-    np.testing.assert_allclose(result.clipped["matrix"], np.full((2, 2), 1.5), rtol=1e-11)
-    assert result.clipped["none"].shape == (0, 3)
+@pytest.mark.parametrize("shape", [(), (2, 2), (0, 3)])
+def test_arrays_of_every_shape(shape):
+    x = np.full(shape, 3.0)
+    result = clip(x, math.sqrt(2.25 * x.size) or 1.0)
+    assert result.norm == pytest.approx(math.sqrt(9 * x.size))
+    assert result.clipped.shape == shape
+    np.testing.assert_allclose(result.clipped, x / 2, rtol=1e-11)
 
 
 def test_zero_and_nothing_stay_what_they_are():
@@ -42,7 +41,6 @@ def test_zero_and_nothing_stay_what_they_are():
         result = clip(x, 0.1)
         assert result.clipped is x
         assert (result.norm, result.finite) == (0.0, True)
-    assert clip_jointly({}, 1.0).norm == 0
 
 
 def test_vectors_out_of_shared_memory_and_out_of_order():
@@ -113,8 +111,8 @@ def test_a_clip_norm_must_be_positive_and_finite(clip_norm):
 
 
 def test_integers_are_refused():
-    with pytest.raises(TypeError, match="'counter' is of int64: only floats"):
-        clip_jointly({"x": np.ones(2), "counter": np.ones(2, np.int64)}, 1.0)
+    with pytest.raises(TypeError, match="the vector is of int64: only floats"):
+        clip(np.ones(2, np.int64), 1.0)
 
 
 def test_the_factor():

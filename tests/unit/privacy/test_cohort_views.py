@@ -11,21 +11,33 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from fedpriv.privacy.accounting.accountants import (
-    ACCOUNTANTS,
+from fedpriv.privacy.accounting.accountants import ACCOUNTANTS, epsilon, estimates
+from fedpriv.privacy.accounting.event import (
     ClientThenRecord,
     NotAvailable,
     OneOf,
-    epsilon,
-    estimates,
+    each_part,
+    ever_included,
+    merged,
 )
-from fedpriv.privacy.accounting.event import each_part, ever_included, merged
 from fedpriv.privacy.views import (
     cohorts_of,
-    server_masked_event,
-    server_plain_event,
     view_events,
+    with_shares_known,
 )
+
+
+def server_masked_event(
+    sampling, client_rate, record_rate, sigma, clients, threshold=1.0, group_size=1, colluders=0
+):
+    event = ClientThenRecord(client_rate, record_rate, sigma, group_size)
+    cohorts = cohorts_of(sampling, client_rate, clients, threshold)
+    return with_shares_known(event, cohorts, colluders)
+
+
+def server_plain_event(sampling, client_rate, record_rate, sigma, clients, *more, **settings):
+    planned = (sampling, client_rate, record_rate, sigma, clients, *more)
+    return server_masked_event(*planned, **settings, colluders=clients)
 
 
 def gaussian_delta(eps, mu):

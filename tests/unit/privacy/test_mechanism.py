@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.mechanism import (
     Budget,
     Mechanism,
@@ -17,7 +18,7 @@ from fedpriv.privacy.mechanism import (
     provider_gaussian,
 )
 from fedpriv.privacy.sampling import FixedSize, Poisson
-from fedpriv.privacy.views import server_plain_event
+from fedpriv.privacy.views import cohorts_of, with_shares_known
 
 GOOD = {
     "unit": "provider",
@@ -210,7 +211,8 @@ def test_a_cohort_that_varies_takes_more_noise_than_its_mean():
         published("server_plain", accountant="rdp", client_sampling=how, clients=10)
         for how in ("poisson", "fixed")
     )
-    event = server_plain_event("poisson", 0.2, 1.0, varies.noise_multiplier, 10)
+    whole = ClientThenRecord(0.2, 1.0, varies.noise_multiplier)
+    event = with_shares_known(whole, cohorts_of("poisson", 0.2, 10), 10)
     assert 7.99 <= accountants.epsilon([(event, 10)], 1e-5, "rdp") <= 8
     assert varies.noise_multiplier > 1.2 * fixed.noise_multiplier
     for view in ("global", "server_plain"):

@@ -334,7 +334,7 @@ def test_json_is_written_in_one_piece_and_readable(folder):
 
 def test_the_final_model_is_the_whole_state(folder):
     shared = torch.tensor([1.0, 2.0])
-    folder.save_final({"a": shared, "b": shared, "count": torch.tensor(3)})
+    folder.save_state(FINAL, {"a": shared, "b": shared, "count": torch.tensor(3)})
     loaded = load_file(folder.path / FINAL)
     assert {name: tensor.tolist() for name, tensor in loaded.items()} == {
         "a": [1, 2],
@@ -349,5 +349,5 @@ def test_the_final_model_is_the_whole_state(folder):
     ids=["transposed", "channels last"],
 )
 def test_a_final_model_in_another_memory_layout_can_be_saved(folder, tensor):
-    folder.save_final({"w": tensor})
+    folder.save_state(FINAL, {"w": tensor})
     assert load_file(folder.path / FINAL)["w"].tolist() == tensor.tolist()

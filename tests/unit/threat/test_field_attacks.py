@@ -13,7 +13,7 @@ from attacked import attacked
 from toy_fields import Codes, Follows, federation, follows
 
 from fedpriv.attacks.cdmi.generator import untrained
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import FINAL, START, RunFolder
 from fedpriv.threat.access import (
     Architecture,
     ModelSeries,
@@ -237,8 +237,8 @@ def test_the_adversarys_model_starts_as_the_run_did(run):
     model = Encoded()
     state = model.state_dict()
     folder = RunFolder(run)
-    folder.save_start(state)
-    folder.save_final(state)
+    folder.save_state(START, state)
+    folder.save_state(FINAL, state)
     spy = Spy([])
     for public_start in (True, False):
         attacked(run, spy, Encoded, public_start=public_start)

@@ -13,7 +13,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
-from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk, measure
+from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk
 from fedpriv.training.safe_masks import safe_masks
 
 # torch says so, once a process, where vmap takes an operation example by example.
@@ -201,7 +201,7 @@ def by_hand(model, examples, clip_norm=CLIP_NORM):
     """The definition, on a fresh copy of the buffers for each example."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     parameters = [p for p in model.parameters() if p.requires_grad]
-    total, norms, losses = 0.0, [], []
+    total, norms = 0.0, []
     for position in range(len(examples)):
         model.load_state_dict(state)
         model.zero_grad()
@@ -211,11 +211,10 @@ def by_hand(model, examples, clip_norm=CLIP_NORM):
             [np.zeros(p.numel()) if p.grad is None else p.grad.numpy().ravel() for p in parameters]
         )
         norms.append(np.linalg.norm(gradient))
-        losses.append(loss.item())
         total = total + gradient * min(1.0, clip_norm / norms[-1])
     model.load_state_dict(state)
     model.zero_grad()
-    return total, np.array(norms), np.array(losses)
+    return total, np.array(norms)
 
 
 def close(a, b, tolerance=2e-12):
@@ -226,7 +225,7 @@ def close(a, b, tolerance=2e-12):
 @ALL
 def test_the_sum_is_that_of_a_backward_pass_for_each_example(name, method):
     model, examples = made(name)
-    total, norms, losses = by_hand(model, examples)
+    total, norms = by_hand(model, examples)
     assert norms.max() > CLIP_NORM
     result = PerExample(method, chunk_size=3).clipped_sum(model, examples, CLIP_NORM)
     assert result.method == method
@@ -234,7 +233,6 @@ def test_the_sum_is_that_of_a_backward_pass_for_each_example(name, method):
     assert np.linalg.norm(total) > 0.1 * CLIP_NORM
     assert close(result.total, total)
     np.testing.assert_allclose(result.norms, norms, rtol=1e-12)
-    np.testing.assert_allclose(result.losses, losses, rtol=1e-12)
     assert result.nonfinite == 0
 
 
@@ -353,7 +351,7 @@ def test_an_empty_batch_is_a_zero_vector(method):
     model, examples = made("mlp")
     result = PerExample(method, 2).clipped_sum(model, examples.take([]), CLIP_NORM)
     np.testing.assert_array_equal(result.total, np.zeros(5 * 3 + 5 + 5 * 2 + 2))
-    assert result.norms.shape == result.losses.shape == (0,)
+    assert result.norms.shape == (0,)
     assert result.nonfinite == 0
 
 
@@ -489,7 +487,7 @@ def test_what_was_summed_before_the_failure_is_not_summed_twice():
     assert auto.reason == "vmap failed: ValueError: mood"
     loop = PerExample("loop").clipped_sum(model, examples, CLIP_NORM)
     np.testing.assert_array_equal(auto.total, loop.total)
-    assert auto.norms.shape == auto.losses.shape == (COUNT,)
+    assert auto.norms.shape == (COUNT,)
 
 
 @pytest.mark.parametrize("method", ["auto", "vmap"])
@@ -547,21 +545,6 @@ def test_an_automatic_chunk_fits_its_bytes(monkeypatch):
     monkeypatch.setitem(per_example.CHUNK_BYTES, "cpu", 10)
     assert automatic_chunk(model) == 1
     assert automatic_chunk(model, "cuda") == per_example.LARGEST_CHUNK
-
-
-def test_measuring_gives_a_setting_and_changes_nothing():
-    torch.manual_seed(3)
-    model, before = Plain(nn.Dropout(0.5)), torch.get_rng_state()
-    timing = measure(model, numbers(), repeats=2, chunk_size=3)
-    assert set(timing.seconds) == {"loop", "vmap"}
-    assert min(timing.seconds.values()) > 0
-    assert timing.fastest == PerExample(min(timing.seconds, key=timing.seconds.get), 3)
-    assert torch.equal(torch.get_rng_state(), before)
-    failing = measure(Choosy(), numbers(), repeats=1)
-    assert failing.fastest == PerExample("loop")
-    assert "RuntimeError" in failing.failure
-    with pytest.raises(ValueError, match="nothing to time: 0 examples"):
-        measure(model, numbers().take([]))
 
 
 def test_nonsense_is_refused():

@@ -8,13 +8,12 @@ import pytest
 from fedpriv.privacy.accounting import opacus_prv, pld, prv
 from fedpriv.privacy.accounting.accountants import (
     ACCOUNTANTS,
-    ClientThenRecord,
     Estimate,
-    NotAvailable,
     epsilon,
     estimates,
     noise_multiplier,
 )
+from fedpriv.privacy.accounting.event import ClientThenRecord, NotAvailable
 from fedpriv.privacy.views import VIEWS, view_events
 
 EVENT = ClientThenRecord(1.0, 0.2, 1.0)
