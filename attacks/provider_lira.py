@@ -330,8 +330,7 @@ def likelihood_ratios(
     if offline:
         return (final - out) / spread
     # What is left of the two logarithms: a straight line in the final model's signal.
-    ratio: Row = (into - out) * (final - (into + out) / 2) / spread**2
-    return ratio
+    return (into - out) * (final - (into + out) / 2) / spread**2
 
 
 def gaussians(references: Table, trained_on: Mask) -> tuple[Row, Row, float]:
@@ -388,14 +387,12 @@ def losses_of(model: QuestionAnswerer, examples: Examples) -> NDArray[np.float64
         ]
     losses = torch.cat(found).double().cpu().numpy()
     numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
-    means: NDArray[np.float64] = _means(losses, numbers)[numbers]
-    return means
+    return _means(losses, numbers)[numbers]
 
 
 def _means(values: NDArray[np.float64], owners: NDArray[np.int64]) -> Row:
     """Returns the mean of each owner's values."""
-    means: Row = np.bincount(owners, values) / np.bincount(owners)
-    return means
+    return np.bincount(owners, values) / np.bincount(owners)
 
 
 def _check_finite(signals: Row, whose: str) -> None:
@@ -410,5 +407,4 @@ def _signal(losses: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
     if kind == "loss":
         return -losses
     # log(p / (1 - p)) with p = exp(-loss); 1 - p by expm1, so that p near 1 is not rounded to it.
-    logits: NDArray[np.float64] = -losses - np.log(-np.expm1(-np.maximum(losses, TINY)))
-    return logits
+    return -losses - np.log(-np.expm1(-np.maximum(losses, TINY)))

@@ -341,8 +341,7 @@ def standardised(table: Table) -> Table:
     """Returns the table with every column at median 0 and (robust) standard deviation 1."""
     centred = table - np.median(table, axis=0)
     deviation = TO_DEVIATION * np.median(np.abs(centred), axis=0)
-    scaled: Table = centred / np.where(deviation == 0, 1.0, deviation)
-    return scaled
+    return centred / np.where(deviation == 0, 1.0, deviation)
 
 
 def against_others(levels: Table) -> Table:

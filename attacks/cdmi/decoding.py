@@ -197,5 +197,4 @@ def _unfinished(paths: Sequence[Path], step: int) -> list[Path]:
 
 
 def _table(values: Tensor) -> Table:
-    table: Table = values.double().cpu().numpy()
-    return table
+    return values.double().cpu().numpy()

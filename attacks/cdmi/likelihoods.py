@@ -137,8 +137,7 @@ def drawn(likelihoods: Table, uniforms: NDArray[np.float64]) -> NDArray[np.int64
     below = np.cumsum(ordered, axis=1) <= uniforms[:, None]
     # Rounding may leave the last sum under 1: no column of likelihood 0 is ever taken.
     places = np.minimum(below.sum(axis=1), (ordered > 0).sum(axis=1) - 1)
-    columns: NDArray[np.int64] = np.take_along_axis(order, places[:, None], axis=1)[:, 0]
-    return columns
+    return np.take_along_axis(order, places[:, None], axis=1)[:, 0]
 
 
 def _descending(likelihoods: Table) -> tuple[NDArray[np.int64], Table]:

@@ -51,7 +51,6 @@ class Context(Protocol):
             For each canary a page with one question, whose accepted answers are what counts as
             extracted; none where this context cannot be had.
         """
-        ...
 
 
 def contexts(paraphrase: Paraphraser, *, reference: float | None = REFERENCE) -> dict[str, Context]:

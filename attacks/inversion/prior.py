@@ -22,7 +22,6 @@ class Prior(Protocol):
 
     def __call__(self, pages: Tensor) -> Tensor:
         """Returns the penalty, a scalar, of pages (B, C, H, W) in 0…1."""
-        ...
 
 
 @dataclass(frozen=True)

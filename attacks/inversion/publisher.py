@@ -52,5 +52,4 @@ class SafeTemplate:
         safe = safe_template(
             model, tensors_of(columns), clean, self.epsilon, rng, kind=self.kind, steps=self.steps
         )
-        rounded: NDArray[np.uint8] = safe.round().clamp(0, 255).to(torch.uint8).numpy()
-        return rounded
+        return safe.round().clamp(0, 255).to(torch.uint8).numpy()

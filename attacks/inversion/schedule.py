@@ -15,7 +15,6 @@ class Schedule(Protocol):
 
     def at(self, done: float) -> float:
         """Returns the factor when this share of the evaluations is done, 0 ≤ done < 1."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,6 @@ class DocumentSource(Protocol):
 
     def load(self) -> DocumentSet:
         """Reads everything; raises `DataError` on the first file that cannot be used."""
-        ...
 
 
 T = TypeVar("T")

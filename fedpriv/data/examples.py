@@ -61,8 +61,7 @@ class Examples:
 
     def column(self, name: str) -> NDArray[Any]:
         """Returns one column of these examples, copied."""
-        column: NDArray[Any] = self.columns[name][self.rows]
-        return column
+        return self.columns[name][self.rows]
 
     def with_column(self, name: str, column: NDArray[Any]) -> Examples:
         """Returns these examples with one more column, given for all rows of the table."""

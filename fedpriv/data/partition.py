@@ -28,7 +28,6 @@ class Partition(Protocol):
         Raises:
             ValueError: if there are too few documents (or providers) for the clients.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,7 @@ def _chosen(image: Image, mask: Mask | None) -> Image:
 
 
 def _uint8(values: Image) -> NDArray[np.uint8]:
-    rounded: NDArray[np.uint8] = np.clip(np.round(values), 0, 255).astype(np.uint8)
-    return rounded
+    return np.clip(np.round(values), 0, 255).astype(np.uint8)
 
 
 def _same(original: Image, recovered: Image) -> None:

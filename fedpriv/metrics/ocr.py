@@ -31,7 +31,6 @@ class OCR(Protocol):
 
     def read(self, crops: Sequence[Crop]) -> list[str]:
         """Returns the text of each crop, in their order; empty where nothing was read."""
-        ...
 
 
 @dataclass(frozen=True)

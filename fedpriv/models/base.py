@@ -32,11 +32,9 @@ class Model(Protocol):
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean loss of a batch, a scalar with a gradient."""
-        ...
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
         """Returns metrics by name; called in evaluation mode, without gradients."""
-        ...
 
 
 @runtime_checkable
@@ -48,14 +46,12 @@ class DocumentModel(Model, Protocol):
 
         A column `document` holds, for each row, the position in `documents` it comes from.
         """
-        ...
 
     def answer(self, documents: Sequence[Document]) -> list[tuple[Answer, ...]]:
         """Returns, for each document, an answer to each of its questions, in their order.
 
         Called in evaluation mode, without gradients.
         """
-        ...
 
 
 @runtime_checkable
@@ -64,4 +60,3 @@ class Tagger(DocumentModel, Protocol):
 
     def tag(self, document: Document) -> list[str]:
         """Returns the predicted BIO tag of every word."""
-        ...

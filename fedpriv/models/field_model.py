@@ -32,7 +32,6 @@ class FieldModel(DocumentModel, Protocol):
 
     def losses(self, batch: Batch) -> Tensor:
         """Returns the training loss of each example, (batch,), over its whole window."""
-        ...
 
     def seen(self, batch: Batch) -> Batch:
         """Returns the batch with `visual` (batch, L, H) in place of `pixels`.
@@ -40,7 +39,6 @@ class FieldModel(DocumentModel, Protocol):
         So what depends on page and boxes only is computed once for many texts. A model that reads
         no page returns the batch itself.
         """
-        ...
 
 
 def as_field_model(model: object) -> FieldModel:
@@ -68,4 +66,3 @@ class TokenModel(FieldModel, Protocol):
             batch: read as it is; no tokens are masked beside those masked in `input_ids`.
             places: (batch,), int64.
         """
-        ...

@@ -27,20 +27,16 @@ class AnswerReader(Protocol):
     @property
     def subwords(self) -> Subwords:
         """The tokenizer of the answers."""
-        ...
 
     @property
     def answer_length(self) -> int:
         """A, tokens of an answer at most, the end token included."""
-        ...
 
     def read(self, documents: Sequence[Document]) -> Examples:
         """Returns one row per question."""
-        ...
 
     def settings(self) -> dict[str, Any]:
         """Returns all settings, as JSON can hold them."""
-        ...
 
 
 class GenerativeAnswerer(QuestionAnswerer):

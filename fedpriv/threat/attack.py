@@ -123,4 +123,3 @@ class Attack(Protocol[Access, Claim]):
             NotApplicable: if this model or this transcript gives the attack nothing to work on.
             ValueError: if the transcript does not fit the model.
         """
-        ...

@@ -45,7 +45,6 @@ class TrainedRun(Protocol):
     @property
     def path(self) -> Path:
         """Its run folder."""
-        ...
 
     def box(self, target: str, device: str) -> GreyBox:
         """Returns its model, to be asked.
@@ -57,15 +56,12 @@ class TrainedRun(Protocol):
         Raises:
             ValueError: if the run has not kept the model.
         """
-        ...
 
     def build_model(self) -> Callable[..., Any]:
         """Returns what builds its model."""
-        ...
 
     def described(self) -> Mapping[str, Any]:
         """Returns its "model" and "strategy", and "epsilon" and "delta" of a private one."""
-        ...
 
 
 class Laboratory(Protocol):
@@ -74,22 +70,18 @@ class Laboratory(Protocol):
     @property
     def seed(self) -> int:
         """Of the run."""
-        ...
 
     @property
     def threads(self) -> int:
         """Of torch."""
-        ...
 
     @property
     def device(self) -> str:
         """Where models are trained."""
-        ...
 
     @property
     def original(self) -> TrainedRun:
         """The run itself."""
-        ...
 
     def documents(self) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
         """Returns the training documents, and those that were held out.
@@ -97,7 +89,6 @@ class Laboratory(Protocol):
         Raises:
             ValueError: if the run's data are no documents.
         """
-        ...
 
     def train(self, variants: Sequence[Variant]) -> Mapping[str, TrainedRun]:
         """Trains what has not been trained yet, on all cores; returns all by name.
@@ -106,7 +97,6 @@ class Laboratory(Protocol):
             ValueError: with everything that is wrong, before anything is started.
             JobsFailed: if a training failed, after all others have come to their end.
         """
-        ...
 
     def check(self, variants: Sequence[Variant]) -> None:
         """Checks all variants without training any.
@@ -114,8 +104,6 @@ class Laboratory(Protocol):
         Raises:
             ValueError: with everything that is wrong.
         """
-        ...
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> Mapping[str, R]:
         """Returns what a function makes of each job, on all cores."""
-        ...

@@ -41,7 +41,6 @@ class Publisher(Protocol):
             template: blank pages, (B, 3, H, W).
             rng: the only source of randomness.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -127,5 +127,4 @@ def set_string(face: Face, text: str, ink: Colour, paper: Colour, room: int) -> 
 def _mixtures(ink: Colour, paper: Colour) -> Pixels:
     """Returns the 256 colours (256 × 3) between paper and ink."""
     cover = np.arange(256)[:, None] / 255
-    mixed: Pixels = (cover * ink + (1 - cover) * paper).round().astype(np.uint8)
-    return mixed
+    return (cover * ink + (1 - cover) * paper).round().astype(np.uint8)

@@ -92,8 +92,7 @@ class Subwords:
     @property
     def size(self) -> int:
         """Number of tokens."""
-        size: int = self.tokenizer.get_vocab_size()
-        return size
+        return self.tokenizer.get_vocab_size()
 
     @property
     def digest(self) -> str:

@@ -60,8 +60,7 @@ def balanced_splits(splits: int, canaries: int, rng: np.random.Generator) -> Boo
     if canaries < 1:
         raise ValueError(f"canaries={canaries}: expected 1 or more")
     order = rng.random((splits, canaries)).argsort(axis=0)
-    inside: Bools = order < splits // 2
-    return inside
+    return order < splits // 2
 
 
 def memorised(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> Bools:
@@ -423,8 +422,7 @@ def memorization_metrics(
 def _means_of(values: Floats, groups: NDArray[Any]) -> Floats:
     """Returns the mean of each group's values."""
     _, member = np.unique(groups, return_inverse=True)
-    means: Floats = np.bincount(member, values) / np.bincount(member) if len(values) else values
-    return means
+    return np.bincount(member, values) / np.bincount(member) if len(values) else values
 
 
 def _by_count(repeats: Sequence[int]) -> dict[int, Bools]:

@@ -403,8 +403,7 @@ def _of_reading(
 
 def _displayed(pages: Pages) -> Pages:
     clean = np.nan_to_num(pages.astype(np.float64), nan=0.0)
-    clipped: Pages = np.clip(clean, 0, 255)
-    return clipped
+    return np.clip(clean, 0, 255)
 
 
 def _shows(field: Field) -> bool:
@@ -423,13 +422,11 @@ def _mask(fields: Sequence[Field], size: tuple[int, ...]) -> Mask | None:
 def _crop(page: Pages, field: Field, margin: int) -> Pages:
     left, top, right, bottom = field.box
     rows = slice(max(0, top - margin), bottom + margin)
-    crop: Pages = page[:, rows, max(0, left - margin) : right + margin]
-    return crop
+    return page[:, rows, max(0, left - margin) : right + margin]
 
 
 def _image(crop: Pages) -> Crop:
-    image: Crop = np.moveaxis(np.round(crop), 0, -1).astype(np.uint8)
-    return image
+    return np.moveaxis(np.round(crop), 0, -1).astype(np.uint8)
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -487,12 +484,11 @@ def _read(columns: Mapping[str, NDArray[Any]]) -> Mask:
     """
     ids = columns["input_ids"]
     if "attention_mask" in columns:
-        attended: Mask = columns["attention_mask"] > 0
-        return attended
+        return columns["attention_mask"] > 0
+
     if "labels" not in columns:
         return np.ones(ids.shape, dtype=np.bool_)
-    later: Mask = np.logical_or.accumulate(columns["labels"][:, ::-1] >= 0, axis=1)[:, ::-1]
-    return later
+    return np.logical_or.accumulate(columns["labels"][:, ::-1] >= 0, axis=1)[:, ::-1]
 
 
 def _written(columns: Mapping[str, NDArray[Any]]) -> list[int]:
