@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ class Examples:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    shared: Mapping[str, tuple[NDArray[Any], str]] = field(default_factory=dict)
+    rows: NDArray[np.int64]
+    shared: Mapping[str, tuple[NDArray[Any], str]]
 
     @classmethod
     def of(

@@ -19,13 +19,31 @@ def read_json(path: Path) -> Any:
     """
     check_file(path)
     try:
-        return json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
-    except RecursionError as error:
-        raise DataError(path, "not read: its values are nested too deeply") from error
-    except (OSError, ValueError) as error:  # ValueError: not text, or a number too long
+        text = path.read_bytes()
+    except OSError as error:
         raise DataError(path, f"cannot be read: {error}") from error
+    return parse_json(path, text)
+
+
+def parse_json(path: Path, text: str | bytes, line: int | None = None) -> Any:
+    """Returns the content of JSON text.
+
+    Args:
+        path: the file that it stands in, for errors.
+        text: bytes are UTF-8.
+        line: of the file, if the text is one of its lines.
+
+    Raises:
+        DataError: as `read_json`.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(path, f"not JSON: {error.msg}", line or error.lineno) from error
+    except RecursionError as error:
+        raise DataError(path, "not read: its values are nested too deeply", line) from error
+    except ValueError as error:  # not text, or a number too long
+        raise DataError(path, f"cannot be read: {error}", line) from error
 
 
 LONGEST = 400

@@ -119,20 +119,12 @@ class Cards:
                 baseline = round(share * side)
                 sheet.set_line(text, face, (grey, grey, grey), (margin, side), baseline)
             answers = {"provider": company, "customer": f"{given} {family}"}
-            documents.append(
-                Document(
-                    f"card-p{provider:03}-d{number:03}",
-                    company,
-                    sheet.pixels,
-                    self.page_size,
-                    tuple(sheet.words),
-                    (Entity("provider", (0,)), Entity("customer", (1, 2))),
-                    tuple(
-                        Question(key, QUESTION_TEMPLATES[key][0], (answers[key],))
-                        for key in self.questions
-                    ),
-                )
+            questions = tuple(
+                Question(key, QUESTION_TEMPLATES[key][0], (answers[key],)) for key in self.questions
             )
+            sheet.entities += [Entity("provider", (0,)), Entity("customer", (1, 2))]
+            name = f"card-p{provider:03}-d{number:03}"
+            documents.append(sheet.document(name, company, questions))
         return DocumentSet("generated cards", tuple(documents), LABELS)
 
     def _customers(self) -> list[int]:

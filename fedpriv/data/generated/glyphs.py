@@ -52,14 +52,21 @@ class Setting(NamedTuple):
     blank: int
 
 
-@lru_cache(maxsize=256)
-def _font(face: Face) -> ImageFont.FreeTypeFont:
+def font_file(name: str) -> str:
+    """Returns the file of a typeface by its name, such as DejaVuSans."""
     # Imported here because matplotlib takes a quarter of a second, and only drawing needs it.
     from matplotlib import get_data_path
 
-    path = Path(get_data_path()) / "fonts" / "ttf" / f"{face.name}.ttf"
-    # The basic layout is in every build of Pillow, so that pages are the same everywhere.
-    return ImageFont.truetype(str(path), face.size, layout_engine=ImageFont.Layout.BASIC)
+    return str(Path(get_data_path()) / "fonts" / "ttf" / f"{name}.ttf")
+
+
+@lru_cache(maxsize=256)
+def load_font(file: str, size: int) -> ImageFont.FreeTypeFont:
+    """Returns a typeface, set in the basic layout, which every build of Pillow has.
+
+    So that pages are the same everywhere.
+    """
+    return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)
 
 
 @lru_cache(maxsize=8192)
@@ -68,7 +75,8 @@ def _glyph(face: Face, character: str) -> _Glyph:
 
     Setting every word with `ImageDraw.text` would take longer than all else on the page.
     """
-    font, pen, baseline = _font(face), face.size, 2 * face.size
+    font = load_font(font_file(face.name), face.size)
+    pen, baseline = face.size, 2 * face.size
     tile = Image.new("L", (4 * face.size, 3 * face.size))
     ImageDraw.Draw(tile).text((pen, baseline), character, fill=255, font=font, anchor="ls")
     left, top, right, bottom = tile.getbbox() or (pen, baseline, pen, baseline)

@@ -110,17 +110,8 @@ class Identities:
                 day = _FIRST_DAY + timedelta(days=days)
                 written = person.date_format.format(day=day.day, month=day.month, year=day.year)
                 sheet = _draw_page(self.page_size, person, answers | {"date": written})
-                documents.append(
-                    Document(
-                        id=f"identity-p{number:03}-d{page:03}",
-                        provider=f"person {number:03}",
-                        page=sheet.pixels,
-                        size=(sheet.width, sheet.height),
-                        words=tuple(sheet.words),
-                        entities=tuple(sheet.entities),
-                        questions=questions,
-                    )
-                )
+                name = f"identity-p{number:03}-d{page:03}"
+                documents.append(sheet.document(name, f"person {number:03}", questions))
         return DocumentSet("generated identities", tuple(documents), _LABELS)
 
     def references(self, count: int, rng: np.random.Generator) -> tuple[str, ...]:

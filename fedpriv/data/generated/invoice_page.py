@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fedpriv.data.document import Entity, Word
-from fedpriv.data.generated.glyphs import Colour, Face, Pixels, text_width
+from fedpriv.data.generated.glyphs import Colour, Face, text_width
 from fedpriv.data.generated.invoice_style import GREY, INK, WHITE, Style, logo_pixels
 from fedpriv.data.generated.sheet import Align, Sheet, offset
 
@@ -47,22 +46,7 @@ class Printed:
     rows: tuple[Mapping[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Page:
-    """A drawn page: its pixels (height × width × 3), words, and entities in order of the words."""
-
-    pixels: Pixels
-    words: tuple[Word, ...]
-    entities: tuple[Entity, ...]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        height, width, _ = self.pixels.shape
-        return width, height
-
-
-def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> Page:
+def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> Sheet:
     """Draws an invoice; without `printed`, only its captions, rules and colours.
 
     Args:
@@ -93,7 +77,7 @@ def draw_page(style: Style, size: tuple[int, int], printed: Printed | None) -> P
                 _DRAW[block](sheet, slot, block_top)
                 sheet.paper = WHITE
                 block_top += height + sheet.stack_gap
-    return Page(sheet.pixels, tuple(sheet.words), tuple(sheet.entities))
+    return sheet
 
 
 # --- Layout ---------------------------------------------------------------------------------------

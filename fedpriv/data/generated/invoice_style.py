@@ -1,4 +1,7 @@
-"""The look of a provider's invoices: arrangement, typefaces, colours, wording, logo."""
+"""The look of a provider's invoices: arrangement, typefaces, colours, wording, logo.
+
+What it is drawn from stands in `styles.yaml`, with the words in `lexicon.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from fedpriv.data.generated.glyphs import Colour, Pixels
-from fedpriv.data.generated.lexicon import CAPTIONS, NOTES, TITLES
+from fedpriv.data.generated.lexicon import CAPTIONS, NOTES, TITLES, read_tables
 
 T = TypeVar("T")
 
@@ -19,50 +22,12 @@ WHITE: Colour = (255, 255, 255)
 INK: Colour = (24, 24, 24)
 GREY: Colour = (96, 96, 96)
 
-# Bands from top to bottom are separated by "/", slots from left to right by "|", the blocks of a
-# slot by "+"; a dot is an empty slot.
-ARRANGEMENTS: tuple[str, ...] = (
-    "logo|title / provider+contact+legal|meta / customer / table / .|totals / notes",
-    "provider+contact|logo / title / customer|meta / table / notes|totals / legal",
-    "logo / provider / contact+legal / title / customer|meta / table / .|totals / notes",
-    "title|logo / customer|provider+contact+legal / meta / table / .|totals / notes",
-    "title / meta / customer|provider / table / notes|totals / logo|contact+legal",
-    "logo|provider+contact / title / customer+legal|meta / table / totals|notes",
-    "title|meta / customer / table / .|totals / notes / logo|provider / contact+legal",
-    "customer|logo+provider+contact+legal / title / meta / table / notes|totals",
-    "logo|meta / title / provider+legal|customer / table / .|totals / contact / notes",
-    "provider|title+meta / contact+legal / customer|logo / table / totals|. / notes",
-    "title / provider+contact+legal|customer+meta / table / logo|totals / notes",
-    "meta / logo|provider / customer|contact+legal / title / table / .|totals / notes",
-    "logo|provider|title / contact / customer|meta / table / notes|totals / legal",
-    "notes / logo|title / customer|meta / table / .|totals / provider|contact+legal",
-    "title|provider+contact / customer|legal+meta / table / notes|totals / logo",
-    ".|logo / customer|provider+contact+legal / title / meta / table / .|totals / notes",
-)
+_tables = read_tables("styles.yaml")
 
-# Body, caption and strong faces that go together, with the body's size in pixels at 400 x 560.
-_FACES: tuple[tuple[str, str, str, int], ...] = (
-    ("DejaVuSans", "DejaVuSans", "DejaVuSans-Bold", 9),
-    ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSans-Bold", 9),
-    ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Bold", 9),
-    ("DejaVuSans", "DejaVuSans", "DejaVuSerif-Bold", 10),
-    ("DejaVuSerif", "DejaVuSerif", "DejaVuSerif-Bold", 9),
-    ("DejaVuSerif", "DejaVuSerif-Italic", "DejaVuSerif-Bold", 10),
-    ("DejaVuSerif", "DejaVuSans", "DejaVuSans-Bold", 9),
-    ("DejaVuSansMono", "DejaVuSansMono", "DejaVuSansMono-Bold", 9),
-    ("DejaVuSansMono", "DejaVuSansMono-Oblique", "DejaVuSans-Bold", 9),
-)
-
-_ACCENTS: tuple[Colour, ...] = (
-    *((20, 60, 120), (150, 30, 40), (20, 100, 70), (90, 40, 120), (40, 40, 40), (170, 80, 10)),
-    *((0, 100, 120), (120, 60, 30), (60, 80, 20), (180, 20, 100), (50, 50, 150), (100, 100, 30)),
-)
-
-_COLUMNS: tuple[tuple[str, ...], ...] = (
-    ("description", "quantity", "price", "amount"),
-    ("quantity", "description", "price", "amount"),
-    ("description", "price", "quantity", "amount"),
-)
+ARRANGEMENTS: tuple[str, ...] = _tables["ARRANGEMENTS"]
+FACES: tuple[tuple[str, str, str, int], ...] = _tables["FACES"]
+ACCENTS: tuple[Colour, ...] = _tables["ACCENTS"]
+COLUMNS: tuple[tuple[str, ...], ...] = _tables["COLUMNS"]
 
 
 @dataclass(frozen=True)
@@ -138,8 +103,8 @@ def draw_style(random: np.random.Generator) -> Style:
     def chance(probability: float) -> bool:
         return bool(random.random() < probability)
 
-    accent, second = (_ACCENTS[i] for i in random.choice(len(_ACCENTS), size=2, replace=False))
-    body, caption, strong, size = pick(random, _FACES)
+    accent, second = (ACCENTS[i] for i in random.choice(len(ACCENTS), size=2, replace=False))
+    body, caption, strong, size = pick(random, FACES)
     return Style(
         arrangement=pick(random, ARRANGEMENTS),
         mirrored=chance(0.35),
@@ -159,7 +124,7 @@ def draw_style(random: np.random.Generator) -> Style:
         panel=chance(0.3),
         title=pick(random, TITLES),
         captions={key: pick(random, wordings) for key, wordings in CAPTIONS.items()},
-        columns=pick(random, _COLUMNS),
+        columns=pick(random, COLUMNS),
         notes=tuple(NOTES[i] for i in random.choice(len(NOTES), size=2, replace=False)),
         logo=Logo(
             kind=pick(random, ("blocks", "blocks", "disc", "diamond", "square", "quarters")),

@@ -27,20 +27,6 @@ from fedpriv.data.generated.invoice_style import Style, draw_style, pick
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
 from fedpriv.runtime.seeds import entropy, generator
 
-__all__ = [
-    "LABELS",
-    "NAME_SPACE",
-    "QUESTION_TEMPLATES",
-    "Bill",
-    "Habits",
-    "Invoices",
-    "Item",
-    "Provider",
-    "draw_bill",
-    "draw_provider",
-    "draw_questions",
-]
-
 NAME_SPACE = len(lexicon.COMPANY_FIRST) * len(lexicon.COMPANY_SECOND) * len(lexicon.COMPANY_FORM)
 """How many different company names there are."""
 
@@ -185,9 +171,8 @@ class Invoices:
         """
         self._check(provider)
         company = draw_provider(self.seed, provider)
-        page = draw_page(company.style, self.page_size, None)
-        name = f"invoice-p{provider:03}-template"
-        return Document(name, company.name, page.pixels, page.size, page.words)
+        sheet = draw_page(company.style, self.page_size, None)
+        return sheet.document(f"invoice-p{provider:03}-template", company.name)
 
     def _check(self, provider: int) -> None:
         if not 0 <= provider < self.providers:
@@ -195,14 +180,11 @@ class Invoices:
 
     def _document(self, company: Provider, provider: int, number: int) -> Document:
         printed = _printed(company, draw_bill(self.seed, company.habits, provider, number))
-        page = draw_page(company.style, self.page_size, printed)
+        sheet = draw_page(company.style, self.page_size, printed)
         random = generator(self.seed, "invoice questions", round=number, client=provider)
         answers = {key: " ".join(lines) for key, lines in printed.fields.items()}
         questions = draw_questions(random, self.questions, answers)
-        name = f"invoice-p{provider:03}-d{number:03}"
-        return Document(
-            name, company.name, page.pixels, page.size, page.words, page.entities, questions
-        )
+        return sheet.document(f"invoice-p{provider:03}-d{number:03}", company.name, questions)
 
 
 def draw_questions(

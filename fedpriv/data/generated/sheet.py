@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.data.document import Entity, Word
+from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.data.generated.glyphs import Colour, Face, Pixels, set_string
 from fedpriv.data.generated.invoice_style import WHITE
 
@@ -65,6 +65,11 @@ class Sheet:
     def label_from(self, first: int, label: str) -> None:
         """Makes an entity of the words from position `first` on."""
         self.entities.append(Entity(label, tuple(range(first, len(self.words)))))
+
+    def document(self, name: str, provider: str, questions: tuple[Question, ...] = ()) -> Document:
+        """Returns the page as a document of that identifier."""
+        size, words = (self.width, self.height), tuple(self.words)
+        return Document(name, provider, self.pixels, size, words, tuple(self.entities), questions)
 
 
 def offset(align: Align, room: int) -> int:

@@ -140,17 +140,9 @@ class Slips:
                 printed = _printed(company, bill, look)
                 sheet = _draw_page(self.page_size, look, printed)
                 random = generator(self.seed, "slip questions", round=number, client=provider)
-                documents.append(
-                    Document(
-                        f"slip-p{provider:03}-d{number:03}",
-                        company.name,
-                        sheet.pixels,
-                        (sheet.width, sheet.height),
-                        tuple(sheet.words),
-                        tuple(sheet.entities),
-                        draw_questions(random, self.questions, printed),
-                    )
-                )
+                questions = draw_questions(random, self.questions, printed)
+                name = f"slip-p{provider:03}-d{number:03}"
+                documents.append(sheet.document(name, company.name, questions))
         return DocumentSet("generated slips", tuple(documents), arrangement.labels)
 
 

@@ -19,6 +19,7 @@ from fedpriv.data.document import (
     MOST_PIXELS,
     Box,
     DataError,
+    Document,
     Entity,
     Word,
     box_on_page,
@@ -60,6 +61,20 @@ class Fields:
             self.entities.append(Entity(label, tuple(range(first, first + len(words)))))
             self.identifiers.append(identifier)
         self.words += words
+
+    def document(
+        self, name: str, provider: str, page: Path | NDArray[np.uint8], **more: Any
+    ) -> Document:
+        """Returns the page as a document of that identifier.
+
+        Args:
+            name: the identifier.
+            provider: of the document.
+            page: the image file or the pixels, as of `Document`.
+            **more: the other attributes of `Document`, `size` among them.
+        """
+        words, entities = tuple(self.words), tuple(self.entities)
+        return Document(name, provider, page, words=words, entities=entities, **more)
 
 
 def files_of_splits(root: Path, names: Mapping[str, str], layout: str) -> dict[str, Path]:
@@ -163,9 +178,9 @@ def around(corners: Sequence[float]) -> Box:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def size_in(item: Any, width: str = "width", height: str = "height") -> tuple[int, int]:
+def size_in(item: Any) -> tuple[int, int]:
     """Returns the width and height, in pixels, that an annotation states."""
-    return page_size(member(item, width, int), member(item, height, int))
+    return page_size(member(item, "width", int), member(item, "height", int))
 
 
 def page_size(width: float, height: float) -> tuple[int, int]:

@@ -145,8 +145,8 @@ class _Reader:
                         corners = numbers([quad.get(corner) for corner in _CORNERS], 8)
                         words.append(Word(text, fitted(around(corners), scale, size), number))
             fields.add(words, "" if label == "other" else label)
-        name, entities = f"{split}/{stem}", tuple(fields.entities)
-        return Document(name, name, page, size, tuple(fields.words), entities, split=split)
+        name = f"{split}/{stem}"
+        return fields.document(name, name, page, size=size, split=split)
 
     def _page(
         self, image: Path, path: Path, content: Any

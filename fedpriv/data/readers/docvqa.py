@@ -24,7 +24,15 @@ from fedpriv.data.document import (
 )
 from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
-from fedpriv.data.readers.annotation import around, at, fitted, member, numbers, text_of
+from fedpriv.data.readers.annotation import (
+    around,
+    at,
+    fitted,
+    known_splits,
+    member,
+    numbers,
+    text_of,
+)
 from fedpriv.data.reading import read_json, shown
 
 _SPLITS = {"train": "train", "val": "test", "test": "test"}
@@ -62,10 +70,8 @@ class DocVqa:
 
     def load(self) -> DocumentSet:
         """Reads every page, in the order of the questions, and decodes every image once."""
-        if not self.splits or any(split not in _SPLITS for split in self.splits):
-            raise ValueError(f"splits={self.splits!r}: expected some of {', '.join(_SPLITS)}")
         root, lists = Path(self.root), {}
-        for split in self.splits:
+        for split in known_splits(self.splits, _SPLITS):
             names = [base + name.format(split) for base in (f"{split}/", "") for name in _NAMES]
             if present := [name for name in names if (root / name).exists()]:
                 lists[split] = inside(root, present[0])

@@ -15,27 +15,14 @@ from fedpriv.data.document import (
     Document,
     DocumentSet,
     OnError,
-    Word,
     check_file,
     found_in,
     read_all,
 )
-from fedpriv.data.links import Link, links_between, stated_links
 from fedpriv.data.paths import inside
-from fedpriv.data.readers.annotation import (
-    Fields,
-    at,
-    box_of,
-    fitted,
-    known_splits,
-    member,
-    size_of_image,
-    stems_in,
-    text_of,
-)
-from fedpriv.data.reading import read_json, shown
-
-LABELS = ("header", "question", "answer")
+from fedpriv.data.readers.annotation import at, known_splits, member, size_of_image, stems_in
+from fedpriv.data.readers.forms import LABELS, read_form
+from fedpriv.data.reading import read_json
 
 _FOLDERS = {"train": "training_data", "test": "testing_data"}
 _LAYOUT = "dataset/training_data and dataset/testing_data, each with annotations/ and images/"
@@ -106,33 +93,8 @@ class _Reader:
         check_file(image, f"missing: the annotation {path.name} has no image")
         inside(self.root, str(path.relative_to(self.root)))
         size = size_of_image(self.root, image)
-        fields = Fields()
-        pairs: list[Link] = []
         with at(path, ""):
             items = member(read_json(path), "form", list)
-        for number, item in enumerate(items):
-            with at(path, f"form[{number}]"):
-                label = member(item, "label", str)
-                if label not in (*LABELS, "other"):
-                    expected = ", ".join((*LABELS, "other"))
-                    raise ValueError(f"expected a label of {expected}; found {shown(label)}")
-                words = [
-                    Word(text, fitted(box_of(word.get("box")), (1.0, 1.0), size), number)
-                    for word in member(item, "words", list)
-                    if (text := text_of(word))
-                ]
-                pairs += stated_links(item)
-            fields.add(words, label if label in LABELS else "", item.get("id"))
-        with at(path, "form"):
-            links = links_between(pairs, fields.identifiers)
+        fields, links = read_form(path, "form", items, (1.0, 1.0), size)
         name = f"{split}/{stem}" if stem in self.ambiguous else stem
-        return Document(
-            id=name,
-            provider=name,
-            page=image,
-            size=size,
-            words=tuple(fields.words),
-            entities=tuple(fields.entities),
-            split=split,
-            links=links,
-        )
+        return fields.document(name, name, image, size=size, split=split, links=links)

@@ -8,7 +8,6 @@ the words are made here, by the rules of `Sroie`, and labelled by
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -33,9 +32,9 @@ from fedpriv.data.document import (
 from fedpriv.data.generated.questions import RECEIPT_QUESTIONS
 from fedpriv.data.page_files import image_size
 from fedpriv.data.paths import inside
-from fedpriv.data.readers.annotation import around, at, encodable, numbers
+from fedpriv.data.readers.annotation import around, at, encodable, numbers, plain_name
 from fedpriv.data.readers.sroie_labels import LABELS, label_words
-from fedpriv.data.reading import shown
+from fedpriv.data.reading import parse_json, shown
 from fedpriv.runtime.seeds import generator
 
 _LAYOUT = "train/ and test/ (or one of them), each with img/, box/ and entities/"
@@ -146,8 +145,7 @@ def provider_name(company: str) -> str:
     252 of 269 receipts; the others are misspellings, merged firms, and one firm written both with
     "SDN BHD" and with "BHD".
     """
-    name = "".join(letter for letter in company.upper() if letter.isalnum())
-    return name.removesuffix("SDNBHD") or "unknown"
+    return plain_name(company).removesuffix("SDNBHD") or "unknown"
 
 
 # ------------------------------------------------------------------------------------ the files
@@ -195,13 +193,7 @@ def read_lines(path: Path) -> list[BoxLine]:
 
 def read_entities(path: Path) -> dict[str, str]:
     """Reads a key file: JSON with the texts of `LABELS`; a missing key or null is an empty text."""
-    text = decode(_bytes(path))
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(path, f"not JSON: {error.msg}", error.lineno) from error
-    except (RecursionError, ValueError) as error:  # ValueError: a number too long
-        raise DataError(path, f"cannot be read: {error}") from error
+    values = parse_json(path, decode(_bytes(path)))
     if not isinstance(values, dict):
         raise DataError(path, f"expected a JSON object, found {type(values).__name__}")
     for label in LABELS:
@@ -220,23 +212,14 @@ def read_manifest(path: Path) -> dict[tuple[str, str], ManifestRow]:
     for number, line in enumerate(decode(_bytes(path)).split("\n"), start=1):
         if not line.strip():
             continue
+        row = parse_json(path, line, number)
         try:
-            row = json.loads(line)
             rows[row["split"], row["id"]] = ManifestRow(
                 encodable(str(row.get("provider") or "")),
                 encodable(str(row.get("possible_rescan_of") or "")),
                 *(_pair(row, key) for key in _PAIRS),
             )
-        except json.JSONDecodeError as error:
-            raise DataError(path, f"not JSON: {error.msg}", number) from error
-        except (
-            LookupError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except (LookupError, AttributeError, OverflowError, TypeError, ValueError) as error:
             why = f"expected an object with id and split, numbers in pairs: {error!r}"
             raise DataError(path, why, number) from error
     return rows

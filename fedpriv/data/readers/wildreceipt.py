@@ -6,7 +6,6 @@ arXiv:2103.14470; the release is distributed with MMOCR.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from fedpriv.data.readers.annotation import (
     size_of_image,
     text_of,
 )
-from fedpriv.data.reading import shown
+from fedpriv.data.reading import parse_json, shown
 
 _FILES = {"train": "train.txt", "test": "test.txt"}
 _LAYOUT = "class_list.txt, train.txt and test.txt, and the images that they name"
@@ -127,12 +126,7 @@ class _Reader:
     def __call__(self, task: tuple[str, Path, int, str]) -> Document:
         split, path, number, row = task
         with at(path, "", number):
-            try:
-                receipt = json.loads(encodable(row))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"not JSON: {error.msg}") from error
-            except RecursionError as error:
-                raise ValueError("not read: its values are nested too deeply") from error
+            receipt = parse_json(path, encodable(row), number)
             name = text_of(receipt, "file_name")
             image = inside(self.root, name)
             if name in self.seen:
@@ -158,12 +152,5 @@ class _Reader:
             words = words_of_line(text, box, place)
             fields.add(words, "" if label_name in _UNLABELLED else label_name)
         self.seen.add(name)
-        return Document(
-            id=name,
-            provider=plain_name(store) or name,
-            page=image,
-            size=size,
-            words=tuple(fields.words),
-            entities=tuple(fields.entities),
-            split=split,
-        )
+        provider = plain_name(store) or name
+        return fields.document(name, provider, image, size=size, split=split)

@@ -11,22 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpriv.data.document import (
-    Document,
-    DocumentSet,
-    OnError,
-    Word,
-    read_all,
-    words_of_line,
-)
-from fedpriv.data.links import Link, links_between, stated_links
+from fedpriv.data.document import Document, DocumentSet, OnError, read_all
 from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import (
-    Fields,
     at,
-    box_of,
     files_of_splits,
-    fitted,
     is_file,
     known_splits,
     member,
@@ -35,9 +24,8 @@ from fedpriv.data.readers.annotation import (
     size_of_image,
     text_of,
 )
+from fedpriv.data.readers.forms import LABELS, read_form
 from fedpriv.data.reading import read_json, shown
-
-LABELS = ("header", "question", "answer")
 
 _FILES = {"train": "train", "test": "val"}
 
@@ -114,34 +102,7 @@ class _Reader:
             size = size_of_image(self.root, image)
             scale = scale_to(size, size_in(img))
             items = member(form, "document", list)
-        fields = Fields()
-        pairs: list[Link] = []
-        for place, item in enumerate(items):
-            with at(path, f"documents[{number}].document[{place}]"):
-                label = member(item, "label", str)
-                if label not in (*LABELS, "other"):
-                    expected = ", ".join((*LABELS, "other"))
-                    raise ValueError(f"expected a label of {expected}; found {shown(label)}")
-                words: list[Word] = []
-                if item.get("words"):
-                    for word in member(item, "words", list):
-                        if text := text_of(word):
-                            box = fitted(box_of(word.get("box")), scale, size)
-                            words.append(Word(text, box, place))
-                elif text := text_of(item):
-                    words = words_of_line(text, fitted(box_of(item.get("box")), scale, size), place)
-                pairs += stated_links(item)
-            fields.add(words, label if label in LABELS else "", item.get("id"))
-        with at(path, f"documents[{number}]"):
-            links = links_between(pairs, fields.identifiers)
+        place = f"documents[{number}].document"
+        fields, links = read_form(path, place, items, scale, size, lines=True)
         self.seen.add(name)
-        return Document(
-            name,
-            name,
-            image,
-            size,
-            tuple(fields.words),
-            entities=tuple(fields.entities),
-            split=split,
-            links=links,
-        )
+        return fields.document(name, name, image, size=size, split=split, links=links)

@@ -62,7 +62,7 @@ def test_links_join_entities(tmp_path):
 def test_two_fields_of_one_id_that_is_linked_are_refused(tmp_path):
     items = [xfund_item("answer", "x", (1, 2, 9, 8), linking=[(1, 2)]) for _ in range(2)]
     write_xfund(tmp_path, [xfund_form(items=items)])
-    with pytest.raises(DataError, match=r"documents\[0\]: two fields have the id 1"):
+    with pytest.raises(DataError, match=r"documents\[0\]\.document: two fields have the id 1"):
         Xfund(tmp_path).load()
 
 
