@@ -77,36 +77,31 @@ class Tesseract:
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / f"{place}.png" for place in range(len(crops))]
             for path, crop in zip(paths, crops, strict=True):
-                self._prepared(crop).save(path, dpi=(300, 300))
+                grey = Image.fromarray(crop).convert("L")
+                size = (grey.width * self.enlarge, grey.height * self.enlarge)
+                large = grey.resize(size, Image.Resampling.BICUBIC)
+                ImageOps.expand(large, self.border, fill=255).save(path, dpi=(300, 300))
             names = Path(folder) / "crops.txt"
             names.write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
-            texts = self._run(names).split("\f")
+            # As one line of text (7).
+            command = [self.program, str(names), "stdout", "--psm", "7", "-l", self.language]
+            done = subprocess.run(  # noqa: S603 - a program that the user names, on files of ours
+                command,
+                capture_output=True,
+                # More threads than one make it slower.
+                env={**os.environ, "OMP_THREAD_LIMIT": "1"},
+                check=False,
+            )
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise RuntimeError(f"{self.program} failed ({done.returncode}): {said}")
+        texts = done.stdout.decode("utf-8", "replace").split("\f")
         # The program sets a form feed between two pages, in other versions after each.
         if len(texts) == len(crops) + 1 and not texts[-1].strip():
             texts.pop()
         if len(texts) != len(crops):
             raise RuntimeError(f"{self.program} returned {len(texts)} texts for {len(crops)} crops")
         return [text.strip() for text in texts]
-
-    def _prepared(self, crop: Crop) -> Image.Image:
-        grey = Image.fromarray(crop).convert("L")
-        size = (grey.width * self.enlarge, grey.height * self.enlarge)
-        return ImageOps.expand(grey.resize(size, Image.Resampling.BICUBIC), self.border, fill=255)
-
-    def _run(self, names: Path) -> str:
-        # As one line of text (7).
-        command = [self.program, str(names), "stdout", "--psm", "7", "-l", self.language]
-        done = subprocess.run(  # noqa: S603 - a program that the user names, on files of ours
-            command,
-            capture_output=True,
-            # More threads than one make it slower.
-            env={**os.environ, "OMP_THREAD_LIMIT": "1"},
-            check=False,
-        )
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise RuntimeError(f"{self.program} failed ({done.returncode}): {said}")
-        return done.stdout.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)

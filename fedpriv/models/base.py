@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
@@ -24,6 +25,15 @@ class Answer:
 
     text: str
     confidence: float
+
+
+class OnDevice(nn.Module):
+    """A module that knows where it is."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.parameters()).device
 
 
 @runtime_checkable

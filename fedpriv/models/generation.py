@@ -17,7 +17,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import Asked, QuestionAnswerer
-from fedpriv.models.readers.reader import IGNORED
+from fedpriv.models.readers.reader import IGNORED, filled
 from fedpriv.models.readers.subwords import Subwords
 
 
@@ -196,14 +196,13 @@ def continued(
         token to follow, only where that is the answer's; prompt (), the number of its tokens.
     """
     count = int((wanted != IGNORED).sum())
-    begin, end = len(prompt), len(prompt) + count - 1
-    input_ids = np.full(length, pad, dtype=np.int64)
-    labels = np.full(length, IGNORED, dtype=np.int64)
-    input_ids[:begin] = prompt
-    input_ids[begin:end] = wanted[: count - 1]
-    labels[begin - 1 : end] = wanted[:count]
-    columns = {"input_ids": input_ids, "labels": labels, "prompt": np.array(begin)}
-    return columns | question.columns()
+    begin = len(prompt)
+    return {
+        "input_ids": filled([*prompt, *wanted[: count - 1]], length, pad),
+        "labels": filled(wanted[:count], length, IGNORED, begin - 1),
+        "prompt": np.array(begin),
+        **question.columns(),
+    }
 
 
 def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:
@@ -211,9 +210,7 @@ def target(ids: Sequence[int], length: int, end: int) -> NDArray[np.int64]:
 
     If the text is too long, the end token is cut off too, so that the model learns no false ending.
     """
-    row = np.full(length, IGNORED, dtype=np.int64)
-    row[: min(len(ids) + 1, length)] = [*ids, end][:length]
-    return row
+    return filled([*ids, end][:length], length, IGNORED)
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:

@@ -70,21 +70,15 @@ def image_text(
         ValueError: if there is nothing to load, or it is not such a model.
         OSError: if there is no such folder and no such model on the hub.
     """
+    given = locals()
     if pretrained is None:
         raise ValueError(
             "pretrained=None: expected a local folder or a model's name on the hub, such as "
             "google/paligemma2-3b-pt-448; an image-text model has no size of its own to draw"
         )
-    saved = settings_of(pretrained)
-    given = {
-        "longest_side": longest_side,
-        "square": square,
-        "max_length": max_length,
-        "answer_length": answer_length,
-        "prompt": prompt,
-    }
-    chosen = {name: saved.get(name) if v is None else v for name, v in given.items()}
-    settings: dict[str, Any] = {name: v for name, v in chosen.items() if v is not None}
+    known = {"longest_side", "square", "max_length", "answer_length", "prompt"}
+    chosen = settings_of(pretrained) | {name: v for name, v in given.items() if v is not None}
+    settings = {name: v for name, v in chosen.items() if name in known and v is not None}
     network, processor = _network(pretrained, attention), _processor(pretrained)
     reader = ImageTextReader(processor, subwords_of(processor), **settings)
     return ImageText(network, reader).train()

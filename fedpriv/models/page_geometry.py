@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from PIL import Image
 
 from fedpriv.data.document import Box, Document
 from fedpriv.models.base import DocumentModel
@@ -43,16 +44,6 @@ def in_model_pixels(
         pages.append(dataclasses.replace(bare, page=page, id=str(number)))
     found = []
     for image in model.encode(pages).shared["pixels"][0].max(1):
-        inside = image >= 128 if (image >= 128).any() else image >= 1
-        rows, columns = np.nonzero(inside)
-        found.append(
-            (
-                int(columns.min()),
-                int(rows.min()),
-                int(columns.max()) + 1,
-                int(rows.max()) + 1,
-            )
-            if len(rows)
-            else (0, 0, 0, 0)
-        )
+        inside = image >= 128 if (image >= 128).any() else image
+        found.append(Image.fromarray(inside.astype(np.uint8)).getbbox() or (0, 0, 0, 0))
     return found

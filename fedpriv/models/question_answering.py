@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.answers import anls, is_exact
-from fedpriv.models.base import Answer
+from fedpriv.models.base import Answer, OnDevice
 
 EVALUATION_BATCH = 64
 
@@ -76,7 +76,7 @@ def table(
     return Examples.of(columns, {"pixels": (pixels, DOCUMENT)} if pixels is not None else None)
 
 
-class QuestionAnswerer(nn.Module, ABC):
+class QuestionAnswerer(OnDevice, ABC):
     """A `fedpriv.models.base.DocumentModel` that answers questions; a subclass reads and writes.
 
     The loss of a batch is the mean over its examples of each one's own loss, not the mean over all
@@ -132,11 +132,6 @@ class QuestionAnswerer(nn.Module, ABC):
         ]
         scores = answer_scores(examples, self.answers(examples))
         return {"loss": torch.cat(losses).mean().item(), **scores}
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's parameters."""
-        return next(self.parameters()).device
 
 
 def most_confident(examples: Examples, answers: Iterable[Answer]) -> list[Answer]:

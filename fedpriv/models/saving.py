@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -68,13 +68,8 @@ def settings_of(folder: str | Path) -> dict[str, Any]:
     return settings
 
 
-def save_tensors(folder: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes the weights that are not part of transformers' network into a model's folder."""
-    save_file({name: t.contiguous() for name, t in tensors.items()}, Path(folder) / HEAD)
-
-
 def tensors_of(folder: str | Path) -> dict[str, Tensor]:
-    """Returns the tensors given to `save_tensors`; empty for a model that fedpriv did not save.
+    """Returns the weights that transformers does not save; empty if fedpriv did not save the model.
 
     Raises:
         DataError: if the weights cannot be read.

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.entities import entity_scores
-from fedpriv.models.base import Answer
+from fedpriv.models.base import Answer, OnDevice
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.saving import save
 
@@ -67,7 +67,7 @@ class Found:
     confidence: float
 
 
-class WordTagger(nn.Module, ABC):
+class WordTagger(OnDevice, ABC):
     """A `fedpriv.models.base.Tagger`; a subclass scores a batch in `forward`.
 
     Args:
@@ -150,11 +150,6 @@ class WordTagger(nn.Module, ABC):
     def reading(self) -> dict[str, Any]:
         """Returns all settings that decide how documents become arrays."""
         return {"labels": self.labels, **self.reader.settings()}
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's parameters."""
-        return next(self.parameters()).device
 
     def _tagged(self, documents: Sequence[Document]) -> Iterator[TaggedWord]:
         examples = self.encode(documents)

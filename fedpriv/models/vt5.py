@@ -162,6 +162,7 @@ def _load(given: Mapping[str, Any]) -> VT5:
         language, page = {"subfolder": LANGUAGE}, {"subfolder": VISUAL}
         saved = Path(str(cached_file(name, SETTINGS))).read_text("utf-8")
         reading = json.loads(saved) | reading
+        reading.pop("vocabulary", None)  # for information
     common = {"dtype": torch.float32, "attn_implementation": given["attention"]}
     backbone = T5ForConditionalGeneration.from_pretrained(
         name, **language, **({} if dropout is None else {"dropout_rate": dropout}), **common
@@ -307,7 +308,3 @@ class VT5(EncoderDecoderAnswerer):
     def visual(self) -> list[nn.Module]:
         """Returns the visual encoder."""
         return [self.visual_embedding.image_model]
-
-    def reading(self) -> dict[str, Any]:
-        """Returns all settings that decide how documents become arrays."""
-        return {**super().reading(), "vocabulary": self.reader.subwords.digest}

@@ -73,7 +73,3 @@ class Encoder(nn.Module):
         """The embeddings of the tokens, (vocabulary, H)."""
         embeddings: nn.Embedding = self.network.get_input_embeddings()
         return embeddings
-
-    def blocks(self) -> list[nn.Module]:
-        """Returns the Transformer layers from input to output."""
-        return list(self.network.encoder.layer)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.models.base import Answer
+from fedpriv.models.base import Answer, OnDevice
 from fedpriv.models.encoders.encoder import Encoder
 from fedpriv.models.field_model import Task
 from fedpriv.models.readers.reader import Reader
-from fedpriv.models.saving import save, save_tensors
+from fedpriv.models.saving import HEAD, save
 
 NETWORK = "encoder.network."
-"""Prefix of the weights that transformers saves; the others are in `saving.HEAD`."""
+"""Prefix of the weights that transformers saves; the others are in `HEAD`."""
 
 
 class OnEncoder:
@@ -36,7 +36,7 @@ class OnEncoder:
 
     def blocks(self) -> list[nn.Module]:
         """Returns the Transformer layers from input to output."""
-        return self.encoder.blocks()
+        return list(self.encoder.network.encoder.layer)
 
     def visual(self) -> list[nn.Module]:
         """Returns the visual encoder; nothing if no image is read."""
@@ -52,11 +52,11 @@ class OnEncoder:
         """Writes the model into a folder; its backbone's `from_pretrained` reads it back."""
         save(folder, self.encoder.network, self.reader.subwords, self.reading())
         weights: dict[str, Tensor] = self.state_dict()  # type: ignore[attr-defined]
-        own = {name: w for name, w in weights.items() if not name.startswith(NETWORK)}
-        save_tensors(folder, own)
+        own = {n: w.contiguous() for n, w in weights.items() if not n.startswith(NETWORK)}
+        save_file(own, Path(folder) / HEAD)
 
 
-class EncoderModel(OnEncoder, nn.Module, ABC):
+class EncoderModel(OnEncoder, OnDevice, ABC):
     """A `fedpriv.models.field_model.FieldModel` that answers no questions.
 
     A subclass names its `task`, adds a head to the encoder, and defines the loss of each example
@@ -97,8 +97,3 @@ class EncoderModel(OnEncoder, nn.Module, ABC):
     def answer(self, documents: Sequence[Document]) -> list[tuple[Answer, ...]]:
         """Returns an empty answer to each question."""
         return [tuple(Answer("", 0.0) for _ in document.questions) for document in documents]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's parameters."""
-        return next(self.parameters()).device

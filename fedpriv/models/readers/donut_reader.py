@@ -16,7 +16,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.generation import continued, target
 from fedpriv.models.question_answering import asked, table
-from fedpriv.models.readers.reader import reader_settings
+from fedpriv.models.readers.reader import PageReader
 from fedpriv.models.readers.subwords import Subwords
 
 START, QUESTION, QUESTION_END = "<s_docvqa>", "<s_question>", "</s_question>"
@@ -27,7 +27,7 @@ MARKS = (*PROMPT, ANSWER_END)
 
 
 @dataclass(frozen=True)
-class DonutReader:
+class DonutReader(PageReader):
     """Turns questions about page images into arrays.
 
     Args:
@@ -37,7 +37,6 @@ class DonutReader:
         image_size: height and width of the page image in pixels.
     """
 
-    subwords: Subwords
     max_length: int = 128
     answer_length: int = 48
     image_size: tuple[int, int] = (1280, 960)
@@ -81,8 +80,8 @@ class DonutReader:
         return self._marks()[-1]
 
     def settings(self) -> dict[str, Any]:
-        """Returns all settings; see `reader_settings`."""
-        return {**reader_settings(self), "image_size": list(self.image_size)}
+        """Returns all settings as JSON can hold them."""
+        return {**super().settings(), "image_size": list(self.image_size)}
 
     def _marks(self) -> list[int]:
         return [cast(int, self.subwords.tokenizer.token_to_id(token)) for token in MARKS]
@@ -122,8 +121,6 @@ def framed(image: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:
         elif page.width > page.height:
             height = int(page.height * width / page.width)
         page = page.resize((width, height), Image.Resampling.BILINEAR)
-    field = np.zeros((3, high, wide), dtype=np.uint8)
-    top, left = (high - page.height) // 2, (wide - page.width) // 2
-    pixels = np.moveaxis(np.asarray(page, dtype=np.uint8), -1, 0)
-    field[:, top : top + page.height, left : left + page.width] = pixels
-    return field
+    field = Image.new("RGB", (wide, high))
+    field.paste(page, ((wide - page.width) // 2, (high - page.height) // 2))
+    return np.moveaxis(np.asarray(field, dtype=np.uint8), -1, 0)

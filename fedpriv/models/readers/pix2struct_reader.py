@@ -11,20 +11,19 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
+from fedpriv.data.generated.glyphs import font_file, load_font
 from fedpriv.models.generation import target
 from fedpriv.models.question_answering import asked, table
-from fedpriv.models.readers.reader import reader_settings
-from fedpriv.models.readers.subwords import Subwords
+from fedpriv.models.readers.reader import PageReader
 
 LINE = 80
 """Characters of the question in a line, as published."""
@@ -34,7 +33,7 @@ TEXT_SIZE, MARGIN = 36, 5
 
 
 @dataclass(frozen=True)
-class Pix2StructReader:
+class Pix2StructReader(PageReader):
     """Turns questions about page images into arrays.
 
     Args:
@@ -46,7 +45,6 @@ class Pix2StructReader:
             matplotlib, because the published Arial would have to be fetched from a hub.
     """
 
-    subwords: Subwords
     max_patches: int = 2048
     patch_size: int = 16
     answer_length: int = 48
@@ -94,10 +92,6 @@ class Pix2StructReader:
             rows.append(row | question.columns())
         return table(rows)
 
-    def settings(self) -> dict[str, Any]:
-        """Returns all settings; see `reader_settings`."""
-        return reader_settings(self)
-
 
 def header(text: str, font: str | None = None) -> Image.Image:
     """Returns a text in black on white, in lines of `LINE` characters at most.
@@ -107,28 +101,12 @@ def header(text: str, font: str | None = None) -> Image.Image:
         font: see `Pix2StructReader`.
     """
     lines = "\n".join(textwrap.wrap(text, LINE))
-    face = _face(font)
+    face = load_font(font or font_file("DejaVuSans"), TEXT_SIZE)
     box = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), lines, font=face)
     size = (int(box[2]) + 2 * MARGIN, int(box[3]) + 2 * MARGIN)
     image = Image.new("RGB", size, "white")
     ImageDraw.Draw(image).text((MARGIN, MARGIN), lines, fill="black", font=face)
     return image
-
-
-@lru_cache(maxsize=4)
-def _face(font: str | None) -> ImageFont.FreeTypeFont:
-    # The basic layout is in every build of Pillow, so that questions look the same everywhere.
-    return ImageFont.truetype(
-        font or default_font(), TEXT_SIZE, layout_engine=ImageFont.Layout.BASIC
-    )
-
-
-def default_font() -> str:
-    """Returns the file of the typeface for questions, DejaVu Sans."""
-    # Imported here because matplotlib takes a quarter of a second.
-    from matplotlib import get_data_path
-
-    return str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
 
 
 def under_header(page: Image.Image, above: Image.Image) -> Image.Image:

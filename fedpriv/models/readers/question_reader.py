@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import Asked, asked, table
-from fedpriv.models.readers.reader import reader_settings, scaled_boxes, square_pages
-from fedpriv.models.readers.subwords import Subwords, Window, windows
+from fedpriv.models.readers.reader import PageReader, filled, scaled_boxes, square_pages
+from fedpriv.models.readers.subwords import Window, windows
 
 MARKS = 4
 """Special tokens of a window."""
 
 
 @dataclass(frozen=True)
-class QuestionReader:
+class QuestionReader(PageReader):
     """Turns questions about documents into arrays.
 
     A question takes at most half of a window, and is cut if it is longer.
@@ -37,7 +37,6 @@ class QuestionReader:
         box_step: coordinates (0…1000) are rounded down to multiples of this.
     """
 
-    subwords: Subwords
     max_length: int
     image_size: int | None
     box_step: int = 1
@@ -79,10 +78,6 @@ class QuestionReader:
                 rows.append(self._row(question, prompt, window, boxes[position], answer))
         return table(rows, square_pages(documents, self.image_size))
 
-    def settings(self) -> dict[str, Any]:
-        """Returns all settings; see `reader_settings`."""
-        return reader_settings(self)
-
     def _row(
         self,
         question: Asked,
@@ -94,21 +89,16 @@ class QuestionReader:
         sep, begin = self.subwords.sep, len(prompt) + MARKS - 1
         ids = [self.subwords.cls, *prompt, sep, sep, *window.ids, sep]
         start, end = (begin + place for place in answer) if answer else (0, 0)
-        row = {
-            "input_ids": np.full(self.max_length, self.subwords.pad, dtype=np.int64),
-            "attention_mask": np.zeros(self.max_length, dtype=np.int64),
-            "bbox": np.zeros((self.max_length, 4), dtype=np.int64),
-            "word": np.full(self.max_length, -1, dtype=np.int64),
+        length, words = self.max_length, np.array(window.words, np.int64)
+        return {
+            "input_ids": filled(ids, length, self.subwords.pad),
+            "attention_mask": filled([1] * len(ids), length),
+            "bbox": filled(boxes[words], length, begin=begin),
+            "word": filled(words, length, -1, begin=begin),
             "start": np.array(start),
             "end": np.array(end),
+            **question.columns(),
         }
-        row["input_ids"][: len(ids)] = ids
-        row["attention_mask"][: len(ids)] = 1
-        if window.ids:
-            words = np.array(window.words)
-            row["bbox"][begin : len(ids) - 1] = boxes[words]
-            row["word"][begin : len(ids) - 1] = words
-        return {**row, **question.columns()}
 
 
 def gold_span(document: Document, answers: Sequence[str]) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -25,7 +25,24 @@ Boxes = Literal["segment", "word"]
 
 
 @dataclass(frozen=True)
-class Reader:
+class PageReader:
+    """The base of all that turn documents into arrays with a tokenizer.
+
+    Attributes:
+        subwords: the tokenizer.
+    """
+
+    subwords: Subwords
+
+    def settings(self) -> dict[str, Any]:
+        """Returns all settings by name, and the hash of the tokenizer's vocabulary."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "subwords"]
+        settings = {name: getattr(self, name) for name in names}
+        return {**settings, "vocabulary": self.subwords.digest}
+
+
+@dataclass(frozen=True)
+class Reader(PageReader):
     """Turns documents into arrays.
 
     Args:
@@ -36,15 +53,12 @@ class Reader:
         boxes: "segment", as LayoutLMv3 has it, or "word".
     """
 
-    subwords: Subwords
     max_length: int
     image_size: int | None
     box_step: int = 1
     boxes: Boxes = "segment"
 
     def __post_init__(self) -> None:
-        if self.boxes not in ("segment", "word"):
-            raise ValueError(f"boxes={self.boxes!r}: expected 'segment' or 'word'")
         if self.max_length < 3:
             raise ValueError(
                 f"max_length={self.max_length}: expected 3 or more, two special tokens and a word's"
@@ -79,41 +93,26 @@ class Reader:
         pages = square_pages(documents, self.image_size)
         return Examples.of(columns, {"pixels": (pages, "document")} if pages is not None else None)
 
-    def settings(self) -> dict[str, Any]:
-        """Returns all settings; see `reader_settings`."""
-        return reader_settings(self)
-
     def _row(
         self, window: Window, boxes: NDArray[np.int64], labels: NDArray[np.int64]
     ) -> dict[str, NDArray[np.int64]]:
-        end = len(window.ids) + 1
-        row = {
-            "input_ids": np.full(self.max_length, self.subwords.pad, dtype=np.int64),
-            "attention_mask": np.zeros(self.max_length, dtype=np.int64),
-            "bbox": np.zeros((self.max_length, 4), dtype=np.int64),
-            "labels": np.full(self.max_length, IGNORED, dtype=np.int64),
-            "word": np.full(self.max_length, -1, dtype=np.int64),
+        length, ids = self.max_length, [self.subwords.cls, *window.ids, self.subwords.sep]
+        words, first = np.array(window.words, np.int64), np.array(window.first, np.bool_)
+        return {
+            "input_ids": filled(ids, length, self.subwords.pad),
+            "attention_mask": filled([1] * len(ids), length),
+            "bbox": filled(boxes[words], length, begin=1),
+            "labels": filled(np.where(first, labels[words], IGNORED), length, IGNORED, begin=1),
+            "word": filled(np.where(first, words, -1), length, -1, begin=1),
         }
-        row["input_ids"][0], row["input_ids"][end] = self.subwords.cls, self.subwords.sep
-        row["attention_mask"][: end + 1] = 1
-        if window.ids:
-            words, first = np.array(window.words), np.array(window.first)
-            row["input_ids"][1:end] = window.ids
-            row["bbox"][1:end] = boxes[words]
-            row["labels"][1:end] = np.where(first, labels[words], IGNORED)
-            row["word"][1:end] = np.where(first, words, -1)
-        return row
 
 
-def reader_settings(reader: Any) -> dict[str, Any]:
-    """Returns the fields of a reader by name, the hash of its tokenizer for its `subwords`.
-
-    Args:
-        reader: an instance of a dataclass with a field `subwords`.
-    """
-    names = [field.name for field in dataclasses.fields(reader) if field.name != "subwords"]
-    settings = {name: getattr(reader, name) for name in names}
-    return {**settings, "vocabulary": reader.subwords.digest}
+def filled(values: ArrayLike, length: int, fill: int = 0, begin: int = 0) -> NDArray[np.int64]:
+    """Returns an array of `length` rows with the values from row `begin` on, filled up."""
+    given = np.asarray(values, dtype=np.int64)
+    rows = np.full((length, *given.shape[1:]), fill, dtype=np.int64)
+    rows[begin : begin + len(given)] = given
+    return rows
 
 
 def scaled_boxes(document: Document, step: int = 1, boxes: Boxes = "segment") -> NDArray[np.int64]:

@@ -14,8 +14,7 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.generation import target
 from fedpriv.models.question_answering import Asked, asked, table
-from fedpriv.models.readers.reader import square_pages
-from fedpriv.models.readers.subwords import Subwords
+from fedpriv.models.readers.reader import PageReader, filled, square_pages
 
 Coordinates = Literal["thousandths", "published"]
 
@@ -23,7 +22,7 @@ PROMPT_BOX = (0, 0, 1000, 1000)
 
 
 @dataclass(frozen=True)
-class VT5Reader:
+class VT5Reader(PageReader):
     """Turns questions about documents into arrays.
 
     Args:
@@ -37,7 +36,6 @@ class VT5Reader:
         box_step: coordinates are rounded down to multiples of this.
     """
 
-    subwords: Subwords
     max_length: int = 512
     answer_length: int = 32
     image_size: int = 224
@@ -60,11 +58,6 @@ class VT5Reader:
         rows = [self._row(question, *contexts[question.document]) for question in questions]
         return table(rows, square_pages(documents, self.image_size))
 
-    def settings(self) -> dict[str, Any]:
-        """Returns all settings but the tokenizer."""
-        fields = dataclasses.fields(self)
-        return {f.name: getattr(self, f.name) for f in fields if f.name != "subwords"}
-
     def _context(self, document: Document) -> tuple[list[int], list[tuple[int, ...]]]:
         """Returns the tokens of all words and the box of each."""
         width, height = document.size
@@ -85,13 +78,11 @@ class VT5Reader:
         ids = [*prompt, *context][: self.max_length - 1]
         places = [*[PROMPT_BOX] * len(prompt), *boxes][: self.max_length - 1]
         row = {
-            "input_ids": np.full(self.max_length, self.subwords.pad, dtype=np.int32),
-            "attention_mask": np.zeros(self.max_length, dtype=np.int32),
-            "bbox": np.zeros((self.max_length, 4), dtype=np.int32),
+            "input_ids": filled([*ids, self.subwords.sep], self.max_length, self.subwords.pad),
+            "attention_mask": filled([1] * (len(ids) + 1), self.max_length),
+            "bbox": filled(places, self.max_length),
         }
-        row["input_ids"][: len(ids) + 1] = [*ids, self.subwords.sep]
-        row["attention_mask"][: len(ids) + 1] = 1
-        row["bbox"][: len(ids)] = places
+        small = {name: column.astype(np.int32) for name, column in row.items()}
         answer = self.subwords.tokens(question.answer)
         labels = target(answer, self.answer_length, self.subwords.sep)
-        return {**row, "labels": labels, **question.columns()}
+        return {**small, "labels": labels, **question.columns()}

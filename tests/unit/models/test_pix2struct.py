@@ -29,11 +29,12 @@ from transformers.models.pix2struct.image_processing_pil_pix2struct import (
 )
 
 from fedpriv.data.document import Question
+from fedpriv.data.generated.glyphs import font_file
 from fedpriv.models.base import Answer, DocumentModel
 from fedpriv.models.pix2struct import (
     pix2struct,
 )
-from fedpriv.models.readers.pix2struct_reader import Pix2StructReader, default_font, grid
+from fedpriv.models.readers.pix2struct_reader import Pix2StructReader, grid
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.runtime.torch_state import seeded_model
@@ -41,6 +42,7 @@ from fedpriv.runtime.torch_state import seeded_model
 # torch says so, once a process, where vmap takes an operation example by example.
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")
 
+FONT = font_file("DejaVuSans")
 SUBWORDS = Subwords.shipped()
 
 
@@ -126,7 +128,7 @@ def test_patches_are_what_the_processor_of_transformers_makes(
         patch_size={"height": patch_size, "width": patch_size},
     )
     # Not through its `__call__`, which has no way to name a font and asks a hub for Arial.
-    both = theirs.render_header(np.moveaxis(image, -1, 0), text, font_path=default_font())
+    both = theirs.render_header(np.moveaxis(image, -1, 0), text, font_path=FONT)
     expected = theirs(Image.fromarray(np.moveaxis(both, 0, -1)), is_vqa=False, return_tensors="np")
     wanted, mask = expected["flattened_patches"][0], expected["attention_mask"][0]
     assert examples.column("patches").dtype == np.uint8
@@ -163,7 +165,7 @@ def test_every_question_stands_above_a_page_of_its_own():
 
 
 def test_a_font_can_be_named():
-    bold = default_font().replace("DejaVuSans", "DejaVuSans-Bold")
+    bold = FONT.replace("DejaVuSans", "DejaVuSans-Bold")
     plain, thick = (
         reader(font=font).read([asking(invoice())]).column("patches") for font in (None, bold)
     )

@@ -27,8 +27,6 @@ from fedpriv.models.encoders.backbones import bert, bros, layoutlm
 from fedpriv.models.encoders.encoder import Encoder
 from fedpriv.models.field_model import VISUAL, FieldModel, Task, TokenModel
 from fedpriv.models.heads.heads import HEADS
-from fedpriv.models.readers.reader import Reader
-from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import HEAD, SETTINGS
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.training.per_example import PerExample
@@ -148,11 +146,6 @@ def test_words_of_one_segment_have_their_own_boxes(name):
     (boxes,) = tiny(name).encode([dataclasses.replace(DOCUMENTS[0], words=words)]).column("bbox")
     assert boxes[1].tolist() == [0, 100, 40, 300]  # 0…8 of 200 and 10…30 of 100 pixels
     assert len(np.unique(boxes[:, 0])) > 10
-
-
-def test_a_reader_knows_two_kinds_of_boxes():
-    with pytest.raises(ValueError, match=r"^boxes='line': expected 'segment' or 'word'$"):
-        Reader(Subwords.shipped(), 24, None, boxes="line")
 
 
 def test_the_tiny_layoutlm_rounds_places_down_and_the_published_one_does_not():
