@@ -155,7 +155,7 @@ def made(
         model or experiment.model_of(folder.config(), str(folder.path)),
         name=ordered.name,
         settings=ordered,
-        laboratory=Rebuilt.of(folder.path, log, trust=trust),
+        laboratory=Rebuilt.of(folder.path, log, trust=trust, workers=ordered.workers),
         log=log,
     )
 

@@ -115,18 +115,22 @@ class Rebuilt:
         path: its folder; before there is one, any name for messages.
         log: shows one line of progress.
         trust: whether code that the run's settings name may be run, though it is none of ours.
+        workers: variants that are trained side by side; None for as many as the run has.
     """
 
     config: Mapping[str, Any]
     path: Path
     log: Callable[[str], None] = field(default=lambda line: None)
     trust: bool = False
+    workers: int | None = None
 
     @classmethod
-    def of(cls, path: Path, log: Callable[[str], None], *, trust: bool) -> Rebuilt | None:
+    def of(
+        cls, path: Path, log: Callable[[str], None], *, trust: bool, workers: int | None = None
+    ) -> Rebuilt | None:
         """Returns the experiment; None if the folder does not say how it was composed."""
         config = RunFolder.existing(path).config()
-        return cls(config, path, log, trust) if config.get(COMPOSED) else None
+        return cls(config, path, log, trust, workers) if config.get(COMPOSED) else None
 
     @functools.cached_property
     def base(self) -> Experiment:
@@ -174,7 +178,7 @@ class Rebuilt:
         return split.of(split.trained), split.of(split.held)
 
     def train(self, variants: Sequence[Variant]) -> dict[str, Trained]:
-        """Trains what has not been trained yet, on all cores; returns all by name.
+        """Trains what has not been trained yet, side by side; returns all by name.
 
         Raises:
             Mistakes: with everything that is wrong, before anything is started; or if the variants
@@ -210,8 +214,9 @@ class Rebuilt:
         return {name: Trained(place) for name, place in places.items()}
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
-        """Returns what a function makes of each job, on all cores."""
-        return Pool(self.base.federation.workers, self.base.ray, self.log).map(function, jobs)
+        """Returns what a function makes of each job, on so many workers."""
+        workers = self.base.federation.workers if self.workers is None else self.workers
+        return Pool(workers, self.base.ray, self.log).map(function, jobs)
 
     def planned(self, variants: Sequence[Variant]) -> Plan:
         """Returns the settings of every variant, by its name.

@@ -619,7 +619,7 @@ def training_documents(run: AttackedRun) -> tuple[TrainingDocuments, InWords]:
     return found, ("an audit: who chose what is asked for knows the training documents",)
 
 
-@grants(Retrain, reads=("retrain",))
+@grants(Retrain, reads=("retrain", "workers"))
 def retrain(run: AttackedRun) -> tuple[Retrain, InWords]:
     """Trainings of variants, where they are allowed: they take as long as the run did, each."""
     if not run.settings.retrain:

@@ -68,6 +68,8 @@ class AttackSettings:
         every: rounds from one model of the series to the next.
         most_fields: how many scrubbed fields are attacked, drawn at random; None for all.
         retrain: whether variants of the run may be trained, for attacks that compare models.
+        workers: variants that are trained side by side, each in a process of its own; 0 trains them
+            in this process, and None takes as many as the run has (`federation.workers`).
         ocr: reads what was reconstructed; None leaves the scores of reading out.
         originals: may findings show private pages and texts that were not reconstructed?
         epsilon: of the improvement factor (CDMI, eq. 6); the paper does not say its own.
@@ -92,6 +94,7 @@ class AttackSettings:
     every: int = 1
     most_fields: int | None = None
     retrain: bool = False
+    workers: int | None = None
     ocr: OCR | None = None
     originals: bool = False
     epsilon: float = 0.01
@@ -112,7 +115,14 @@ class AttackSettings:
                 raise ValueError(f"{name}={getattr(self, name)}: expected a value between 0 and 1")
         if not self.epsilon > 0:
             raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
-        least = {"repeats": 1, "every": 1, "most_fields": 1, "resamples": 100, "threads": 1}
+        least = {
+            "repeats": 1,
+            "every": 1,
+            "most_fields": 1,
+            "resamples": 100,
+            "threads": 1,
+            "workers": 0,
+        }
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and value < smallest:

@@ -94,11 +94,12 @@ def test_a_finished_run_is_attacked_to_the_same_bits(alone, straight, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_ray")
-def test_two_workers_train_the_same_bits(straight, tmp_path):
-    status, folder, said = ran("run", EXPERIMENT, f"runs={tmp_path}", "federation.workers=2")
+def test_two_workers_train_the_same_bits(alone, straight, tmp_path):
+    folder = shutil.copytree(alone, tmp_path / "run")
+    status, _, said = attacked(folder, "workers=2")
     assert status == 0, said
-    same(folder.path, straight)
-    assert losses(folder.path) == losses(straight)
+    same(folder, straight)
+    assert losses(folder, "Seeds") == losses(straight)
 
 
 @pytest.mark.slow
