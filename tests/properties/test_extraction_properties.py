@@ -73,14 +73,6 @@ def test_scores_are_in_their_ranges(half, canaries, seed, data):
 
 
 @settings(deadline=None)
-@given(scores(), st.floats(0.5, 0.999))
-def test_the_interval_of_a_canary_holds_its_score(found, level):
-    low, high = found.intervals(level).T
-    assert ((low >= -1) & (high <= 1) & (low < high)).all()
-    assert ((low <= found.memorization) & (found.memorization <= high)).all()
-
-
-@settings(deadline=None)
 @given(scores())
 def test_the_histogram_counts_each_canary_once_at_its_place(found):
     counts = histogram(found.memorization, found.simplicity, found.splits)

@@ -25,12 +25,7 @@ from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.views import VIEWS
 from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
 from fedpriv.threat.results import Result
-from fedpriv.threat.scoring.providers import (
-    asked_about,
-    classifier_table,
-    classifiers,
-    roc_figures,
-)
+from fedpriv.threat.scoring.providers import asked_about, classifier_table, classifiers, roc_figures
 from fedpriv.threat.scoring.registry import Scoring, scorer
 
 CONFIDENCE = 0.95
@@ -98,10 +93,15 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     >>> round(p_value(10, 10, 10, 0.0), 6)  # ten coins by pure luck: 1 / 1024
     0.000977
     """
-    _check_counts(canaries, guesses, right)
+    if canaries < 1 or not 0 <= right <= guesses <= canaries:
+        raise ValueError(
+            f"canaries={canaries}, guesses={guesses}, right={right}: expected 1 canary or more, no "
+            "more guesses than canaries, and no more right ones than guesses"
+        )
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon}: expected 0 or more")
-    _check_delta(delta)
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta={delta}: expected a value in [0, 1]")
     # Wrong guesses are counted: for large ε, 1 - e^ε / (1 + e^ε) would be rounded to 0.
     wrong, chance = guesses - right, float(expit(-epsilon))
     beta = float(bdtr(wrong, guesses, chance))
@@ -120,7 +120,7 @@ def epsilon_lower(
     Args:
         canaries: m.
         guesses: r.
-        right: v.
+        right: v; with all of r right, the bound is the most that so many guesses can show.
         delta: δ that ε is a bound at.
         confidence: with which training is not (ε, δ)-DP for any smaller ε, in (0, 1).
 
@@ -132,7 +132,8 @@ def epsilon_lower(
     >>> epsilon_lower(100, 100, 50)
     0.0
     """
-    _check_confidence(confidence)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence}: expected a value between 0 and 1")
 
     def rejected(epsilon: float) -> bool:
         return p_value(canaries, guesses, right, epsilon, delta) <= 1 - confidence
@@ -147,26 +148,6 @@ def epsilon_lower(
         middle = (low + high) / 2
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low
-
-
-def epsilon_ceiling(
-    canaries: int, guesses: int, delta: float = 0.0, confidence: float = CONFIDENCE
-) -> float:
-    """Returns the bound if every guess were right: so many canaries can show no more.
-
-    Args:
-        canaries: m.
-        guesses: r.
-        delta: δ.
-        confidence: of the bound.
-
-    Raises:
-        ValueError: if an argument is out of its range.
-
-    >>> round(epsilon_ceiling(20, 20), 2)
-    1.82
-    """
-    return epsilon_lower(canaries, guesses, guesses, delta, confidence)
 
 
 def audit_metrics(
@@ -205,12 +186,14 @@ def audit_metrics(
     canaries, guesses, right = _counts(guessed, parts)
     ledger = ledger or {}
     delta = float(ledger.get("delta") or 0.0)
-    unit, provider = _claimed(ledger)
+    views = {name: (ledger.get("views") or {}).get(name) or {} for name in VIEWS}
+    unit, provider = _claimed(ledger, views)
     seen = view or ("server_masked" if ledger.get("masked") else "server_plain")
+    claimed = provider[seen]
     lower = epsilon_lower(canaries, guesses, right, delta, confidence)
     return {
         "epsilon_lower": lower,
-        "epsilon_ceiling": epsilon_ceiling(canaries, guesses, delta, confidence),
+        "epsilon_ceiling": epsilon_lower(canaries, guesses, guesses, delta, confidence),
         "p_value": p_value(canaries, guesses, right, 0.0, delta),
         "confidence": confidence,
         "canaries": canaries,
@@ -221,8 +204,8 @@ def audit_metrics(
         "epsilon_claimed": unit,
         "epsilon_claimed_provider": provider,
         "view": seen,
-        "violated": _above(lower, provider[seen]),
-        "doubts": ((ledger.get("views") or {}).get(seen) or {}).get("doubts", []),
+        "violated": None if claimed is None else lower > float(claimed),
+        "doubts": views[seen].get("doubts", []),
     }
 
 
@@ -244,42 +227,13 @@ def _counts(
     return len(planted), len(made), sum(guess == member for guess, member in made)
 
 
-Claims = dict[str, float | str | None]
-
-
-def _claimed(ledger: Mapping[str, Any]) -> tuple[Claims, Claims]:
+def _claimed(
+    ledger: Mapping[str, Any], views: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns ε by view, as ledger.json has it: of the mechanism's unit, and of a provider."""
-    views = ledger.get("views") or {}
-    unit: Claims = {view: _epsilon(views.get(view, {})) for view in VIEWS}
+    # By PLD, the tightest accountant; by RDP, a bound too, where PLD has none.
+    unit = {n: one.get("rdp") if one.get("pld") is None else one["pld"] for n, one in views.items()}
     if ledger.get("unit") in (PROVIDER, None):
         return unit, unit
     group = (ledger.get("larger_units") or {}).get(PROVIDER, {}).get("epsilon", {})
-    return unit, {view: group.get(view) for view in VIEWS}
-
-
-def _epsilon(view: Mapping[str, Any]) -> float | str | None:
-    """Returns ε by PLD, the tightest accountant; by RDP, a bound too, where PLD has none."""
-    tight: float | str | None = view.get("pld")
-    return tight if tight is not None else view.get("rdp")
-
-
-def _above(lower: float, claimed: float | str | None) -> bool | None:
-    return None if claimed is None else lower > float(claimed)
-
-
-def _check_counts(canaries: int, guesses: int, right: int) -> None:
-    if canaries < 1 or not 0 <= right <= guesses <= canaries:
-        raise ValueError(
-            f"canaries={canaries}, guesses={guesses}, right={right}: expected 1 canary or more, no "
-            "more guesses than canaries, and no more right ones than guesses"
-        )
-
-
-def _check_delta(delta: float) -> None:
-    if not 0 <= delta <= 1:
-        raise ValueError(f"delta={delta}: expected a value in [0, 1]")
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: expected a value between 0 and 1")
+    return unit, {name: group.get(name) for name in VIEWS}

@@ -17,30 +17,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import ks_2samp, kstest, skewnorm
+from numpy.typing import ArrayLike
+from scipy.stats import kstest
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.claims import CanaryRank
 from fedpriv.threat.results import Figure, Result, Table
-from fedpriv.threat.scoring.extraction import LEVEL, RESAMPLES, mean_interval
 from fedpriv.threat.scoring.registry import Scoring, scorer
-
-LEAST_REFERENCES = 30
-"""From which three numbers of a skew-normal distribution are fitted."""
-
-LEAST_SHARE = 1e-15
-"""Below it the skew-normal distribution function is rounding error: 50 bits."""
+from fedpriv.threat.scoring.summaries import (
+    NOTHING,
+    RESAMPLES,
+    Floats,
+    digits,
+    interval,
+    mean_interval,
+    times,
+)
 
 TITLE = "Exposure"
 SIDES = {"in": True, "out": False}
 """Whether secrets were trained on."""
 
-Floats = NDArray[np.float64]
 Audits = Mapping[str, Mapping[str, Any]]
 """Exposures, as of `exposure_metrics`, by strategy; the name is empty where there is but one."""
 
@@ -50,7 +50,7 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
     """Returns how exposed the canaries' secrets are, by repeat count."""
     parts = scoring.truth.parts()
     found = exposure_metrics(claims, parts, scoring.rng, scoring.settings.resamples)
-    scoring.files["exposure.json"] = [
+    rows: list[dict[str, Any]] = [
         {
             "provider": claim.provider,
             "member": parts[claim.provider].member,
@@ -62,14 +62,11 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
         }
         for claim in claims
     ]
-    means = {
-        side: [exposure(c.loss, c.references) for c in claims if parts[c.provider].member is member]
-        for side, member in SIDES.items()
-    }
+    scoring.files["exposure.json"] = rows
     told = " and ".join(
         f"{np.mean(bits):.2f} bits of {len(bits)} secrets {side} training"
-        for side, bits in (("in", means["in"]), ("out of", means["out"]))
-        if bits
+        for side, member in (("in", True), ("out of", False))
+        if (bits := [row["exposure"] for row in rows if row["member"] is member])
     )
     return Result(
         "exposure",
@@ -118,19 +115,19 @@ def exposure_tables(audits: Audits) -> tuple[Table, Table]:
     bounds: list[tuple[str, ...]] = []
     for name, audit in audits.items():
         for count in dict.fromkeys((*audit["in"], *audit["out"])):
-            times = {"1": "once", "2": "twice"}.get(count, f"{count} times")
             inside, outside = (audit[side].get(count, {"mean": None}) for side in SIDES)
-            secrets = f"{inside['count']:,}" if "count" in inside else "—"
-            rows.append((f"{name} {times}".strip(), _interval(inside), _interval(outside), secrets))
+            said = f"{name} {times(count)}".strip()
+            secrets = digits(inside.get("count"), ",")
+            rows.append((said, interval(inside), interval(outside), secrets))
         test = audit.get("ks")
+        tested = (f"{test['statistic']:.3f}", f"{test['p']:.2g}") if test else (NOTHING, NOTHING)
         bounds.append(
             (
                 name or "all",
                 f"{audit['references']:,}",
                 f"{audit['bound']:.2f}",
                 f"{audit['expected']:.2f}",
-                f"{test['statistic']:.3f}" if test else "—",
-                f"{test['p']:.2g}" if test else "—",
+                *tested,
             )
         )
     return Table(
@@ -146,12 +143,6 @@ def exposure_tables(audits: Audits) -> tuple[Table, Table]:
         "KS: whether the ranks of secrets out of training are uniform; a small p says that the "
         "secrets and their references differ even where nothing was learnt.",
     )
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    if row["mean"] is None:
-        return "—"
-    return f"{row['mean']:z.3f} [{row['low']:z.3f}, {row['high']:z.3f}]"
 
 
 def exposure_figures(audits: Audits) -> tuple[Figure, ...]:
@@ -208,7 +199,8 @@ def random_rank(loss: float, references: ArrayLike, rng: np.random.Generator) ->
 
 def exposure_bound(references: int) -> float:
     """Returns log2(n + 1), the most that n references can show; in bits."""
-    _check_count(references)
+    if references < 1:
+        raise ValueError(f"references={references}: expected 1 or more")
     return math.log2(references + 1)
 
 
@@ -218,58 +210,12 @@ def expected_exposure(references: int) -> float:
     Every rank from 1 to |R| is as likely: log2 |R| - log2(|R|!) / |R|. It grows to log2 e = 1.4427
     with |R|; 1.437 for 1000 references.
     """
-    _check_count(references)
     size = references + 1
-    return math.log2(size) - math.lgamma(size + 1) / math.log(2) / size
-
-
-@dataclass(frozen=True)
-class Extrapolated:
-    """Exposures from a distribution fitted to the references (Carlini et al. 2019, §4.3).
-
-    Attributes:
-        bits: (secrets,), in bits; 50 at most.
-        beyond: (secrets,), those above `exposure_bound`. No reference is as likely as these: their
-            number is the fitted tail alone. Report it as such, never as measured.
-        fit_p_value: of a KS test of the references against the fitted distribution. Low: the fit is
-            bad, and so is every number of it. High says little, as the same references were fitted.
-    """
-
-    bits: Floats
-    beyond: NDArray[np.bool_]
-    fit_p_value: float
-
-
-def extrapolated_exposure(losses: ArrayLike, references: ArrayLike) -> Extrapolated:
-    """Returns -log2 of the share of texts below each loss, of a skew-normal fit to the references.
-
-    For secrets whose loss is below that of all references, which `exposure` cannot tell apart. The
-    fit is good where references are, and a guess where the secrets are: Carlini et al. chose this
-    family because it fitted their losses.
-
-    Args:
-        losses: (secrets,), all of the same context as the references.
-        references: (n,), 30 or more, not all equal.
-
-    Raises:
-        ValueError: on fewer, or on references without spread.
-    """
-    secrets = np.atleast_1d(np.asarray(losses, np.float64))
-    others = _checked(0.0, references)
-    if len(others) < LEAST_REFERENCES or np.ptp(others) == 0:
-        raise ValueError(
-            f"{len(others)} references with a spread of {np.ptp(others):g}: expected "
-            f"{LEAST_REFERENCES} or more that differ; use exposure() for so few"
-        )
-    fitted = skewnorm(*skewnorm.fit(others))
-    bits = -np.log2(np.clip(fitted.cdf(secrets), LEAST_SHARE, 1))
-    return Extrapolated(
-        bits, bits > exposure_bound(len(others)), float(kstest(others, fitted.cdf).pvalue)
-    )
+    return exposure_bound(references) - math.lgamma(size + 1) / math.log(2) / size
 
 
 def uniform_ranks_test(
-    ranks: Sequence[int], references: int, rng: np.random.Generator, *, shared: bool = False
+    ranks: Sequence[int], references: int, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Tests whether secrets have any rank from 1 to n + 1 as often as any other, by KS.
 
@@ -279,35 +225,17 @@ def uniform_ranks_test(
 
     Ranks are whole and the KS test is for a continuum: each is put at random within its step, which
     makes the test exact. Secrets that were all ranked among the same references are not
-    independent, as the references may by chance all lie high; then it is the two-sample test.
+    independent, as the references may by chance all lie high: of these the test rejects too often.
 
     Args:
         ranks: of the secrets, whole; with ties at random, see `random_rank`.
         references: n, for each of them, the secret not counted.
-        rng: puts the ranks within their steps; not used if `shared`.
-        shared: whether the references are the same for all secrets. Without it such a test
-            rejects too often where the secrets are not few against n.
+        rng: puts the ranks within their steps.
 
     Returns:
         The KS statistic, from 0 to 1, and the two-sided p-value.
-
-    Raises:
-        ValueError: without ranks, or if one is not a whole number from 1 to n + 1.
     """
-    _check_count(references)
-    found = np.asarray(ranks, np.float64)
-    if not found.size:
-        raise ValueError("there is no rank: expected one or more")
-    wrong = found[(found != np.rint(found)) | (found < 1) | (found > references + 1)]
-    if wrong.size:
-        raise ValueError(
-            f"rank {wrong[0]:g}: expected a whole number from 1 to {references + 1}; break ties "
-            "with random_rank()"
-        )
-    if shared:
-        test = ks_2samp(found - 0.5, np.arange(1, references + 1))
-    else:
-        test = kstest((found - rng.random(len(found))) / (references + 1), "uniform")
+    test = kstest((np.asarray(ranks) - rng.random(len(ranks))) / (references + 1), "uniform")
     return float(test.statistic), float(test.pvalue)
 
 
@@ -317,7 +245,6 @@ def exposure_by_repeats(
     rng: np.random.Generator,
     *,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> dict[str, dict[str, Any]]:
     """Returns `mean`, `low`, `high` and `count` of the exposures for each repeat count.
 
@@ -326,13 +253,10 @@ def exposure_by_repeats(
         repeats: how often each secret was planted.
         rng: of the bootstrap over secrets; see `mean_interval`.
         resamples: how many.
-        level: share of them inside.
     """
     bits, counts = np.asarray(exposures, np.float64), np.asarray(repeats)
-    if bits.shape != counts.shape:
-        raise ValueError(f"{bits.size} exposures and {counts.size} repeat counts: expected as many")
     return {
-        str(count): mean_interval(bits[counts == count], rng, resamples=resamples, level=level)
+        str(count): mean_interval(bits[counts == count], rng, resamples=resamples)
         for count in np.unique(counts).tolist()
     }
 
@@ -344,8 +268,3 @@ def _checked(loss: float, references: ArrayLike) -> Floats:
     if not (math.isfinite(loss) and np.isfinite(others).all()):
         raise ValueError("a loss is not finite: nothing can be ranked by it")
     return others
-
-
-def _check_count(references: int) -> None:
-    if references < 1:
-        raise ValueError(f"references={references}: expected 1 or more")

@@ -24,16 +24,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest
 
-LEVEL = 0.95
-"""Share that intervals are to hold."""
+from fedpriv.threat.scoring.summaries import LEVEL, RESAMPLES, Counts, Floats, mean_interval, middle
 
-RESAMPLES = 1000
-"""Draws behind an interval or a p-value."""
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
@@ -48,34 +42,14 @@ def balanced_splits(splits: int, canaries: int, rng: np.random.Generator) -> Boo
         splits: K, an even number of two or more; 50 in Pinto et al..
         canaries: one or more.
         rng: draws.
-
-    Raises:
-        ValueError: on other numbers.
     """
-    if splits < 2 or splits % 2:
-        raise ValueError(
-            f"splits={splits}: expected an even number of 2 or more, so that each canary is in "
-            "exactly half of them"
-        )
-    if canaries < 1:
-        raise ValueError(f"canaries={canaries}: expected 1 or more")
     order = rng.random((splits, canaries)).argsort(axis=0)
     return order < splits // 2
 
 
 def memorised(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> Bools:
-    """Returns M = E ∖ G (Pinto et al., §4.1), as which of the n canaries are in it.
-
-    Raises:
-        ValueError: if the two are not of the same canaries.
-    """
-    extracted, general = np.asarray(in_e, bool), np.asarray(in_g, bool)
-    if extracted.shape != general.shape or extracted.ndim != 1:
-        raise ValueError(
-            f"E and G have the shapes {extracted.shape} and {general.shape}: expected twice (n,), "
-            "one value for each canary"
-        )
-    only: Bools = extracted & ~general
+    """Returns M = E ∖ G (Pinto et al., §4.1), as which of the n canaries are in it."""
+    only: Bools = np.asarray(in_e, bool) & ~np.asarray(in_g, bool)
     return only
 
 
@@ -98,11 +72,6 @@ def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[
         no other training sample has (Pinto et al. do not define it; its §5 speaks of answers
         "repeated only once"); `pii_classes`, `pii` by class.
     """
-    if not len(in_m) == len(pii) == len(repeats):
-        raise ValueError(
-            f"{len(in_m)} canaries, {len(pii)} classes of personal information and {len(repeats)} "
-            "repeat counts: expected as many of each"
-        )
     found = [(kind, count) for kind, count, m in zip(pii, repeats, in_m, strict=True) if m and kind]
     return {
         "pii": len(found),
@@ -115,10 +84,13 @@ def sizes_by_repeats(
     in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools, repeats: Sequence[int]
 ) -> dict[str, dict[str, int]]:
     """Returns `canaries`, |E|, |G| and |M| for each repeat count, from the least up."""
-    extracted, general = np.asarray(in_e, bool), np.asarray(in_g, bool)
+    extracted, general, counts = np.asarray(in_e, bool), np.asarray(in_g, bool), np.array(repeats)
     return {
-        str(count): {"canaries": int(here.sum()), **set_sizes(extracted[here], general[here])}
-        for count, here in _by_count(repeats).items()
+        str(count): {
+            "canaries": int(np.sum(counts == count)),
+            **set_sizes(extracted[counts == count], general[counts == count]),
+        }
+        for count in np.unique(counts).tolist()
     }
 
 
@@ -136,21 +108,6 @@ class Scores:
     hits_out: Counts
     splits: int
 
-    def __post_init__(self) -> None:
-        if self.splits < 2 or self.splits % 2:
-            raise ValueError(f"splits={self.splits}: expected an even number of 2 or more")
-        if np.shape(self.hits_in) != np.shape(self.hits_out) or np.ndim(self.hits_in) != 1:
-            raise ValueError(
-                f"shapes {np.shape(self.hits_in)} and {np.shape(self.hits_out)}: expected twice "
-                "(n,), one count for each canary"
-            )
-        hits = np.concatenate([self.hits_in, self.hits_out])
-        if len(hits) and not 0 <= hits.min() <= hits.max() <= self.half:
-            raise ValueError(
-                f"hits from {hits.min()} to {hits.max()}: expected 0 to {self.half}, half of the "
-                "splits"
-            )
-
     @classmethod
     def of(cls, correct: Bools, inside: Bools) -> Scores:
         """Counts.
@@ -158,23 +115,8 @@ class Scores:
         Args:
             correct: (K, n), whether model k said the answer of canary i.
             inside: (K, n), whether it was trained with it, as `balanced_splits` draws it.
-
-        Raises:
-            ValueError: on other shapes, or if a canary is not inside of exactly half of them.
         """
-        if np.shape(correct) != np.shape(inside) or np.ndim(inside) != 2:
-            raise ValueError(
-                f"shapes {np.shape(correct)} and {np.shape(inside)}: expected twice (K, n), a row "
-                "for each split and a column for each canary"
-            )
-        said, trained = np.asarray(correct, bool), np.asarray(inside, bool)
-        wrong = np.flatnonzero(2 * trained.sum(0) != len(trained))
-        if wrong.size:
-            raise ValueError(
-                f"canary {wrong[0]} is inside of {trained[:, wrong[0]].sum()} of {len(trained)} "
-                "splits: expected exactly half"
-            )
-        return cls((said & trained).sum(0), (said & ~trained).sum(0), len(trained))
+        return cls((correct & inside).sum(0), (correct & ~inside).sum(0), len(inside))
 
     @property
     def half(self) -> int:
@@ -191,66 +133,14 @@ class Scores:
         """S_E of each canary, (n,), from 0 to 2 (Pinto et al., §4.2)."""
         return (self.hits_in + self.hits_out) / self.half
 
-    def intervals(self, level: float = LEVEL) -> Floats:
-        """Returns the interval of each canary's M_E, (n, 2), by Newcombe's method 10.
-
-        The two shares come from different models, so they are independent, and K/2 is small: 4 or
-        25. Newcombe (1998) joins the Wilson intervals of the two: it stays within -1 and 1, has
-        width where all models agree, where a normal one has none, and needs no search as the exact
-        ones do. It covers about `level`, not at least.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"level={level}: expected a share between 0 and 1")
-        p, q = self.hits_in / self.half, self.hits_out / self.half
-        p_low, p_high = _wilson(p, self.half, level)
-        q_low, q_high = _wilson(q, self.half, level)
-        low = p - q - np.hypot(p - p_low, q_high - q)
-        high = p - q + np.hypot(p_high - p, q - q_low)
-        return np.clip(np.stack([low, high], axis=1), -1, 1)
-
-
-def mean_interval(
-    values: Floats,
-    rng: np.random.Generator,
-    *,
-    documents: Sequence[str] | NDArray[Any] | None = None,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
-) -> dict[str, Any]:
-    """Returns `mean`, `low`, `high` and `count`: the mean and its interval by bootstrap.
-
-    Args:
-        values: (n,); of none, mean and interval are none.
-        rng: draws.
-        documents: the page of each value: whole pages are then drawn, since the canaries of one
-            hang together. None: each value is its own.
-        resamples: how many.
-        level: share of them inside.
-    """
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}: expected 1 or more")
-    if not len(values):
-        return {"mean": None, "low": None, "high": None, "count": 0}
-    names = range(len(values)) if documents is None else documents
-    found, member = np.unique(np.array(names), return_inverse=True)
-    sums, sizes = np.bincount(member, values), np.bincount(member)
-    drawn = rng.multinomial(len(found), np.full(len(found), 1 / len(found)), size=resamples)
-    low, high = np.quantile(drawn @ sums / (drawn @ sizes), [(1 - level) / 2, (1 + level) / 2])
-    return {
-        "mean": float(np.mean(values)),
-        "low": float(low),
-        "high": float(high),
-        "count": len(values),
-    }
-
 
 def null_memorization(
-    scores: Scores, rng: np.random.Generator, *, resamples: int = RESAMPLES, level: float = LEVEL
+    scores: Scores, rng: np.random.Generator, *, resamples: int = RESAMPLES
 ) -> dict[str, float] | None:
     """Returns where the mean M_E lies of models that never saw the canary.
 
     Of each canary only the K/2 models without it are taken, and a random half of those plays the
-    models with it. The mean of that is 0 but for the draws; `low` and `high` hold `level` of them.
+    models with it. The mean of that is 0 but for the draws; `low` and `high` hold 95 % of them.
     Where K/2 is odd, one of the models, drawn anew each time, is left out. With K/4 models a side
     it is wider than the mean of the real scores would be: a mean M_E outside is more than chance.
 
@@ -266,8 +156,8 @@ def null_memorization(
     kept = rng.hypergeometric(scores.hits_out, scores.half - scores.hits_out, 2 * side, size=size)
     first = rng.hypergeometric(kept, 2 * side - kept, side)
     means = ((2 * first - kept) / side).mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return {"mean": float(means.mean()), "low": float(low), "high": float(high)}
+    low, high = middle(means, LEVEL)
+    return {"mean": float(means.mean()), "low": low, "high": high}
 
 
 def assignment_p_value(
@@ -347,23 +237,9 @@ def histogram(memorization: Floats, simplicity: Floats, splits: int) -> Counts:
 
     Row r is S_E = 2r/K, column c is M_E = 2c/K - 1. Only places with r + c + K/2 even, within
     |M_E| ≤ S_E ≤ 2 - |M_E|, can be taken.
-
-    Raises:
-        ValueError: if a score is at no such place: it is of another K.
     """
-    half = splits / 2
-    steps = np.stack([np.asarray(simplicity), np.asarray(memorization) + 1]) * half
+    steps = np.stack([np.asarray(simplicity), np.asarray(memorization) + 1]) * splits / 2
     places = np.rint(steps).astype(np.int64)
-    hits_twice = places[0] + places[1] - splits // 2
-    if (
-        (np.abs(steps - places) > 1e-6).any()
-        or (hits_twice % 2).any()
-        or (np.abs(2 * places[1] - splits) > 2 * np.minimum(places[0], splits - places[0])).any()
-    ):
-        raise ValueError(
-            f"a pair of scores cannot come from {splits} splits: expected multiples of "
-            f"{2 / splits:g} with |M_E| ≤ S_E ≤ 2 - |M_E|"
-        )
     counts = np.zeros((splits + 1, splits + 1), np.int64)
     np.add.at(counts, (places[0], places[1]), 1)
     return counts
@@ -396,11 +272,16 @@ def memorization_metrics(
         the same of some of the canaries; `rank_test`; `null`, see `null_memorization`; and `p`, see
         `assignment_p_value`. `simplicity`: `mean` and so on of S_E.
     """
-    values = scores.memorization
+    values, counts = scores.memorization, np.asarray(repeats)
     pages = np.arange(len(values)) if documents is None else np.array(documents)
 
     def mean(numbers: Floats, here: Bools | slice = slice(None)) -> dict[str, Any]:
         return mean_interval(numbers[here], rng, documents=pages[here], resamples=resamples)
+
+    def of_pages(here: Bools) -> Floats:
+        """Returns the mean of each document's values."""
+        _, member = np.unique(pages[here], return_inverse=True)
+        return np.bincount(member, values[here]) / np.bincount(member)
 
     in_m, general = memorised(in_e, in_g), np.asarray(in_g, bool)
     memorization = {
@@ -408,32 +289,10 @@ def memorization_metrics(
         "of_M": mean(values, in_m),
         "of_G": mean(values, general),
         "by_repeats": {
-            str(count): mean(values, here) for count, here in _by_count(repeats).items()
+            str(count): mean(values, counts == count) for count in np.unique(counts).tolist()
         },
-        "rank_test": rank_test(
-            _means_of(values[in_m], pages[in_m]), _means_of(values[general], pages[general]), rng
-        ),
+        "rank_test": rank_test(of_pages(in_m), of_pages(general), rng),
         "null": null_memorization(scores, rng, resamples=resamples),
         "p": assignment_p_value(scores, rng, resamples=resamples),
     }
     return {"memorization": memorization, "simplicity": mean(scores.simplicity)}
-
-
-def _means_of(values: Floats, groups: NDArray[Any]) -> Floats:
-    """Returns the mean of each group's values."""
-    _, member = np.unique(groups, return_inverse=True)
-    return np.bincount(member, values) / np.bincount(member) if len(values) else values
-
-
-def _by_count(repeats: Sequence[int]) -> dict[int, Bools]:
-    """Returns which canaries have each repeat count, from the least up."""
-    counts = np.asarray(repeats)
-    return {int(count): counts == count for count in np.unique(counts)}
-
-
-def _wilson(share: Floats, trials: int, level: float) -> tuple[Floats, Floats]:
-    """Returns the ends of the Wilson intervals of shares of so many trials."""
-    z = norm.ppf((1 + level) / 2)
-    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    reach = z / (1 + z**2 / trials) * np.sqrt(share * (1 - share) / trials + z**2 / 4 / trials**2)
-    return centre - reach, centre + reach

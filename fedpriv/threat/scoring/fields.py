@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from rapidfuzz.distance import Hamming, JaroWinkler, Levenshtein
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from fedpriv.threat.scoring.summaries import Counts, Floats, middle, resampled
 
 
 @dataclass(frozen=True)
@@ -45,15 +43,7 @@ class Similarity:
         Args:
             true: (k,), token ids.
             guess: (k,), token ids.
-
-        Raises:
-            ValueError: if they differ in length, or are empty.
         """
-        if not true or len(true) != len(guess):
-            raise ValueError(
-                f"{len(guess)} tokens stand for a field of {len(true)}: expected as many, and one "
-                "at least"
-            )
         wrong = Hamming.distance(true, guess)
         return cls(
             pr=float(wrong == 0),
@@ -65,9 +55,7 @@ class Similarity:
 
     @classmethod
     def mean(cls, similarities: Sequence[Similarity]) -> Similarity:
-        """Returns the means; of none, a `ValueError`."""
-        if not similarities:
-            raise ValueError("there is no reconstruction: expected one or more")
+        """Returns the means of one or more."""
         return cls(*np.mean([astuple(one) for one in similarities], axis=0).tolist())
 
 
@@ -78,12 +66,7 @@ def improvement_factor(attack: Similarity, baseline: Similarity, *, epsilon: flo
         attack: means over the fields.
         baseline: likewise, of what public knowledge gives.
         epsilon: bounds the factor; the paper has it and does not say how large it is.
-
-    Raises:
-        ValueError: if `epsilon` is not above 0.
     """
-    if not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon}: expected a number above 0")
     return float(_improvement(_of_equation_6([attack])[0], _of_equation_6([baseline])[0], epsilon))
 
 
@@ -112,12 +95,13 @@ def ipf_interval(
         level: share of the resamples inside.
         epsilon: see `improvement_factor`.
     """
-    drawn, member = _resampled(documents, rng, resamples)
-    means = [
-        drawn @ _sums(_of_equation_6(side), member) / (drawn @ np.bincount(member))[:, None]
+    drawn, member = resampled(documents, rng, resamples)
+    sums = [
+        np.stack([np.bincount(member, column) for column in _of_equation_6(side).T], axis=1)
         for side in (attack, baseline)
     ]
-    return _middle(_improvement(means[0], means[1], epsilon), level)
+    means = [drawn @ side / (drawn @ np.bincount(member))[:, None] for side in sums]
+    return middle(_improvement(means[0], means[1], epsilon), level)
 
 
 @dataclass(frozen=True)
@@ -137,18 +121,11 @@ class Shots:
     right: Floats
     ham: Floats
 
-    def __post_init__(self) -> None:
-        shapes = [np.shape(a) for a in (self.confidence, self.right, self.ham)]
-        if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
-            raise ValueError(f"shapes {shapes}: expected three times (M,), M one or more")
-        if np.isnan(self.confidence).any():
-            raise ValueError("a confidence is not a number: nothing can be sorted by it")
-
     @classmethod
     def of(cls, similarities: Sequence[Similarity], confidence: Sequence[float]) -> Shots:
         """Takes what it needs of the similarities."""
-        right, ham = [one.pr for one in similarities], [one.ham for one in similarities]
-        return cls(*(np.array(side, dtype=np.float64) for side in (confidence, right, ham)))
+        right, ham = np.array([(one.pr, one.ham) for one in similarities], np.float64).T
+        return cls(np.array(confidence, np.float64), right, ham)
 
     @property
     def acc_curve(self) -> Floats:
@@ -189,13 +166,7 @@ class Shots:
 
 
 def surest(p: float, fields: int) -> int:
-    """Returns ⌈p · fields⌉, the number of fields in the top p.
-
-    Raises:
-        ValueError: if p is not in (0, 1].
-    """
-    if not 0 < p <= 1:
-        raise ValueError(f"p={p}: expected a share above 0, and at most 1")
+    """Returns ⌈p · fields⌉, the number of fields in the top p, a share."""
     # The small number is for products such as 0.07 * 100, which exceed an integer.
     return max(1, math.ceil(p * fields - 1e-9))
 
@@ -213,13 +184,13 @@ def area_intervals(
 
     Resampled as in `ipf_interval`; the drawn fields are sorted anew in each resample.
     """
-    drawn, member = _resampled(documents, rng, resamples)
+    drawn, member = resampled(documents, rng, resamples)
     gains = np.empty((resamples, 2))
     for number, counts in enumerate(drawn):
         rows = np.repeat(np.arange(len(member)), counts[member])
         mine, theirs = attack.take(rows), baseline.take(rows)
         gains[number] = mine.acc_auc - theirs.acc_auc, mine.ham_aac - theirs.ham_aac
-    return _middle(gains[:, 0], level), _middle(gains[:, 1], level)
+    return middle(gains[:, 0], level), middle(gains[:, 1], level)
 
 
 def _of_equation_6(similarities: Sequence[Similarity]) -> Floats:
@@ -232,26 +203,3 @@ def _improvement(attack: Floats, baseline: Floats, epsilon: float) -> Floats:
     a, b = attack + epsilon, baseline + epsilon
     factors: Floats = (a[..., 0] / b[..., 0] + (b[..., 1:] / a[..., 1:]).sum(-1)) / 4
     return factors
-
-
-def _resampled(
-    documents: Sequence[str], rng: np.random.Generator, resamples: int
-) -> tuple[Counts, Counts]:
-    """Returns how often each document is drawn, (resamples, D), and each field's document, (F,)."""
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}: expected 1 or more")
-    names, member = np.unique(np.array(documents), return_inverse=True)
-    drawn = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
-    return drawn, member
-
-
-def _sums(values: Floats, member: Counts) -> Floats:
-    """Returns the sum over each document's fields, (D, columns)."""
-    return np.stack([np.bincount(member, column) for column in values.T], axis=1)
-
-
-def _middle(values: Floats, level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: expected a share between 0 and 1")
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -72,6 +72,16 @@ class Judged:
         """The guesses as shares: 1 for a member, 0 for none, 1/2 for no guess."""
         return (self.guesses.astype(np.float64) + 1) / 2
 
+    @property
+    def right(self) -> Floats:
+        """For each provider, 1 where the guess is right, 0 where wrong, 1/2 where none."""
+        return np.where(self.members, self.said, 1 - self.said)
+
+    @property
+    def balanced(self) -> float:
+        """The balanced accuracy."""
+        return float((self.right[self.members].mean() + self.right[~self.members].mean()) / 2)
+
 
 def membership_metrics(
     trials: Sequence[Judged], rng: np.random.Generator, *, resamples: int = 1000
@@ -109,26 +119,25 @@ def membership_metrics(
         raise ValueError(f"resamples={resamples}: expected 1 or more")
     members = [int(trial.members.sum()) for trial in trials]
     sizes = [len(trial.providers) for trial in trials]
-    accuracies = [float(np.mean(_right(trial))) for trial in trials]
-    ranks = [rankdata(trial.scores) for trial in trials]
-    p_values = np.array(
-        [_p_values(*pair, rng, resamples) for pair in zip(trials, ranks, strict=True)]
-    )
+    accuracies = [np.mean(trial.right) for trial in trials]
+    p_values = np.array([_p_values(trial, rng, resamples) for trial in trials])
+    combined = p_values[0] if len(trials) == 1 else np.minimum(1, 2 * np.median(p_values, axis=0))
     return {
-        "n": _mean(sizes),
-        "members": _mean(members),
+        "n": sizes[0] if len(set(sizes)) == 1 else float(np.mean(sizes)),
+        "members": members[0] if len(set(members)) == 1 else float(np.mean(members)),
         "trials": len(trials),
         "prior": float(np.mean([max(m, n - m) / n for m, n in zip(members, sizes, strict=True)])),
         "accuracy": float(np.mean(accuracies)),
         "accuracy_std": float(np.std(accuracies, ddof=1)) if len(trials) > 1 else 0.0,
-        "balanced_accuracy": float(np.mean([_balanced(trial) for trial in trials])),
+        "balanced_accuracy": float(np.mean([trial.balanced for trial in trials])),
         "auc": float(np.mean([auc(trial.members, trial.scores) for trial in trials])),
         "tpr_at_fpr": {
             str(rate): float(np.mean([tpr_at(rate, t.members, t.scores) for t in trials]))
             for rate in FALSE_POSITIVE_RATES
         },
         "interval": _intervals(trials, rng, resamples),
-        **dict(zip(("p_value", "p_value_auc"), _combined(p_values), strict=True)),
+        "p_value": float(combined[0]),
+        "p_value_auc": float(combined[1]),
     }
 
 
@@ -157,56 +166,37 @@ def roc(members: Bools, scores: Floats) -> tuple[Floats, Floats]:
     last_of_ties = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     found = np.cumsum(members[order])[last_of_ties]
     false = 1 + last_of_ties - found
-    return _from_zero(false), _from_zero(found)
+    return np.append(0, false) / false[-1], np.append(0, found) / found[-1]
 
 
-def _from_zero(counts: NDArray[np.int64]) -> Floats:
-    rates: Floats = np.append(0, counts) / counts[-1]
-    return rates
-
-
-def _mean(counts: Sequence[int]) -> int | float:
-    return counts[0] if len(set(counts)) == 1 else float(np.mean(counts))
-
-
-def _right(trial: Judged) -> Floats:
-    """Returns, for each provider, 1 where the guess is right, 0 where wrong, 1/2 where none."""
-    return np.where(trial.members, trial.said, 1 - trial.said)
-
-
-def _balanced(trial: Judged) -> float:
-    right = _right(trial)
-    return float((right[trial.members].mean() + right[~trial.members].mean()) / 2)
-
-
-def _p_values(
-    trial: Judged, ranks: Floats, rng: np.random.Generator, permutations: int
-) -> tuple[float, float]:
+def _p_values(trial: Judged, rng: np.random.Generator, permutations: int) -> Floats:
     """Returns the p-values of balanced accuracy and AUC in one trial.
 
     Both grow with a sum over the members, of guesses and of ranks; all are multiples of 1/2, so
     that ties are seen exactly.
     """
-    values = np.stack([trial.said, ranks], axis=1)
+    values = np.stack([trial.said, rankdata(trial.scores)], axis=1)
     drawn = rng.permuted(np.tile(trial.members, (permutations, 1)), axis=1)
     as_high = (drawn @ values >= values[trial.members].sum(0)).sum(0)
-    of_guesses, of_ranks = (1 + as_high) / (1 + permutations)
-    return float(of_guesses), float(of_ranks)
-
-
-def _combined(p_values: Floats) -> list[float]:
-    """Returns one p-value for each column of those of the trials."""
-    if len(p_values) == 1:
-        return [float(value) for value in p_values[0]]
-    return [float(value) for value in np.minimum(1, 2 * np.median(p_values, axis=0))]
+    p_values: Floats = (1 + as_high) / (1 + permutations)
+    return p_values
 
 
 def _intervals(
     trials: Sequence[Judged], rng: np.random.Generator, resamples: int
 ) -> dict[str, list[float]]:
-    truth = _truth(trials)
+    truth: dict[str, bool] = {}
+    for trial in trials:
+        for provider, member in zip(trial.providers, trial.members.tolist(), strict=True):
+            if truth.setdefault(provider, member) != member:
+                raise ValueError(f"{provider!r} is a member in one trial and not in another")
+    # How often each provider is drawn; each class keeps its size.
+    weights = np.empty((resamples, len(truth)))
+    members = np.array(list(truth.values()))
+    for side in (members, ~members):
+        count = int(side.sum())
+        weights[:, side] = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
     place = {provider: number for number, provider in enumerate(truth)}
-    weights = _resampled(np.array(list(truth.values())), rng, resamples)
     found = np.stack(
         [_weighted(trial, weights[:, [place[p] for p in trial.providers]]) for trial in trials]
     )
@@ -222,34 +212,12 @@ def _intervals(
     }
 
 
-def _truth(trials: Sequence[Judged]) -> dict[str, bool]:
-    """Returns who is a member, of all providers that any trial judges."""
-    truth: dict[str, bool] = {}
-    for trial in trials:
-        for provider, member in zip(trial.providers, trial.members.tolist(), strict=True):
-            if truth.setdefault(provider, member) != member:
-                raise ValueError(f"{provider!r} is a member in one trial and not in another")
-    return truth
-
-
-def _resampled(members: Bools, rng: np.random.Generator, resamples: int) -> Floats:
-    """Returns how often each provider is drawn, (resamples, providers).
-
-    Each class keeps its size.
-    """
-    weights = np.empty((resamples, len(members)))
-    for side in (members, ~members):
-        count = int(side.sum())
-        weights[:, side] = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-    return weights
-
-
 def _weighted(trial: Judged, weights: Floats) -> Floats:
     """Returns accuracy, balanced accuracy and AUC for each row of weights, (3, rows).
 
     NaN where a class has no weight.
     """
-    right, members = _right(trial), trial.members
+    right, members = trial.right, trial.members
     of_members, of_others = weights * members, weights * ~members
     with np.errstate(invalid="ignore", divide="ignore"):
         found = of_members @ right / of_members.sum(1)

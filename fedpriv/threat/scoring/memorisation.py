@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.results import Figure, Result, Table
 from fedpriv.threat.scoring.providers import LEVEL, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.summaries import digits, mean_of
 
 CONFIDENT = 0.9
 """From which an answer is highly confident (Table 2)."""
@@ -33,6 +34,7 @@ MOST_UNEQUAL = 1.5
 LEAST_PAGES = 2
 """Of a provider that the model is said to know on all its pages."""
 
+MARKS = ("accuracy", "anls")
 TITLE = "What the model remembers"
 
 Scores = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
@@ -50,12 +52,16 @@ def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) ->
         | ({"confidence": None} if math.isnan(probe.confidence) else {})
         for probe in claims
     ]
+    pages: dict[str, list[list[str]]] = defaultdict(list)
+    for name in scoring.remarks.pictures:  # PAGE-PANEL
+        page, _, panel = name.rpartition("-")
+        pages[page].append([panel, f"{name}.png"])
     return Result(
         "memorisation",
         headline(found),
         {"memorisation": found, **asked_about(scoring)},
         tables(found),
-        _pages(scoring.remarks.pictures),
+        tuple(Figure("pictures", page, {"panels": own}, TITLE) for page, own in pages.items()),
     )
 
 
@@ -77,77 +83,52 @@ def headline(found: Scores) -> str:
 
 
 def tables(found: Scores) -> tuple[Table, Table]:
-    """Returns the tables of the removed and of the absent test, by key and model."""
-    return _removed_table(found["removed"]), _absent_table(found["absent"])
+    """Returns a row for each model and key of the removed and of the absent test.
 
-
-def _removed_table(removed: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    """Returns a row for each model and key, as in PFL-DocVQA's Tables 2 and 7."""
-    rows = tuple(
+    The first is as PFL-DocVQA's Tables 2 and 7, the second as its App. D.1.4 tells it.
+    """
+    removed = tuple(
         (
             f"{key}, {model} model",
-            *_cells(numbers["members"]),
-            *_cells(numbers["non_members"]),
-            _digits(numbers["p_value"], "{:.2g}"),
+            *(
+                cell
+                for group in (numbers["members"], numbers["non_members"])
+                for cell in (str(group["n"]), *(digits(group[n], ".1%") for n in MARKS))
+            ),
+            digits(numbers["p_value"], ".2g"),
         )
-        for model, keys in removed.items()
+        for model, keys in found["removed"].items()
         for key, numbers in keys.items()
     )
-    headings = ("answer taken off the page", "members", "right", "ANLS", "others", "right", "ANLS")
+    absent = tuple(
+        (
+            f"{key}, {model} model",
+            str(numbers["n"]),
+            str(numbers["unique"]),
+            digits(numbers["top_share"], ".0%"),
+            digits(numbers["entropy"], ".2f"),
+            *(str(numbers["from_training"][name]) for name in ("same_key", "other_key")),
+        )
+        for model, keys in found["absent"].items()
+        for key, numbers in keys.items()
+    )
+    group = ("right", "ANLS")
     return Table(
-        (*headings, "p"),
-        rows,
+        ("answer taken off the page", "members", *group, "others", *group, "p"),
+        removed,
         TITLE,
         "Pages of members and of others, the share that is answered exactly, and ANLS. p: of one "
         "exact answer or more, for more members than others.",
-    )
-
-
-def _cells(group: Mapping[str, Any]) -> tuple[str, str, str]:
-    accuracy, likeness = (_digits(group[name], "{:.1%}") for name in ("accuracy", "anls"))
-    return f"{group['n']}", accuracy, likeness
-
-
-def _absent_table(absent: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    """Returns a row for each model and key, as PFL-DocVQA's App. D.1.4 tells it."""
-    rows = tuple(
-        (
-            f"{key}, {model} model",
-            f"{numbers['n']}",
-            f"{numbers['unique']}",
-            _digits(numbers["top_share"], "{:.0%}"),
-            _digits(numbers["entropy"], "{:.2f}"),
-            f"{numbers['from_training']['same_key']}",
-            f"{numbers['from_training']['other_key']}",
-        )
-        for model, keys in absent.items()
-        for key, numbers in keys.items()
-    )
-    return Table(
+    ), Table(
         (
             *("asked for what no page says", "questions", "different answers", "most frequent"),
             *("entropy of 1", "trained on", "on other keys"),
         ),
-        rows,
+        absent,
         TITLE,
         "Of non-members. Most frequent: the share of that answer. Trained on: different answers "
         "that were trained on as answers on this key, or only on other keys.",
     )
-
-
-def _pages(pictures: Iterable[str]) -> tuple[Figure, ...]:
-    """Returns a figure for each page, whose pictures are named PAGE-PANEL."""
-    pages: dict[str, list[list[str]]] = defaultdict(list)
-    for name in pictures:
-        page, _, panel = name.rpartition("-")
-        pages[page].append([panel, f"{name}.png"])
-    return tuple(
-        Figure("pictures", page, {"panels": panels}, TITLE) for page, panels in pages.items()
-    )
-
-
-def _digits(value: float | None, pattern: str) -> str:
-    return "—" if value is None else pattern.format(value)
 
 
 def memorisation_metrics(
@@ -170,12 +151,19 @@ def memorisation_metrics(
         raise ValueError(f"of {', '.join(unknown[:5])} it is not known whether it was trained on")
     removed = [probe for probe in probes if probe.test == "removed"]
     absent = [p for p in probes if p.test == "absent" and not parts[p.provider].member]
-    at_start = _by_key(p for p in absent if p.model == "start")
+    start = _grouped((probe for probe in absent if probe.model == "start"), "key")
     return {
-        "removed": _scores(removed, lambda key, own: removed_metrics(own, parts)),
-        "absent": _scores(
-            absent, lambda key, own: absent_metrics(key, own, parts, at_start.get(key, ()))
-        ),
+        "removed": {
+            model: {key: removed_metrics(of, parts) for key, of in _grouped(own, "key").items()}
+            for model, own in _grouped(removed, "model").items()
+        },
+        "absent": {
+            model: {
+                key: absent_metrics(key, of, parts, start.get(key, ()))
+                for key, of in _grouped(own, "key").items()
+            }
+            for model, own in _grouped(absent, "model").items()
+        },
     }
 
 
@@ -200,17 +188,25 @@ def removed_metrics(
         `p_value`, none where there are no members or no non-members, or one of the two has
         more than `MOST_UNEQUAL` times as many pages a provider as the other.
     """
-    group: dict[bool, list[MemorisationProbe]] = {True: [], False: []}
-    for probe in probes:
-        group[parts[probe.provider].member].append(probe)
-    members, others = _right_pages(group[True]), _right_pages(group[False])
-    many = [pages for pages in members.values() if len(pages) >= LEAST_PAGES]
+    groups = [
+        [probe for probe in probes if parts[probe.provider].member is member]
+        for member in (True, False)
+    ]
+    # Of each provider, whether each of its pages is answered exactly.
+    members, others = (
+        [
+            [is_exact(probe.answer, probe.accepted) for probe in own]
+            for own in _grouped(group, "provider").values()
+        ]
+        for group in groups
+    )
+    many = [pages for pages in members if len(pages) >= LEAST_PAGES]
     return {
-        "members": _of_group(group[True]),
-        "non_members": _of_group(group[False]),
+        "members": _of_group(groups[0]),
+        "non_members": _of_group(groups[1]),
         "perfect_providers": sum(all(pages) for pages in many),
         "perfect_of": len(many),
-        "p_value": _p_value(list(members.values()), list(others.values())),
+        "p_value": _p_value(members, others),
     }
 
 
@@ -249,8 +245,8 @@ def absent_metrics(
     before = {_plain(probe) for probe in start}
     return {
         "n": len(probes),
-        "empty": _mean(not _plain(probe) for probe in probes),
-        "residual": _mean(probe.residual for probe in probes),
+        "empty": mean_of(not _plain(probe) for probe in probes),
+        "residual": mean_of(probe.residual for probe in probes),
         "unique": len(counts),
         "answers": [[text, count] for text, count in top],
         "top_share": top[0][1] / counts.total() if counts else None,
@@ -270,24 +266,16 @@ def _of_group(probes: Sequence[MemorisationProbe]) -> dict[str, Any]:
         **_marks(probes),
         "n_confident": len(confident),
         **{f"{name}_confident": value for name, value in _marks(confident).items()},
-        "residual": _mean(probe.residual for probe in probes),
+        "residual": mean_of(probe.residual for probe in probes),
         **{f"{name}_clean": value for name, value in _marks(clean).items()},
     }
 
 
 def _marks(probes: Sequence[MemorisationProbe]) -> dict[str, float | None]:
     return {
-        "accuracy": _mean(is_exact(probe.answer, probe.accepted) for probe in probes),
-        "anls": _mean(anls(probe.answer, probe.accepted) for probe in probes),
+        "accuracy": mean_of(is_exact(probe.answer, probe.accepted) for probe in probes),
+        "anls": mean_of(anls(probe.answer, probe.accepted) for probe in probes),
     }
-
-
-def _right_pages(probes: Iterable[MemorisationProbe]) -> dict[str, list[bool]]:
-    """Returns, for each provider, whether each of its pages is answered exactly."""
-    right: dict[str, list[bool]] = defaultdict(list)
-    for probe in probes:
-        right[probe.provider].append(is_exact(probe.answer, probe.accepted))
-    return right
 
 
 def _p_value(members: Sequence[Sequence[bool]], others: Sequence[Sequence[bool]]) -> float | None:
@@ -336,31 +324,13 @@ def _from_training(
     }
 
 
-def _scores(
-    probes: Iterable[MemorisationProbe],
-    score: Callable[[str, Sequence[MemorisationProbe]], dict[str, Any]],
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Returns model → key → scores."""
-    models: dict[str, list[MemorisationProbe]] = defaultdict(list)
+def _grouped(probes: Iterable[MemorisationProbe], name: str) -> dict[str, list[MemorisationProbe]]:
+    """Returns probes by their model, key or provider."""
+    groups: dict[str, list[MemorisationProbe]] = defaultdict(list)
     for probe in probes:
-        models[probe.model].append(probe)
-    return {
-        model: {key: score(key, here) for key, here in _by_key(own).items()}
-        for model, own in models.items()
-    }
-
-
-def _by_key(probes: Iterable[MemorisationProbe]) -> dict[str, list[MemorisationProbe]]:
-    keys: dict[str, list[MemorisationProbe]] = defaultdict(list)
-    for probe in probes:
-        keys[probe.key].append(probe)
-    return dict(keys)
+        groups[getattr(probe, name)].append(probe)
+    return groups
 
 
 def _plain(probe: MemorisationProbe) -> str:
     return probe.answer.strip().lower()
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return float(np.mean(found)) if found else None

@@ -24,7 +24,7 @@ the mean over messages. The keys:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from fedpriv.threat.access import Architecture, BatchKnowledge, MessageKey
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 from fedpriv.threat.results import DONE, Figure, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.summaries import mean_of
 from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
@@ -80,7 +81,8 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 MOST_PAGES = 4
 """Pages of one attack that the report shows."""
 
-_SMALLEST_SSIM = 11
+SMALLEST_SSIM = 11
+"""Side of a page below which it has no SSIM."""
 
 
 @scorer(RecoveredBatch, reads=("ocr", "originals"))
@@ -94,9 +96,12 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     known = knowledge.of if knowledge else {}
     templates = {key: one.template for key, one in known.items()}
     truths = {one.message: _truth(scoring.truth, one.message, list(known)) for one in claims}
+    pieces = None
+    architecture: Architecture | None = scoring.granted.get(Architecture)
     # The tokenizer comes with a model, which may be large: only where there is text to score.
-    subwords = _subwords(scoring) if any(one.text is not None for one in claims) else None
-    pieces = subwords.pieces if subwords else None
+    if architecture and any(one.text is not None for one in claims):
+        subwords = getattr(getattr(architecture.build(), "reader", None), "subwords", None)
+        pieces = subwords.pieces if isinstance(subwords, Subwords) else None
     scores = {
         one.message: score(one, truth, templates.get(one.message), scoring.settings.ocr, pieces)
         for one in claims
@@ -109,12 +114,14 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         "messages": len(claims),
     }
     columns = [name for name in SHOWN if numbers.get(name) is not None]
-    table = Table(
-        ("messages", *(SHOWN[name][0] for name in columns)),
-        ((str(len(claims)), *(SHOWN[n][1].format(numbers[n]) for n in columns)),),
-        title="Recovered",
-        note=_beaten(numbers),
-    )
+    tables = [
+        Table(
+            ("messages", *(SHOWN[name][0] for name in columns)),
+            ((str(len(claims)), *(SHOWN[n][1].format(numbers[n]) for n in columns)),),
+            title="Recovered",
+            note=_beaten(numbers),
+        )
+    ]
     read = tuple(
         (
             message_name(one.message).replace("-", " "),
@@ -125,13 +132,10 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         for one in claims[:MOST_PAGES]
         if one.text is not None
     )
-    tables = [table]
     if read:
         headings = ("message", "tokens", "question read", "answer read")
         tables.append(Table(headings, read, title="Text", printed=0))
-    numbers["by_message"] = [
-        {"round": key[0], "client": key[1], **found} for key, found in scores.items()
-    ]
+    numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
     shown = truths if scoring.settings.originals else {}
     return Result(
         "pages",
@@ -164,15 +168,13 @@ def _beaten(numbers: Mapping[str, Any]) -> str:
     template, ceiling = numbers.get("template_psnr_roi"), numbers.get("ocr_ceiling")
     if template is None:
         return ""
-    read = (
-        ""
-        if ceiling is None
-        else f" On the original pages {ceiling:.0%} of the private fields are read exactly."
-    )
-    return (
+    said = (
         f"The template alone scores {template:.1f} dB on the private fields: an attack that does "
-        f"not beat it has learnt nothing of the page.{read}"
+        "not beat it has learnt nothing of the page."
     )
+    if ceiling is None:
+        return said
+    return f"{said} On the original pages {ceiling:.0%} of the private fields are read exactly."
 
 
 def _figures(
@@ -195,19 +197,22 @@ def _figures(
             pages = matched(pages, originals)
         template = templates.get(one.message)
         for place, page in enumerate(pages):
-            panels = {"reconstruction": _bytes(page)}
-            if originals is not None:
-                panels = {"original": originals[place], **panels}
-                panels["difference"] = _bytes(255 - np.abs(page - originals[place]))
-            if template is not None:
-                panels["template"] = template[place]
             name = f"{message_name(one.message)}-page-{place}"
-            for panel, pixels in panels.items():
-                files[f"{name}-{panel}.png"] = np.moveaxis(pixels, 0, -1)
+            panels = {
+                "original": None if originals is None else originals[place],
+                "template": None if template is None else template[place],
+                "reconstruction": page,
+                "difference": None if originals is None else 255 - np.abs(page - originals[place]),
+            }
+            files_of = {
+                panel: f"{name}-{panel}.png" for panel, p in panels.items() if p is not None
+            }
+            for panel, file in files_of.items():
+                files[file] = np.moveaxis(_bytes(panels[panel]), 0, -1)
             shown += 1
             if shown <= MOST_PAGES:
-                files_of = [[panel, f"{name}-{panel}.png"] for panel in PANELS if panel in panels]
-                yield Figure("pictures", name.replace("-", " "), {"panels": files_of}, "Pages")
+                pictures = {"panels": [list(pair) for pair in files_of.items()]}
+                yield Figure("pictures", name.replace("-", " "), pictures, "Pages")
     curves = {message_name(one.message): list(one.curve) for one in claims if one.curve}
     if curves:
         files["curve.json"] = curves
@@ -219,11 +224,18 @@ def _figures(
         if lines:
             data = {"curves": lines, "x": "gradients computed"}
             yield Figure("lines", "Distance between gradients", data, "Pages")
-    if texts := {message_name(one.message): _as_json(one.text) for one in claims if one.text}:
+    texts = {
+        message_name(one.message): {
+            "tokens": one.text.tokens.tolist(),
+            "boxes": one.text.boxes.tolist() if one.text.boxes is not None else None,
+            "question": one.text.question,
+            "answer": one.text.answer,
+        }
+        for one in claims
+        if one.text
+    }
+    if texts:
         files["text.json"] = texts
-
-
-PANELS = ("original", "template", "reconstruction", "difference")
 
 
 def message_name(key: MessageKey) -> str:
@@ -235,23 +247,6 @@ def message_name(key: MessageKey) -> str:
 def _bytes(page: NDArray[Any]) -> NDArray[np.uint8]:
     clean: NDArray[np.uint8] = np.clip(np.rint(page), 0, 255).astype(np.uint8)
     return clean
-
-
-def _as_json(text: RecoveredText) -> dict[str, Any]:
-    return {
-        "tokens": text.tokens.tolist(),
-        "boxes": text.boxes.tolist() if text.boxes is not None else None,
-        "question": text.question,
-        "answer": text.answer,
-    }
-
-
-def _subwords(scoring: Scoring) -> Subwords | None:
-    """Returns the tokenizer of the model, where it has one."""
-    architecture: Architecture | None = scoring.granted.get(Architecture)
-    model = architecture.build() if architecture else None
-    found = getattr(getattr(model, "reader", None), "subwords", None)
-    return found if isinstance(found, Subwords) else None
 
 
 def _truth(store: TruthStore, key: MessageKey, known: Sequence[MessageKey]) -> Truth | None:
@@ -306,7 +301,7 @@ def score(
 def summary(scores: Sequence[Scores]) -> Scores:
     """Returns the mean of each score over the messages that have it; the sum of `fields`."""
     names = dict.fromkeys(name for one in scores for name in one)
-    means = {name: _mean(one.get(name) for one in scores) for name in names}
+    means = {name: mean_of(one.get(name) for one in scores) for name in names}
     fields = [count for one in scores if (count := one.get("fields")) is not None]
     return {**means, "fields": sum(fields)} if fields else means
 
@@ -333,16 +328,16 @@ def matched(recovered: Pages, pixels: NDArray[np.uint8]) -> Pages:
 
 
 def _of_pages(
-    recovered: Pages | None,
-    truth: Truth,
-    template: NDArray[np.uint8] | None,
-    ocr: OCR | None,
+    recovered: Pages | None, truth: Truth, template: NDArray[np.uint8] | None, ocr: OCR | None
 ) -> Scores:
     scores: Scores = dict.fromkeys(PAGE_SCORES)
     if recovered is None or truth.pixels is None:
         return scores
-    pages = matched(_displayed(recovered), truth.pixels)
-    shown = [[f for f in page if _shows(f)] for page in truth.fields] or [[] for _ in pages]
+    displayed = np.clip(np.nan_to_num(recovered.astype(np.float64), nan=0.0), 0, 255)
+    pages = matched(displayed, truth.pixels)
+    shown = [
+        [f for f in page if f.box[0] < f.box[2] and f.box[1] < f.box[3]] for page in truth.fields
+    ] or [[] for _ in pages]
     masks = [_mask(fields, truth.pixels.shape[2:]) for fields in shown]
     scores.update(_of_pixels(pages, truth.pixels, masks, shown))
     if template is not None:
@@ -353,14 +348,11 @@ def _of_pages(
 
 
 def _of_pixels(
-    pages: Pages,
-    pixels: Pages,
-    masks: Sequence[Mask | None],
-    shown: Sequence[Sequence[Field]],
+    pages: Pages, pixels: Pages, masks: Sequence[Mask | None], shown: Sequence[Sequence[Field]]
 ) -> Scores:
     whole, private = _psnr(pixels, pages, masks)
     triples = list(zip(pixels, pages, masks, strict=True))
-    large = min(pixels.shape[2:]) >= _SMALLEST_SSIM
+    large = min(pixels.shape[2:]) >= SMALLEST_SSIM
     crops = [
         pair
         for true, page, fields in zip(pixels, pages, shown, strict=True)
@@ -369,11 +361,11 @@ def _of_pixels(
     return {
         "psnr_page": whole,
         "psnr_roi": private,
-        "ssim_page": _mean(ssim(a, b) for a, b, _ in triples if large),
-        "ssim_roi": _mean(ssim(a, b, m) for a, b, m in triples if large and m is not None),
-        "fft_distance": _mean(fft_distance(a, b) for a, b in crops),
-        "mse": _mean(mse(a, b, m) for a, b, m in triples),
-        "mse_uint8_wrapped": _mean(mse_uint8_wrapped(a, b, m) for a, b, m in triples),
+        "ssim_page": mean_of(ssim(a, b) for a, b, _ in triples if large),
+        "ssim_roi": mean_of(ssim(a, b, m) for a, b, m in triples if large and m is not None),
+        "fft_distance": mean_of(fft_distance(a, b) for a, b in crops),
+        "mse": mean_of(mse(a, b, m) for a, b, m in triples),
+        "mse_uint8_wrapped": mean_of(mse_uint8_wrapped(a, b, m) for a, b, m in triples),
     }
 
 
@@ -381,8 +373,8 @@ def _psnr(
     pixels: Pages, pages: Pages, masks: Sequence[Mask | None]
 ) -> tuple[float | None, float | None]:
     triples = list(zip(pixels, pages, masks, strict=True))
-    whole = _mean(psnr(a, b) for a, b, _ in triples)
-    return whole, _mean(psnr(a, b, m) for a, b, m in triples if m is not None)
+    whole = mean_of(psnr(a, b) for a, b, _ in triples)
+    return whole, mean_of(psnr(a, b, m) for a, b, m in triples if m is not None)
 
 
 def _of_reading(
@@ -391,24 +383,18 @@ def _of_reading(
     fields = [(place, field) for place, page in enumerate(shown) for field in page]
     if ocr is None or not fields:
         return {}
-    crops = [_image(_crop(kind[p], f, CROP_MARGIN)) for kind in (pages, pixels) for p, f in fields]
+    crops: list[Crop] = [
+        np.moveaxis(np.round(_crop(kind[place], field, CROP_MARGIN)), 0, -1).astype(np.uint8)
+        for kind in (pages, pixels)
+        for place, field in fields
+    ]
     read, right = ocr.read(crops), [field.text for _, field in fields]
     ours, originals = read[: len(fields)], read[len(fields) :]
     return {
-        "exact_match": _mean(map(exact_match, ours, right)),
-        "fuzz_ratio": _mean(map(fuzz_ratio, ours, right)),
-        "ocr_ceiling": _mean(map(exact_match, originals, right)),
+        "exact_match": mean_of(map(exact_match, ours, right)),
+        "fuzz_ratio": mean_of(map(fuzz_ratio, ours, right)),
+        "ocr_ceiling": mean_of(map(exact_match, originals, right)),
     }
-
-
-def _displayed(pages: Pages) -> Pages:
-    clean = np.nan_to_num(pages.astype(np.float64), nan=0.0)
-    return np.clip(clean, 0, 255)
-
-
-def _shows(field: Field) -> bool:
-    left, top, right, bottom = field.box
-    return left < right and top < bottom
 
 
 def _mask(fields: Sequence[Field], size: tuple[int, ...]) -> Mask | None:
@@ -425,10 +411,6 @@ def _crop(page: Pages, field: Field, margin: int) -> Pages:
     return page[:, rows, max(0, left - margin) : right + margin]
 
 
-def _image(crop: Pages) -> Crop:
-    return np.moveaxis(np.round(crop), 0, -1).astype(np.uint8)
-
-
 # --- Text -----------------------------------------------------------------------------------------
 
 
@@ -439,10 +421,17 @@ def _of_text(text: RecoveredText | None, truth: Truth, pieces: Pieces | None) ->
     if "input_ids" in truth.columns:
         scores.update(_of_tokens(text, truth.columns))
     if QUESTION in truth.columns and len(truth.questions) == 1:
-        scores["question_exact"] = _same(text.question, truth.questions[0])
-        scores["answer_exact"] = _same(text.answer, truth.answers[0])
+        pairs = ((text.question, truth.questions[0]), (text.answer, truth.answers[0]))
+        for name, (said, right) in zip(("question_exact", "answer_exact"), pairs, strict=True):
+            scores[name] = float(said is not None and exact_match(said, right))
     if pieces is not None:
-        scores["private_text"] = _private_text(text, truth.fields, pieces)
+        tokens = set(text.tokens[:, 1].tolist())
+        scores["private_text"] = mean_of(
+            all(tokens.issuperset(word) for word in words)
+            for page in truth.fields
+            for field in page
+            if any(words := pieces(field.text.split()))
+        )
     return scores
 
 
@@ -502,27 +491,5 @@ def _written(columns: Mapping[str, NDArray[Any]]) -> list[int]:
     return [token for row in labels for token in row[row >= 0][:-1].tolist()]
 
 
-def _private_text(
-    text: RecoveredText, fields: Iterable[Sequence[Field]], pieces: Pieces
-) -> float | None:
-    found = set(text.tokens[:, 1].tolist())
-    known = [
-        all(found.issuperset(tokens) for tokens in words)
-        for page in fields
-        for field in page
-        if any(words := pieces(field.text.split()))
-    ]
-    return _mean(known)
-
-
-def _same(found: str | None, right: str) -> float:
-    return float(found is not None and exact_match(found, right))
-
-
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None

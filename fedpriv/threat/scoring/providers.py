@@ -21,6 +21,7 @@ from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import Figure, Result, Table
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.summaries import digits
 
 TITLE = "Who was trained on"
 HEADINGS = (
@@ -68,7 +69,19 @@ def classifiers(claims: Sequence[MembershipScores], scoring: Scoring) -> dict[st
                 f"{', '.join(unknown[:5])}; take the names of HeldOutDocuments.documents"
             )
         by_name[claim.classifier].append(claim)
-    scoring.files["verdicts.json"] = [_beside_truth(claim, parts) for claim in claims]
+    scoring.files["verdicts.json"] = [
+        {
+            "classifier": claim.classifier,
+            "min_questions": claim.split.min_questions if claim.split else 0,
+            "repeat": claim.split.repeat if claim.split else 0,
+            "providers": list(claim.providers),
+            "member": [parts[provider].member for provider in claim.providers],
+            "scores": claim.scores.tolist(),
+            "guesses": claim.guesses.tolist(),
+            "clients": claim.clients.tolist() if claim.clients is not None else None,
+        }
+        for claim in claims
+    ]
     return {
         "classifiers": {
             name: _by_questions(own, parts, scoring.rng, scoring.settings.resamples)
@@ -100,14 +113,13 @@ def _by_questions(
     by_s: dict[int, list[MembershipScores]] = defaultdict(list)
     for claim in claims:
         by_s[claim.split.min_questions if claim.split else 0].append(claim)
-    numbers: dict[int, dict[str, Any]] = {
-        s: {"min_questions": s}
+    first, *others = (
+        {"min_questions": s}
         | membership_metrics([judged(c, parts) for c in by_s[s]], rng, resamples=resamples)
         | _clients_right(by_s[s], parts)
         for s in sorted(by_s)
-    }
-    first, *others = numbers
-    return {**numbers[first], "subsets": {str(s): numbers[s] for s in others}}
+    )
+    return {**first, "subsets": {str(numbers["min_questions"]): numbers for numbers in others}}
 
 
 def _clients_right(claims: Sequence[MembershipScores], parts: Parts) -> dict[str, float]:
@@ -119,19 +131,6 @@ def _clients_right(claims: Sequence[MembershipScores], parts: Parts) -> dict[str
         if parts[provider].member and parts[provider].client is not None
     ]
     return {"clients_right": float(np.mean(right))} if right else {}
-
-
-def _beside_truth(claim: MembershipScores, parts: Parts) -> dict[str, Any]:
-    return {
-        "classifier": claim.classifier,
-        "min_questions": claim.split.min_questions if claim.split else 0,
-        "repeat": claim.split.repeat if claim.split else 0,
-        "providers": list(claim.providers),
-        "member": [parts[provider].member for provider in claim.providers],
-        "scores": claim.scores.tolist(),
-        "guesses": claim.guesses.tolist(),
-        "clients": claim.clients.tolist() if claim.clients is not None else None,
-    }
 
 
 def best_of(scored: Mapping[str, Mapping[str, Any]]) -> str:
@@ -156,26 +155,23 @@ def best_of(scored: Mapping[str, Mapping[str, Any]]) -> str:
 def classifier_table(scored: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns a row for each classifier and s, as in PFL-DocVQA's Table 4."""
     rows = tuple(
-        (name, s, *_cells(numbers))
+        (
+            name,
+            s,
+            f"{numbers['n']:g}",
+            f"{numbers['prior']:.3f}",
+            f"{numbers['accuracy']:.3f}"
+            + (f" ± {numbers['accuracy_std']:.3f}" if numbers["trials"] > 1 else ""),
+            _between(numbers, "balanced_accuracy"),
+            f"{numbers['p_value']:.2g}",
+            _between(numbers, "auc"),
+            f"{numbers['tpr_at_fpr']['0.01']:.3f}",
+            digits(numbers.get("clients_right"), ".0%"),
+        )
         for name, whole in scored.items()
         for s, numbers in {str(whole["min_questions"]): whole, **whole["subsets"]}.items()
     )
     return Table(HEADINGS, rows, TITLE, NOTE)
-
-
-def _cells(numbers: Mapping[str, Any]) -> tuple[str, ...]:
-    std = f" ± {numbers['accuracy_std']:.3f}" if numbers["trials"] > 1 else ""
-    right = numbers.get("clients_right")
-    return (
-        f"{numbers['n']:g}",
-        f"{numbers['prior']:.3f}",
-        f"{numbers['accuracy']:.3f}{std}",
-        _between(numbers, "balanced_accuracy"),
-        f"{numbers['p_value']:.2g}",
-        _between(numbers, "auc"),
-        f"{numbers['tpr_at_fpr']['0.01']:.3f}",
-        "—" if right is None else f"{right:.0%}",
-    )
 
 
 def _between(numbers: Mapping[str, Any], name: str) -> str:

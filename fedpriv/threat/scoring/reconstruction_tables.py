@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedpriv.threat.results import Figure, Table
+from fedpriv.threat.scoring.summaries import digits
 
 SHARES = ("0.01", "0.05", "1.0")
 """At which AccAt is shown, as in CDMI's Table 5."""
@@ -113,10 +114,10 @@ def sorted_table(numbers: Numbers) -> Table:
 
 def first_table(numbers: Numbers) -> Table:
     """Returns the four measures of the first attempts, of attack and baseline (CDMI, §5.2)."""
-    names = ("PR", "HD", "LD", "JWD")
+    names = ("pr", "hd", "ld", "jwd")
     return Table(
-        ("first attempts", *names),
-        tuple((side, *(_digits(numbers[name.lower()][side]) for name in names)) for side in SIDES),
+        ("first attempts", *map(str.upper, names)),
+        tuple((side, *(_digits(numbers[name][side]) for name in names)) for side in SIDES),
         note="PR: the share of perfect reconstructions. Distances, the smaller the better: HD, "
         "wrong tokens; LD, Levenshtein; JWD, Jaro-Winkler, both from 0 to 1.",
     )
@@ -126,15 +127,12 @@ def key_table(numbers: Numbers) -> Table:
     """Returns a row for each label, and one for what the public documents do not hold."""
     alone = numbers["not_public"]
     groups = {**numbers["by_key"], **({"in no public document": alone} if alone else {})}
-    rows = (
-        (key, row["fields"], row["ipf"], row["pr"]["attack"], row["pr"]["baseline"])
+    rows = tuple(
+        (key, str(row["fields"]), *map(_digits, (row["ipf"], *(row["pr"][s] for s in SIDES))))
         for key, row in groups.items()
     )
-    return Table(
-        ("first attempts by key", "fields", "IpF", "PR", "PR of the baseline"),
-        tuple((key, str(fields), *map(_digits, values)) for key, fields, *values in rows),
-        printed=0,
-    )
+    headings = ("first attempts by key", "fields", "IpF", "PR", "PR of the baseline")
+    return Table(headings, rows, printed=0)
 
 
 def perfect_table(numbers: Numbers) -> Table:
@@ -189,8 +187,6 @@ def _interval(interval: Sequence[float], sign: str = "") -> str:
 
 
 def _digits(value: float | Mapping[str, float] | None) -> str:
-    if value is None:
-        return "—"
     if isinstance(value, Mapping):
         return f"{value['attack']:.3f} ({value['baseline']:.3f})"
-    return f"{value:.3f}"
+    return digits(value, ".3f")

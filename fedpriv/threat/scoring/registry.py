@@ -48,8 +48,8 @@ class Scoring:
     files: dict[str, Any] = field(default_factory=dict)
 
 
-C = TypeVar("C")
 Scorer = Callable[[Sequence[Any], Scoring], Result]
+S = TypeVar("S", bound=Callable[..., Result])
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,7 @@ class Scored:
 SCORERS: dict[type, Scored] = {}
 
 
-def scorer(
-    claim: type[C], *, reads: tuple[str, ...] = ()
-) -> Callable[[Callable[[Sequence[C], Scoring], Result]], Callable[[Sequence[C], Scoring], Result]]:
+def scorer(claim: type, *, reads: tuple[str, ...] = ()) -> Callable[[S], S]:
     """Registers the function that scores claims of a type.
 
     Args:
@@ -73,9 +71,7 @@ def scorer(
         reads: the settings of `AttackSettings` that the function reads.
     """
 
-    def register(
-        score: Callable[[Sequence[C], Scoring], Result],
-    ) -> Callable[[Sequence[C], Scoring], Result]:
+    def register(score: S) -> S:
         SCORERS[claim] = Scored(score, reads)
         return score
 
