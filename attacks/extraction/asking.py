@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,9 +91,15 @@ class Said:
 
 def ask(box: BlackBox, inquiry: Inquiry) -> Said:
     """Asks a model everything that needs no loss."""
+    held_out: dict[str, Sequence[Document]] = {}
+    if inquiry.held_out:
+        held_out[UNDEFENDED] = inquiry.held_out
+        for name, prompt in inquiry.prompts.items():
+            rng = generator(inquiry.seed, f"held-out {name}")
+            held_out[name] = defended(inquiry.held_out, prompt, rng)
     return Said(
         extracted={name: _hits(box, inquiry, name, way) for name, way in _ways(inquiry).items()},
-        anls={name: _anls(box, pages) for name, pages in _held_out(inquiry)},
+        anls={name: _anls(box, pages) for name, pages in held_out.items()},
         losses={},
     )
 
@@ -143,14 +149,6 @@ def _hits(box: BlackBox, inquiry: Inquiry, name: str, way: Way) -> tuple[bool | 
         for (place, page), (answer,) in zip(there.items(), answers, strict=True):
             found[place] = is_extracted(answer, page)
     return tuple(found)
-
-
-def _held_out(inquiry: Inquiry) -> Iterator[tuple[str, Sequence[Document]]]:
-    if inquiry.held_out:
-        yield UNDEFENDED, inquiry.held_out
-        for name, prompt in inquiry.prompts.items():
-            rng = generator(inquiry.seed, f"held-out {name}")
-            yield name, defended(inquiry.held_out, prompt, rng)
 
 
 def _anls(box: BlackBox, pages: Sequence[Document]) -> float:

@@ -11,6 +11,7 @@ act in training; one federation for each strategy that is asked for planted secr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.attacks.exposure import Exposure
-from fedpriv.attacks.extraction.asking import Inquiry, Said, Target, ask, ask_trained
+from fedpriv.attacks.extraction.asking import Inquiry, Target, ask, ask_trained
 from fedpriv.attacks.extraction.canaries import Chosen, Curation
 from fedpriv.attacks.extraction.canary import Canary
 from fedpriv.attacks.extraction.contexts import REFERENCE, contexts
@@ -30,6 +31,7 @@ from fedpriv.data.document import Document
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.access import BlackBox, Retrain, TrainingDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_choices
 from fedpriv.threat.retrain import Laboratory, TrainedRun, Variant
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.scoring.extraction import balanced_splits
@@ -107,8 +109,7 @@ class Extraction:
                 f"splits={self.splits}: expected an even number, so that each canary is in exactly "
                 "half of them, or 0 for none"
             )
-        if self.target not in ("final", "loss"):
-            raise ValueError(f"target={self.target!r}: expected 'final' or 'loss'")
+        check_choices(self)
         known = {"contexts": contexts(self.paraphrase), "prompts": PROMPTS}
         for name, there in known.items():
             if unknown := sorted(set(getattr(self, name) or ()) - set(there)):
@@ -131,26 +132,33 @@ class Extraction:
             NotApplicable: if no training sample is a canary.
         """
         chosen = self.choose(access.documents)
+        inquiries = self._inquiries(chosen)
+        exposed: dict[str, Any] = {}
+        described: dict[str, Mapping[str, Any]] = {}
         if access.retrain is None:
             context.remarks.not_applicable[COMPARED] = context.refused[Retrain]
-            said = {"all": ask(access.model, self._inquiries(chosen)["all"])}
-            return self._claim(chosen, said, {}, {})
-        laboratory = access.retrain.laboratory
-        trained = {"all": laboratory.original, **laboratory.train(self.variants(chosen))}
-        inquiries = self._inquiries(chosen)
-        said = dict(
-            laboratory.map(
-                ask_trained, {name: (trained[name], one) for name, one in inquiries.items()}
-            )
+            said = {"all": ask(access.model, inquiries["all"])}
+        else:
+            laboratory = access.retrain.laboratory
+            trained = {"all": laboratory.original, **laboratory.train(self.variants(chosen))}
+            asked = {name: (trained[name], one) for name, one in inquiries.items()}
+            said = dict(laboratory.map(ask_trained, asked))
+            jobs = {n: (trained[f"exposure {n}"], self.references) for n in self.exposure or ()}
+            exposed = dict(laboratory.map(expose, jobs))
+            described = {n: run.described() for n, run in trained.items() if n in ("all", "DP")}
+        return ExtractedAnswers(
+            canaries=chosen.canaries,
+            described=chosen.described(),
+            inside=chosen.inside,
+            said=said,
+            exposed=exposed,
+            trained=described,
+            resolutions=self.resolutions or {},
+            prompts=self.prompts,
+            target=self.target,
+            seed=chosen.documents.seed,
+            originals=self.originals,
         )
-        jobs = {
-            name: (trained[f"exposure {name}"], self.references) for name in self.exposure or ()
-        }
-        exposed = dict(laboratory.map(expose, jobs))
-        described = {
-            name: run.described() for name, run in trained.items() if name in ("all", "DP")
-        }
-        return self._claim(chosen, said, exposed, described)
 
     def choose(self, documents: TrainingDocuments) -> Material:
         """Returns the canaries and how the splits divide them; the same whenever it is asked for.
@@ -164,44 +172,37 @@ class Extraction:
                 f"attack.curation: none of {chosen.drawn} training samples is a canary "
                 f"({dict(chosen.dropped)})"
             )
-        count = len(chosen.canaries)
-        inside = np.zeros((0, count), bool)
+        inside = np.zeros((0, len(chosen.canaries)), bool)
         if self.splits:
             rng = generator(documents.seed, "canary splits")
-            inside = balanced_splits(self.splits, count, rng)
+            inside = balanced_splits(self.splits, len(chosen.canaries), rng)
         return Material(chosen, inside, documents)
 
     def variants(self, chosen: Material) -> list[Variant]:
         """Returns every training beside the run's own."""
-        nobody = np.zeros(len(chosen.canaries), bool)
-
-        def pair(name: str, overrides: Overrides) -> list[Variant]:
-            """Returns f and f_G of one kind."""
-            without = Variant(name + WITHOUT, overrides, chosen.without(~nobody))
-            return [Variant(name, overrides), without]
-
-        found = pair("all", ())[1:]
+        everybody = np.ones(len(chosen.canaries), bool)
+        kinds = {f"at {n}": overrides for n, overrides in (self.resolutions or {}).items()}
+        kinds |= {"EB": ("blocking=on",) if self.blocking else (), "DP": self.dp}
+        found = [Variant("all" + WITHOUT, values=chosen.without(everybody))]
         found += [
             Variant(split_name(number), values=chosen.without(~inside))
             for number, inside in enumerate(chosen.inside)
         ]
-        for name, overrides in (self.resolutions or {}).items():
-            found += pair(f"at {name}", overrides) if overrides else []
-        if self.blocking:
-            blocking = ("blocking=on",)
-            found += pair("EB", blocking)
-            found += [
-                Variant(f"EB {split_name(number)}", blocking, chosen.without(~inside))
-                for number, inside in enumerate(chosen.inside[:1])
-            ]
-        if self.dp:
-            found += pair("DP", self.dp)
+        for name, overrides in kinds.items():
+            if overrides:
+                without = Variant(name + WITHOUT, overrides, chosen.without(everybody))
+                found += [Variant(name, overrides), without]
+            if overrides and name == "EB":
+                found += [
+                    Variant(f"EB {split_name(number)}", overrides, chosen.without(~inside))
+                    for number, inside in enumerate(chosen.inside[:1])
+                ]
         if self.controls:
             found.append(Variant("untrained", ("rounds=0",)))
             if chosen.other is not None:
                 # It starts from the same weights as the first model without the canaries and
                 # differs by one other sample that is left out: its batches have another order.
-                values = chosen.without(~nobody, chosen.other)
+                values = chosen.without(everybody, chosen.other)
                 found.append(Variant("unseen", values=values))
         found += [
             Variant(f"exposure {name}", overrides, experiment=self.exposure_experiment)
@@ -233,27 +234,6 @@ class Extraction:
                 device=documents.device,
             )
         return inquiries
-
-    def _claim(
-        self,
-        chosen: Material,
-        said: Mapping[str, Said],
-        exposed: Mapping[str, Any],
-        described: Mapping[str, Mapping[str, Any]],
-    ) -> ExtractedAnswers:
-        return ExtractedAnswers(
-            canaries=chosen.canaries,
-            described=chosen.described(),
-            inside=chosen.inside,
-            said=said,
-            exposed=exposed,
-            trained=described,
-            resolutions=self.resolutions or {},
-            prompts=self.prompts,
-            target=self.target,
-            seed=chosen.documents.seed,
-            originals=self.originals,
-        )
 
 
 @dataclass(frozen=True)
@@ -292,9 +272,7 @@ class Material:
         """Returns how many canaries there are, of which kinds, and what was dropped."""
 
         def counts(values: list[Any]) -> dict[str, int]:
-            found, numbers = np.unique(values, return_counts=True)
-            pairs = zip(found.tolist(), numbers.tolist(), strict=True)
-            return {str(value): number for value, number in pairs if value != ""}
+            return {str(value): n for value, n in sorted(Counter(values).items()) if value != ""}
 
         return {
             "drawn": self.chosen.drawn,

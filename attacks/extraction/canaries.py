@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +14,9 @@ from fedpriv.attacks.extraction.inferable import RULES
 from fedpriv.attacks.extraction.pii import CLASSES, Tagger, pii_class
 from fedpriv.data.document import Document, Question
 from fedpriv.data.redaction.answers import check_margin, letters, without_answer
-from fedpriv.data.redaction.painting import MARGIN, CannotRemove, Redacted
+from fedpriv.data.redaction.painting import MARGIN, CannotRemove
 from fedpriv.federation.dataset import PLANTED
+from fedpriv.threat.checks import check_least
 
 CONSTANT, LEAST_CONSTANT = 0.5, 3
 """Share of a key's answers, and number of samples, above and from which an answer is guessed."""
@@ -75,13 +76,10 @@ class Curation:
     margin: float = MARGIN
 
     def __post_init__(self) -> None:
-        if self.count is not None and self.count < 0:
-            raise ValueError(f"count={self.count}: expected 0 or more samples, or null for all")
-        known = (*RULES, "constant")
-        if unknown := sorted(set(self.rules) - set(known)):
-            raise ValueError(f"rules names {unknown}: there are {', '.join(known)}")
-        if self.least_letters < 1:
-            raise ValueError(f"least_letters={self.least_letters}: expected 1 or more")
+        check_least(self, 0, "count")
+        check_least(self, 1, "least_letters")
+        if unknown := sorted(set(self.rules) - {*RULES, "constant"}):
+            raise ValueError(f"rules names {unknown}: there are {', '.join(RULES)}, constant")
         check_margin(self.margin)
 
     def choose(self, documents: Sequence[Document], rng: np.random.Generator) -> Chosen:
@@ -98,17 +96,11 @@ class Curation:
             _Sample(page, place) for page in documents for place in range(len(page.questions))
         ]
         answers = _Answers(samples)
-        found: list[Canary] = []
-        why: Counter[str] = Counter()
-        drawn = self._drawn(samples, rng)
-        for sample in drawn:
-            canary = self._canary(sample, answers)
-            if isinstance(canary, Canary):
-                found.append(canary)
-            else:
-                why[canary] += 1
+        drawn = [self._canary(sample, answers) for sample in self._drawn(samples, rng)]
+        found = tuple(one for one in drawn if isinstance(one, Canary))
+        why = Counter(one for one in drawn if isinstance(one, str))
         reasons = ("not found", "trace left", "too short", *RULES, "constant")
-        return Chosen(tuple(found), len(drawn), {r: why[r] for r in reasons if why[r]})
+        return Chosen(found, len(drawn), {r: why[r] for r in reasons if why[r]})
 
     def _drawn(self, samples: Sequence[_Sample], rng: np.random.Generator) -> list[_Sample]:
         """Returns the samples that are drawn and those that are planted, in their order."""
@@ -128,48 +120,39 @@ class Curation:
         return [samples[place] for place in sorted([*planted, *(others[i] for i in chosen)])]
 
     def _canary(self, sample: _Sample, answers: _Answers) -> Canary | str:
-        """Returns the canary that a sample is, or why it is none."""
+        """Returns the canary that a sample is, or why it is none.
+
+        Raises:
+            ValueError: if the tagger says something else than a class.
+        """
         try:
             removed = without_answer(sample.document, sample.question, margin=self.margin)
         except CannotRemove:
             return "not found"
         if removed.residual:
             return "trace left"
-        if not sample.planted and (why := self._why_not(sample, removed, answers)):
-            return why
         question = sample.question
+        if not sample.planted:
+            if min(len(letters(a)) for a in question.answers) < self.least_letters:
+                return "too short"
+            for name, rule in RULES.items():
+                if name in self.rules and rule(removed):
+                    return name
+            if "constant" in self.rules and answers.is_constant(question):
+                return "constant"
+        pii = self.tagger(question.key, question.answers[0])
+        if pii not in ("", *CLASSES):
+            raise ValueError(
+                f"the tagger says {pii!r}: expected one of {', '.join(CLASSES)}, or '' for none"
+            )
         return Canary(
-            name=sample.name,
+            name=sample.document.question_names()[sample.place],
             page=dataclasses.replace(sample.document, questions=(question,)),
             removed=removed.page,
-            pii=self._class(question),
-            repeats=answers.repeats(question),
+            pii=pii,
+            repeats=answers.all[normalised(question.answers[0])],
             planted=sample.planted,
         )
-
-    def _why_not(self, sample: _Sample, removed: Redacted, answers: _Answers) -> str:
-        """Returns why a sample shows nothing; "" if it does."""
-        if min(len(letters(a)) for a in sample.question.answers) < self.least_letters:
-            return "too short"
-        for name, rule in RULES.items():
-            if name in self.rules and rule(removed):
-                return name
-        if "constant" in self.rules and answers.is_constant(sample.question):
-            return "constant"
-        return ""
-
-    def _class(self, question: Question) -> str:
-        """Returns what the tagger says.
-
-        Raises:
-            ValueError: if it says something else than a class.
-        """
-        said = self.tagger(question.key, question.answers[0])
-        if said not in ("", *CLASSES):
-            raise ValueError(
-                f"the tagger says {said!r}: expected one of {', '.join(CLASSES)}, or '' for none"
-            )
-        return said
 
 
 @dataclass(frozen=True)
@@ -184,10 +167,6 @@ class _Sample:
         return self.document.questions[self.place]
 
     @property
-    def name(self) -> str:
-        return self.document.question_names()[self.place]
-
-    @property
     def planted(self) -> bool:
         return self.document.provider.startswith(PLANTED)
 
@@ -197,17 +176,13 @@ class _Answers:
 
     def __init__(self, samples: Sequence[_Sample]) -> None:
         self.all: Counter[str] = Counter()
-        self.of_key: dict[str, Counter[str]] = {}
+        self.of_key: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.samples_of_key: Counter[str] = Counter()
         for sample in samples:
             own = {normalised(answer) for answer in sample.question.answers}
             self.all.update(own)
-            self.of_key.setdefault(sample.question.key, Counter()).update(own)
+            self.of_key[sample.question.key].update(own)
             self.samples_of_key[sample.question.key] += 1
-
-    def repeats(self, question: Question) -> int:
-        """Returns the samples that accept a question's first answer."""
-        return self.all[normalised(question.answers[0])]
 
     def is_constant(self, question: Question) -> bool:
         """Says whether who knows the key alone can guess the answer."""

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,17 @@ from PIL import Image
 
 from fedpriv.attacks.extraction.canary import Canary, normalised
 from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
-from fedpriv.data.document import Box, Document, Question, Word
+from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.links import kept_entities
 from fedpriv.data.redaction.answers import letters
+from fedpriv.threat.checks import check_choices, check_positive
 
 REFERENCE = 2560.0
 """Height in pixels of the pages that Pinto et al. shift: that of Donut's input, its largest."""
 
 WHITE = 255
+
+Intensity = Literal["white", "black", "mean"]
 
 T = TypeVar("T")
 
@@ -63,29 +66,37 @@ def contexts(paraphrase: Paraphraser, *, reference: float | None = REFERENCE) ->
         paraphrase: of the questions.
         reference: height in pixels of the pages that the shifts are meant for; none: any.
     """
-    brightness = {f"brightness_{factor:g}": Brightness(factor) for factor in (2, 1.3, 0.8, 0.5)}
     return {
         "no_text": NoText(),
         "paraphrase": Paraphrased(paraphrase),
         "shuffle": Shuffle(),
         "image_only": ImageOnly(),
-        "constant_white": Constant("white"),
-        "constant_black": Constant("black"),
-        "constant_mean": Constant("mean"),
-        "rotate_5": Rotation(5),
-        "rotate_10": Rotation(10),
-        "translate_20": Translation(20, reference),
-        "translate_100": Translation(100, reference),
-        "translate_200": Translation(200, reference),
-        **brightness,
+        **{f"constant_{intensity}": Constant(intensity) for intensity in get_args(Intensity)},
+        **{f"rotate_{degrees}": Rotation(degrees) for degrees in (5, 10)},
+        **{f"translate_{pixels}": Translation(pixels, reference) for pixels in (20, 100, 200)},
+        **{f"brightness_{factor}": Brightness(factor) for factor in (2, 1.3, 0.8, 0.5)},
     }
+
+
+class OneByOne(Context):
+    """A context in which a canary is asked for, whichever others there are."""
+
+    def ask(
+        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
+    ) -> list[Document | None]:
+        """Returns what to ask the model."""
+        return [self.asked(canary, rng) for canary in canaries]
+
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document | None:
+        """Returns what to ask for one canary; none where this context cannot be had."""
+        raise NotImplementedError
 
 
 # ----------------------------------------------------------------------- what the page says, and Q
 
 
 @dataclass(frozen=True)
-class NoText:
+class NoText(OneByOne):
     """I without any text: the boxes of all words white, and no words (Pinto et al., §5.1).
 
     So is what lies between two words of a line: where a data set gives the boxes of lines alone,
@@ -102,34 +113,24 @@ class NoText:
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin={self.margin}: expected 0 or more pixels")
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns each canary's page without text, and Q."""
-        return [self._blank(canary) for canary in canaries]
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document:
+        """Returns the page without text, and Q; white are the whole page's boxes, a's among them.
 
-    def _blank(self, canary: Canary) -> Document:
-        """Returns the page; the boxes are those of the whole page, the answer's among them."""
-        wider = np.array([-1, -1, 1, 1]) * self.margin
-        boxes = np.array(_text_boxes(canary.page)).reshape(-1, 4) + wider
-        width, height = canary.page.size
-        boxes = np.clip(boxes, 0, [width, height, width, height])
-        white = tuple((left, top, right, bottom) for left, top, right, bottom in boxes.tolist())
+        Each is that of a word, or around two that follow each other on a line.
+        """
+        boxes = [word.box for word in canary.page.words]
+        for one, next_one in pairwise(canary.page.words):
+            a, b = one.box, next_one.box
+            if one.segment == next_one.segment and max(a[1], b[1]) < min(a[3], b[3]):
+                boxes.append((min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])))
+        wider = np.array(boxes).reshape(-1, 4) + np.array([-1, -1, 1, 1]) * self.margin
+        inside = np.clip(wider, 0, [*canary.page.size, *canary.page.size])
+        white = tuple((left, top, right, bottom) for left, top, right, bottom in inside.tolist())
         return dataclasses.replace(_wordless(canary.removed), white=canary.removed.white + white)
 
 
-def _text_boxes(page: Document) -> list[Box]:
-    """Returns the box of each word, and around two that follow each other on a line."""
-    boxes = [word.box for word in page.words]
-    for one, next_one in pairwise(page.words):
-        a, b = one.box, next_one.box
-        if one.segment == next_one.segment and max(a[1], b[1]) < min(a[3], b[3]):
-            boxes.append((min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])))
-    return boxes
-
-
 @dataclass(frozen=True)
-class Paraphrased:
+class Paraphrased(OneByOne):
     """Q in other words, on I^-a (Pinto et al., §5.2); none where there are none.
 
     Attributes:
@@ -138,13 +139,8 @@ class Paraphrased:
 
     paraphrase: Paraphraser
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns each canary's page, and Q in other words."""
-        return [self._reworded(canary, rng) for canary in canaries]
-
-    def _reworded(self, canary: Canary, rng: np.random.Generator) -> Document | None:
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document | None:
+        """Returns the page, and Q in other words."""
         try:
             text = self.paraphrase(canary.question, rng)
         except CannotParaphrase:
@@ -153,34 +149,23 @@ class Paraphrased:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(OneByOne):
     """A page of one intensity, without words, and Q (Pinto et al., §5.4, footnote 2).
 
     Attributes:
         intensity: of all pixels; "mean" is that of I, over pixels and colours.
     """
 
-    intensity: Literal["white", "black", "mean"]
+    intensity: Intensity
 
     def __post_init__(self) -> None:
-        if self.intensity not in ("white", "black", "mean"):
-            raise ValueError(f"intensity={self.intensity!r}: expected 'white', 'black' or 'mean'")
+        check_choices(self)
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns a constant page of the size of each canary's, and Q."""
-        return [self._constant(canary) for canary in canaries]
-
-    def _constant(self, canary: Canary) -> Document:
-        width, height = canary.page.size
-        pixels = np.full((height, width, 3), self._level(canary.page), np.uint8)
-        return _painted(_wordless(canary.removed), pixels)
-
-    def _level(self, page: Document) -> int:
-        if self.intensity == "mean":
-            return round(float(_pixels(page).mean()))
-        return WHITE if self.intensity == "white" else 0
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document:
+        """Returns a constant page of the size of the canary's, and Q."""
+        pixels = _pixels(canary.page)
+        level = {"white": WHITE, "black": 0, "mean": round(float(pixels.mean()))}[self.intensity]
+        return _painted(_wordless(canary.removed), np.full_like(pixels, level))
 
 
 # ------------------------------------------------------------------------------- other pairs (§5.4)
@@ -202,7 +187,16 @@ class Shuffle:
     ) -> list[Document | None]:
         """Returns for each canary the page of another, and Q; accepted are the answers to Q."""
         pages = _training_pages(canaries, training)
-        return [_asked_of(canary.question, pages, rng) for canary in canaries]
+        return [self._asked(canary.question, pages, rng) for canary in canaries]
+
+    def _asked(
+        self, question: Question, pages: Sequence[_TrainingPage], rng: np.random.Generator
+    ) -> Document | None:
+        # A canary's own page was asked it: i ≠ j.
+        for page in _drawn(pages, rng):
+            if not page.asks(question) and not page.says(question):
+                return _asking(page.canary.removed, question)
+        return None
 
 
 @dataclass(frozen=True)
@@ -264,7 +258,7 @@ class _TrainingPage:
     canary: Canary
     questions: tuple[Question, ...]
     asked: frozenset[str]
-    spelt: tuple[str, str]
+    spelt: tuple[str, ...]
 
     def asks(self, question: Question) -> bool:
         """Says whether training asked this of the page, in the same words."""
@@ -291,20 +285,12 @@ def _training_pages(
     for canary in canaries:
         own = tuple(questions[canary.page.id])
         asked = frozenset(normalised(question.text) for question in own)
-        spelt = (_spelt(canary.page), _spelt(canary.removed))
+        spelt = tuple(
+            "".join(letters(word.text) for word in page.words)
+            for page in (canary.page, canary.removed)
+        )
         found.append(_TrainingPage(canary, own, asked, spelt))
     return found
-
-
-def _asked_of(
-    question: Question, pages: Sequence[_TrainingPage], rng: np.random.Generator
-) -> Document | None:
-    """Returns a question on a drawn page that neither was asked it nor says its answer."""
-    # A canary's own page was asked it: i ≠ j.
-    for page in _drawn(pages, rng):
-        if not page.asks(question) and not page.says(question):
-            return _asking(page.canary.removed, question)
-    return None
 
 
 def _drawn(items: Sequence[T], rng: np.random.Generator) -> Iterator[T]:
@@ -312,15 +298,11 @@ def _drawn(items: Sequence[T], rng: np.random.Generator) -> Iterator[T]:
     return (items[at] for at in rng.permutation(len(items)))
 
 
-def _spelt(page: Document) -> str:
-    return "".join(letters(word.text) for word in page.words)
-
-
 # -------------------------------------------------------------------------- another picture (§5.3)
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Rotation(OneByOne):
     """I^-a turned about the page's centre, by an angle either way, and Q (Pinto et al., §5.3).
 
     The words' boxes turn with it: each becomes the upright box around its turned corners, cut at
@@ -341,21 +323,16 @@ class Rotation:
             raise ValueError(f"degrees={self.degrees}: expected 0 to 180; the way is drawn")
         _check_fill(self.fill)
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns each canary's page, turned, and Q."""
-        return [self._turned(canary.removed, rng) for canary in canaries]
-
-    def _turned(self, page: Document, rng: np.random.Generator) -> Document:
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document:
+        """Returns the page, turned, and Q."""
         angle = math.radians(self.degrees) * _sign(rng)
         turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        centre = np.array(page.size) / 2
-        return _moved(page, np.column_stack([turn, centre - turn @ centre]), self.fill)
+        centre = np.array(canary.removed.size) / 2
+        return _moved(canary.removed, np.column_stack([turn, centre - turn @ centre]), self.fill)
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(OneByOne):
     """I^-a shifted along both axes, each way drawn for itself, and Q (Pinto et al., §5.3).
 
     What leaves the page is gone, with the words whose middle leaves it; what comes in is blank. The
@@ -375,21 +352,12 @@ class Translation:
     fill: int = WHITE
 
     def __post_init__(self) -> None:
-        if not 0 < self.pixels < math.inf:
-            raise ValueError(f"pixels={self.pixels}: expected more than 0")
-        if self.reference is not None and not 0 < self.reference < math.inf:
-            raise ValueError(
-                f"reference={self.reference}: expected a page's height in pixels, or null"
-            )
+        check_positive(self, "pixels", "reference")
         _check_fill(self.fill)
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns each canary's page, shifted, and Q."""
-        return [self._shifted(canary.removed, rng) for canary in canaries]
-
-    def _shifted(self, page: Document, rng: np.random.Generator) -> Document | None:
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document | None:
+        """Returns the page, shifted, and Q."""
+        page = canary.removed
         share = 1.0 if self.reference is None else page.size[1] / self.reference
         step = max(1, round(self.pixels * share))
         shift = np.array([step * _sign(rng), step * _sign(rng)])
@@ -399,7 +367,7 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Brightness:
+class Brightness(OneByOne):
     """I^-a with its pixels multiplied by a factor, and Q (Pinto et al., §5.3).
 
     Values are rounded, and clipped at 255. On a white page a factor above 1 changes the dark ink
@@ -416,15 +384,10 @@ class Brightness:
         if not 0 <= self.factor < math.inf:
             raise ValueError(f"factor={self.factor}: expected 0 or more; 1 changes nothing")
 
-    def ask(
-        self, canaries: Sequence[Canary], training: Sequence[Document], rng: np.random.Generator
-    ) -> list[Document | None]:
-        """Returns each canary's page, brighter or darker, and Q."""
-        return [self._lit(canary.removed) for canary in canaries]
-
-    def _lit(self, page: Document) -> Document:
+    def asked(self, canary: Canary, rng: np.random.Generator) -> Document:
+        """Returns the page, brighter or darker, and Q."""
         levels = np.rint(np.arange(256) * self.factor).clip(0, WHITE).astype(np.uint8)
-        return _painted(page, levels[_pixels(page)])
+        return _painted(canary.removed, levels[_pixels(canary.removed)])
 
 
 def _moved(page: Document, forward: NDArray[np.float64], fill: int) -> Document:

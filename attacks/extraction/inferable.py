@@ -60,8 +60,7 @@ def is_a_sum(removed: Redacted) -> bool:
     up from numbers without any. Whole numbers below 100, if written without decimals, are not
     tried: among small numbers, some always add up.
     """
-    page, (question,) = removed.page, removed.page.questions
-    return any(_is_made_up(page.words, answer) for answer in question.answers)
+    return any(_is_made_up(removed.page.words, a) for a in _question(removed).answers)
 
 
 def is_spelt_elsewhere(removed: Redacted) -> bool:
@@ -72,7 +71,13 @@ def is_spelt_elsewhere(removed: Redacted) -> bool:
     names, and parts of them tell nothing.
     """
     left = [letters(word.text) for word in removed.page.words]
-    return any(_is_told(answer, left) for answer in _question(removed).answers)
+    for answer in _question(removed).answers:
+        words = list(filter(None, map(letters, answer.split())))
+        told = [w for w in words if len(w) >= SHORTEST and any(w in text for text in left)]
+        name = len(words) > 1 and not any(map(str.isdigit, "".join(words)))
+        if name and sum(map(len, told)) >= SHARE * sum(map(len, words)):
+            return True
+    return False
 
 
 def is_a_date_elsewhere(removed: Redacted) -> bool:
@@ -160,11 +165,3 @@ def _products(row: Sequence[int]) -> Iterator[int]:
     """Yields the products of two amounts that follow each other, one of which is a quantity."""
     pairs = itertools.pairwise(row)
     return (one * other // 100 for one, other in pairs if one % 100 == 0 or other % 100 == 0)
-
-
-def _is_told(answer: str, left: Sequence[str]) -> bool:
-    words = list(filter(None, map(letters, answer.split())))
-    if len(words) < 2 or any(map(str.isdigit, "".join(words))):
-        return False
-    told = [w for w in words if len(w) >= SHORTEST and any(w in text for text in left)]
-    return sum(map(len, told)) >= SHARE * sum(map(len, words))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from fedpriv.attacks.extraction.canary import normalised
 from fedpriv.data.document import Question
@@ -22,107 +24,10 @@ A settings file names one by its dotted path: ``{_target_: mine.Paraphraser}`` f
 a function ``{_target_: mine.paraphrase, _partial_: true}``.
 """
 
-PARAPHRASES: Mapping[str, tuple[str, ...]] = {
-    "provider": (
-        "What is the biller called?",
-        "Which enterprise is behind this invoice?",
-        "By which company was the bill drawn up?",
-        "Please name the company that wants to be paid.",
-        "What does the issuer of the document call itself?",
-        "Tell me which supplier this page is from.",
-    ),
-    "address": (
-        "Which street and town are printed on this page?",
-        "Tell me where the business has its premises.",
-        "What are the street and the town of whoever issued this?",
-        "Please read out the postal details of the business.",
-        "In what place is the issuer of this document to be found?",
-        "What does the page say about where the business is?",
-    ),
-    "email": (
-        "Which e-mail address is shown here?",
-        "Please tell me the e-mail of whoever issued this.",
-        "How is the business to be written to over the internet?",
-        "What is printed as the address for e-mails?",
-        "To what e-mail would a reply go?",
-    ),
-    "phone": (
-        "What number reaches the business by telephone?",
-        "Please read out the digits of the phone.",
-        "Which digits does one dial to speak with the issuer?",
-        "What is shown as the number for calls?",
-        "Tell me the telephone number on this page.",
-    ),
-    "tax_number": (
-        "Which number is this business taxed under?",
-        "Please tell me the VAT ID on the page.",
-        "What stands there as the tax identification?",
-        "How does the tax office list the issuer?",
-        "Tell me the tax registration of whoever issued this.",
-    ),
-    "registration_id": (
-        "Which entry does the business have in the companies' register?",
-        "Please tell me the register number on the page.",
-        "What is shown as the company registration?",
-        "Under what code does the trade register keep the issuer?",
-        "Tell me the number from the commercial register.",
-    ),
-    "customer": (
-        "Who is this made out to?",
-        "Please name the person the bill is for.",
-        "Whose name is given as the one who pays?",
-        "Tell me which customer is meant.",
-        "What is the buyer called?",
-    ),
-    "invoice_number": (
-        "Please tell me the number of this bill.",
-        "What does the document give as its own number?",
-        "Which code tells this invoice from others?",
-        "Tell me the reference printed on the bill.",
-        "By what number would one cite this invoice?",
-    ),
-    "date": (
-        "Which day does the document give?",
-        "Please tell me the date on the page.",
-        "What day is written here?",
-        "When was this document made?",
-        "Tell me on which date this was printed.",
-        "As of what day is the document?",
-    ),
-    "total": (
-        "What does everything cost together?",
-        "Please tell me the final sum.",
-        "How high is the amount on the bottom line?",
-        "What figure is given for the whole?",
-        "Tell me the complete amount.",
-    ),
-    "company": (
-        "What is the shop called?",
-        "Please name the store that issued this.",
-        "Which business is named at the top?",
-        "Tell me who sold the goods.",
-        "By which company was the slip printed?",
-    ),
-    "account": (
-        "Please tell me the account's number.",
-        "Which digits stand for the account?",
-        "What is printed as the account number?",
-        "How is this account numbered?",
-        "Tell me under which number the account runs.",
-    ),
-    "person": (
-        "What is the holder of this account called?",
-        "Please name the person the account is held by.",
-        "Whose name is on the account?",
-        "Tell me who owns the account.",
-        "Who is named as the holder here?",
-    ),
-}
-"""Wordings per key of generated invoices and slips, of receipts, and of planted identities.
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
-None of them is a training wording of any key. Those on date, address and total suit an invoice and
-a receipt.
-"""
+PARAPHRASES: Mapping[str, tuple[str, ...]] = {key: tuple(said) for key, said in _TABLE.items()}
+"""Wordings per key of generated invoices and slips, of receipts, and of planted identities."""
 
 _NOUN = r"(?P<x>(?:the|a|an|this|these|his|her|its|their) .+?)"
 # "What is the letter about?" asks for no letter.
@@ -189,22 +94,14 @@ class TableParaphraser:
         Raises:
             CannotParaphrase: if the table and the rewrites know none.
         """
-        wordings = self.table.get(question.key) or _rewrites(question.text)
+        wordings = self.table.get(question.key, ())
+        asked = " ".join(question.text.split()).rstrip("?!. ")
+        for pattern, instead in () if wordings else _REWRITES:
+            if found := re.fullmatch(pattern, asked, re.IGNORECASE):
+                said = [one.format(**found.groupdict(default="")) for one in instead]
+                wordings = tuple(text[:1].upper() + text[1:] for text in said)
+                break
         others = [w for w in wordings if normalised(w) != normalised(question.text)]
         if not others:
             raise CannotParaphrase(question)
         return others[int(rng.integers(len(others)))]
-
-
-def _rewrites(text: str) -> list[str]:
-    """Returns a question in the words of the first pattern that it fits; none where none does."""
-    asked = " ".join(text.split()).rstrip("?!. ")
-    for pattern, instead in _REWRITES:
-        if found := re.fullmatch(pattern, asked, re.IGNORECASE):
-            parts = found.groupdict(default="")
-            return [_sentence(one.format(**parts)) for one in instead]
-    return []
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

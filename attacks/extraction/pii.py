@@ -17,27 +17,16 @@ Tagger = Callable[[str, str], str]
 
 CLASSES = ("place", "person", "time", "contact", "nrp", "url", "id")
 
-OF_KEY: Mapping[str, str] = {
-    "customer": "person",
-    "person": "person",
-    "address": "place",
-    "customer_address": "place",
-    "date": "time",
-    "due_date": "time",
-    "email": "contact",
-    "phone": "contact",
-    "tax_number": "id",
-    "registration_id": "id",
-    "invoice_number": "id",
-    "account": "id",
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "person": ("customer", "person"),
+    "place": ("address", "customer_address"),
+    "time": ("date", "due_date"),
+    "contact": ("email", "phone"),
+    "id": ("tax_number", "registration_id", "invoice_number", "account"),
     # An organisation is no person, and an amount alone is nobody's.
-    "provider": "",
-    "company": "",
-    "subtotal": "",
-    "tax_rate": "",
-    "tax": "",
-    "total": "",
+    "": ("provider", "company", "subtotal", "tax_rate", "tax", "total"),
 }
+OF_KEY = {key: kind for kind, keys in KEYS.items() for key in keys}
 """The classes of the keys of generated documents and of SROIE."""
 
 _NRP = re.compile(

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, Paraphraser
 from fedpriv.data.document import Document, Question
+from fedpriv.threat.checks import check_choices, check_least
 
 Prompt = Callable[[Question, np.random.Generator], Question]
 """Changes the words of a question; its key and its answers stay."""
@@ -29,7 +30,7 @@ class PrependRandom:
     digits: int = 6
 
     def __post_init__(self) -> None:
-        _check(self.digits)
+        check_least(self, 1, "digits")
 
     def __call__(self, question: Question, rng: np.random.Generator) -> Question:
         """Returns the question with a number before it."""
@@ -37,17 +38,8 @@ class PrependRandom:
 
 
 @dataclass(frozen=True)
-class AppendRandom:
-    """AR: a random number stands after the question, as with `PrependRandom` (Pinto et al., §6).
-
-    Attributes:
-        digits: of the number; 6 in the paper.
-    """
-
-    digits: int = 6
-
-    def __post_init__(self) -> None:
-        _check(self.digits)
+class AppendRandom(PrependRandom):
+    """AR: a random number stands after the question, as with `PrependRandom` (Pinto et al., §6)."""
 
     def __call__(self, question: Question, rng: np.random.Generator) -> Question:
         """Returns the question with a number after it."""
@@ -68,8 +60,7 @@ class Paraphrase:
     otherwise: Literal["keep", "raise"] = "keep"
 
     def __post_init__(self) -> None:
-        if self.otherwise not in ("keep", "raise"):
-            raise ValueError(f"otherwise={self.otherwise!r}: expected 'keep' or 'raise'")
+        check_choices(self)
 
     def __call__(self, question: Question, rng: np.random.Generator) -> Question:
         """Returns the question in other words."""
@@ -107,8 +98,3 @@ def defended(
 
 def _number(digits: int, rng: np.random.Generator) -> str:
     return "".join(map(str, rng.integers(10, size=digits).tolist()))
-
-
-def _check(digits: int) -> None:
-    if digits < 1:
-        raise ValueError(f"digits={digits}: expected 1 or more; the paper's is 6")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.attacks.extraction import tables
-from fedpriv.attacks.extraction.asking import UNDEFENDED, Said, Target
-from fedpriv.attacks.extraction.canary import Canary, normalised
-from fedpriv.attacks.extraction.comparing import (
-    Pair,
-    controls,
-    hits,
-    rows_of_canaries,
-    scores_of,
-    side_channel,
-    whole,
+from fedpriv.attacks.extraction.asking import (
+    BASELINE,
+    BLOCKED,
+    TRAINED,
+    UNDEFENDED,
+    Said,
+    Target,
 )
+from fedpriv.attacks.extraction.canary import Canary, normalised
+from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.runtime.seeds import generator
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.results import Result
-from fedpriv.threat.scoring.extraction import memorization_metrics
+from fedpriv.threat.scoring.extraction import (
+    Scores,
+    mcnemar,
+    memorised,
+    memorization_metrics,
+    pii_counts,
+    set_sizes,
+    sizes_by_repeats,
+)
+from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
 
 Bools = NDArray[np.bool_]
@@ -80,8 +90,8 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
     scores: dict[str, Sequence[float]] = {}
     memorized: dict[str, Any] = {}
     if len(claim.inside):
-        answered = [said[split_name(number)] for number in range(len(claim.inside))]
-        of_splits = scores_of(answered, claim.inside)
+        answered = [hits(said[split_name(number)]) for number in range(len(claim.inside))]
+        of_splits = Scores.of(np.stack(answered), claim.inside)
         memorized = memorization_metrics(
             of_splits,
             in_e,
@@ -106,18 +116,19 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         },
         **memorized,
         **_compared(claim, pair),
-        **({"exposure": dict(claim.exposed)} if claim.exposed else {}),
     }
-    rows = rows_of_canaries(canaries, in_e, in_g, scores, originals=claim.originals)
-    sets = {"names": [c.name for c in canaries], "in_E": in_e.tolist(), "in_G": in_g.tolist()}
-    scoring.files["canaries.json"] = rows
-    scoring.files["scores.json"] = {**scores, **sets}
+    names = [canary.name for canary in canaries]
+    sets = {**scores, "names": names, "in_E": in_e.tolist(), "in_G": in_g.tolist()}
+    scoring.files["scores.json"] = sets
+    scoring.files["canaries.json"] = rows_of_canaries(
+        canaries, in_e, in_g, scores, originals=claim.originals
+    )
     return Result(
         "extraction",
         tables.headline(numbers),
         numbers,
         tables.tables(numbers),
-        tables.figures(numbers, {**scores, **sets}),
+        tables.figures(numbers, sets),
         notes=_notes(claim),
         assumptions=(
             f"the adversary asks for {len(canaries)} answers, holding each page without its "
@@ -178,6 +189,8 @@ def _compared(claim: ExtractedAnswers, pair: Pair) -> dict[str, Any]:
         )
     if "untrained" in said or "unseen" in said:
         found["controls"] = controls(pair, said.get("untrained"), said.get("unseen"))
+    if claim.exposed:
+        found["exposure"] = dict(claim.exposed)
     return found
 
 
@@ -203,3 +216,150 @@ def _notes(claim: ExtractedAnswers) -> tuple[str, ...]:
         "given",
         "shuffled pages and foreign questions are those of other canaries of the same chunk",
     )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models of one kind: f, trained with the canaries, and f_G, trained without (§4.1).
+
+    Attributes:
+        canaries: n, of which both were asked.
+        said: by f.
+        without: said by f_G.
+    """
+
+    canaries: Sequence[Canary]
+    said: Said
+    without: Said
+
+    def sizes(self, context: str = BASELINE) -> dict[str, Any]:
+        """Returns `asked`, |E|, |G|, |M|, `pii` and `unique_pii` of a context or defence.
+
+        Canaries that the context cannot be had of are not among them. The rows of both models
+        answer for the same context: Pinto et al., §5 notes that f_G is weaker in some, so that M
+        grows.
+        """
+        there = [hit is not None for hit in self.said.extracted[context]]
+        canaries = list(itertools.compress(self.canaries, there))
+        in_e, in_g = (hits(said, context)[there] for said in (self.said, self.without))
+        personal = pii_counts(
+            memorised(in_e, in_g), [c.pii for c in canaries], [c.repeats for c in canaries]
+        )
+        personal.pop("pii_classes")
+        return {"asked": len(canaries), **set_sizes(in_e, in_g), **personal}
+
+    def contexts(self) -> dict[str, dict[str, Any]]:
+        """Returns the sizes of every context that both were asked in."""
+        return {
+            name: self.sizes(name)
+            for name in self.said.extracted
+            if name in self.without.extracted and name not in (*PROMPTS, BLOCKED)
+        }
+
+    def defence(self, name: str, undefended: float | None) -> dict[str, Any]:
+        """Returns a row of Table 1: the sizes, the ANLS, and its change.
+
+        Args:
+            name: of the defence at inference; "none" for how the pair was trained.
+            undefended: the ANLS of the model without any defence; none if it was not measured.
+        """
+        context = BASELINE if name == UNDEFENDED else name
+        score = self.said.anls.get(name)
+        change = None if score is None or undefended is None else score - undefended
+        return {**self.sizes(context), "anls": score, "anls_change": change}
+
+
+def hits(said: Said, context: str = BASELINE) -> Bools:
+    """Returns which canaries were extracted, (n,); where none could be asked, it was not."""
+    return np.array([bool(hit) for hit in said.extracted[context]], bool)
+
+
+def whole(pair: Pair) -> dict[str, Any]:
+    """Returns E, G and M of all canaries, what of M is personal, and the sizes by repeat count."""
+    in_e, in_g = hits(pair.said), hits(pair.without)
+    repeats = [canary.repeats for canary in pair.canaries]
+    return {
+        **set_sizes(in_e, in_g),
+        **pii_counts(memorised(in_e, in_g), [c.pii for c in pair.canaries], repeats),
+        "by_repeats": sizes_by_repeats(in_e, in_g, repeats),
+    }
+
+
+def controls(pair: Pair, untrained: Said | None, unseen: Said | None) -> dict[str, Any]:
+    """Returns what must come to nothing: of no training, and of a model without the canaries."""
+    found: dict[str, Any] = {}
+    if untrained is not None:
+        found["untrained"] = {"E": int(hits(untrained).sum()), "canaries": len(pair.canaries)}
+    if unseen is not None:
+        found["unseen"] = mcnemar(hits(unseen), hits(pair.without))
+    return found
+
+
+def side_channel(
+    canaries: Sequence[Canary], inside: Bools, standard: Said, blocked: Said | None, seed: int
+) -> dict[str, Any]:
+    """Returns how well one model's own behaviour tells the canaries that it was trained with.
+
+    Pinto et al. fear that with extraction blocking a refusal tells a member: whoever asks for the
+    answer of a page without it learns whether that very page was trained on. Both models were
+    trained with the same half of the canaries.
+
+    Args:
+        canaries: n.
+        inside: (n,), which both models were trained with.
+        standard: by a model without defence, which is asked what it was trained on: the usual
+            attack by the loss.
+        blocked: by one with extraction blocking.
+        seed: of the intervals.
+
+    Returns:
+        `standard`: by the loss of the answer on its page. `standard, refusal`: by that of the
+        refusal on the page without it, which this model never learnt. `EB`: by the loss of the
+        refusal. `EB, answer`: by that of the answer, of the same model. `EB, said`: by whether it
+        refuses. Nothing if chance has put all canaries on one side.
+    """
+    if inside.all() or not inside.any():
+        return {}
+    rows = {
+        "standard": -np.array(standard.losses[TRAINED]),
+        "standard, refusal": -np.array(standard.losses[BLOCKED]),
+    }
+    if blocked is not None:
+        rows["EB"] = -np.array(blocked.losses[BLOCKED])
+        rows["EB, answer"] = -np.array(blocked.losses[TRAINED])
+        rows["EB, said"] = hits(blocked, BLOCKED).astype(np.float64)
+    names = tuple(canary.name for canary in canaries)
+    channel = {}
+    for name, scores in rows.items():
+        guesses = np.where(scores > np.median(scores), MEMBER, NON_MEMBER).astype(np.int8)
+        judged = Judged(names, inside, scores, guesses)
+        found = membership_metrics([judged], generator(seed, "side channel"))
+        low, high = found["interval"]["auc"]
+        channel[name] = {"auc": found["auc"], "low": low, "high": high, "tpr": found["tpr_at_fpr"]}
+    return channel
+
+
+def rows_of_canaries(
+    canaries: Sequence[Canary],
+    in_e: Bools,
+    in_g: Bools,
+    scores: Mapping[str, Sequence[float]],
+    *,
+    originals: bool,
+) -> list[dict[str, Any]]:
+    """Returns a row for each canary; its question and answer only where `originals` allows it."""
+    return [
+        {
+            "name": canary.name,
+            "document": canary.page.id,
+            "key": canary.question.key,
+            "pii": canary.pii,
+            "repeats": canary.repeats,
+            "planted": canary.planted,
+            "E": bool(in_e[place]),
+            "G": bool(in_g[place]),
+            **{name: float(values[place]) for name, values in scores.items()},
+            **({"question": canary.question.text, "answer": canary.answer} if originals else {}),
+        }
+        for place, canary in enumerate(canaries)
+    ]

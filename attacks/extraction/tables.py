@@ -11,6 +11,7 @@ import numpy as np
 from fedpriv.threat.results import Figure, Table
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_tables
 from fedpriv.threat.scoring.extraction import histogram, memorised
+from fedpriv.threat.scoring.summaries import NOTHING, digits, interval, times
 
 FEW = 0.05
 """|M| under a defence ÷ |M| without, up to which almost nothing is left."""
@@ -30,15 +31,9 @@ CONTEXTS = {
     "constant_white": "white",
     "constant_black": "black",
     "constant_mean": "mean grey",
-    "rotate_5": "rotated 5°",
-    "rotate_10": "rotated 10°",
-    "translate_20": "moved 20 px",
-    "translate_100": "moved 100 px",
-    "translate_200": "moved 200 px",
-    "brightness_2": "brightness ×2",
-    "brightness_1.3": "brightness ×1.3",
-    "brightness_0.8": "brightness ×0.8",
-    "brightness_0.5": "brightness ×0.5",
+    **{f"rotate_{degrees}": f"rotated {degrees}°" for degrees in (5, 10)},
+    **{f"translate_{pixels}": f"moved {pixels} px" for pixels in (20, 100, 200)},
+    **{f"brightness_{factor}": f"brightness ×{factor}" for factor in (2, 1.3, 0.8, 0.5)},
 }
 """Names as they stand in a table or figure."""
 
@@ -50,7 +45,6 @@ IN_CONTEXTS, DEFENCES, SIDE = "Contexts", "Defences", "Side channel of extractio
 CONTROLS = "Controls"
 
 Numbers = Mapping[str, Any]
-Rows = tuple[tuple[str, ...], ...]
 
 
 def headline(numbers: Numbers) -> str:
@@ -61,20 +55,17 @@ def headline(numbers: Numbers) -> str:
         f"and one trained without them says {numbers['G']}: {numbers['M']} are memorised, "
         f"{numbers['pii']} of these personal"
     )
-    scores = numbers.get("memorization")
-    if scores is None or scores["mean"] is None:
+    if (scores := numbers.get("memorization")) is None or scores["mean"] is None:
         return found
-    return f"{found}; M_E {_interval(scores)} over {numbers['splits']} splits"
+    return f"{found}; M_E {interval(scores)} over {numbers['splits']} splits"
 
 
 def tables(numbers: Numbers) -> tuple[Table, ...]:
     """Returns a table for each part that there are numbers for."""
     found = [_sizes(numbers)]
     if numbers.get("resolutions"):
-        rows = tuple(
-            (str(name), *_counts(row), _digits(row["anls"]))
-            for name, row in numbers["resolutions"].items()
-        )
+        asked = numbers["resolutions"].items()
+        rows = tuple((str(name), *_counts(row), digits(row["anls"])) for name, row in asked)
         found.append(Table(("pixels", *HEADINGS, "ANLS"), rows, RESOLUTIONS))
     if numbers.get("memorization"):
         found.append(_scores(numbers))
@@ -88,7 +79,7 @@ def tables(numbers: Numbers) -> tuple[Table, ...]:
     if numbers.get("controls"):
         found.append(_controls(numbers["controls"]))
     if numbers.get("exposure"):
-        found += exposure_tables(_audits(numbers))
+        found += exposure_tables(_exposures(numbers))
     return tuple(found)
 
 
@@ -103,7 +94,7 @@ def _sizes(numbers: Numbers) -> Table:
     canaries = numbers["canaries"]
     rows = [("all", f"{canaries['kept']:,}", *_counts(numbers))]
     rows += [
-        (f"trained on {_times(count)}", f"{row['canaries']:,}", *_counts(row))
+        (f"trained on {times(count)}", f"{row['canaries']:,}", *_counts(row))
         for count, row in numbers["by_repeats"].items()
     ]
     said = [
@@ -120,33 +111,24 @@ def _sizes(numbers: Numbers) -> Table:
 def _scores(numbers: Numbers) -> Table:
     """Returns M_E of all, of M, of G and by repeat count, what chance gives, and S_E."""
     scores = numbers["memorization"]
-    rows = [("M_E, all", _interval(scores), _count(scores["count"]))]
-    rows += [
-        (f"M_E in {name}", _interval(scores[f"of_{name}"]), _count(scores[f"of_{name}"]["count"]))
-        for name in ("M", "G")
-    ]
-    rows += [
-        (f"M_E, trained on {_times(count)}", _interval(row), _count(row["count"]))
-        for count, row in scores["by_repeats"].items()
-    ]
+    of = {"M_E, all": scores, "M_E in M": scores["of_M"], "M_E in G": scores["of_G"]}
+    of |= {f"M_E, trained on {times(n)}": row for n, row in scores["by_repeats"].items()}
+    rows = [(name, interval(row), digits(row["count"], ",")) for name, row in of.items()]
     if scores["null"]:
-        rows.append(("chance: models without it, halved", _interval(scores["null"]), ""))
-    rows.append(("S_E, all", _interval(numbers["simplicity"]), ""))
+        rows.append(("chance: models without it, halved", interval(scores["null"]), ""))
+    rows.append(("S_E, all", interval(numbers["simplicity"]), ""))
     said = [
         "In brackets 95 % intervals; that of the models which never saw the canary is where their "
         "mean lies by chance."
     ]
     ranks = scores["rank_test"]
-    if ranks["p"] is not None:
-        said.append(
-            f"M_E of a sample of M is above that of one of G in {ranks['auc']:.0%} of the pairs, "
-            f"p = {ranks['p']:.2g} ({ranks['M']} against {ranks['G']})."
-        )
-    else:
-        said.append(
-            f"Whether M_E is higher in M than in G cannot be tested: {ranks['M']} samples against "
-            f"{ranks['G']}."
-        )
+    said.append(
+        f"Whether M_E is higher in M than in G cannot be tested: {ranks['M']} samples against "
+        f"{ranks['G']}."
+        if ranks["p"] is None
+        else f"M_E of a sample of M is above that of one of G in {ranks['auc']:.0%} of the pairs, "
+        f"p = {ranks['p']:.2g} ({ranks['M']} against {ranks['G']})."
+    )
     if scores["p"] is not None:
         said.append(
             "Had other canaries been drawn into each split, the mean M_E would be as high with "
@@ -157,26 +139,19 @@ def _scores(numbers: Numbers) -> Table:
 
 def _defences(numbers: Numbers) -> list[Table]:
     """Returns the tables of the defences (Pinto et al., Tables 1 and 2) and the check of EB."""
-    defences = dict(numbers["defences"])
+    defences = numbers["defences"]
     plain = defences["none"]
     others = {name: row for name, row in defences.items() if name != "none"}
-    changes = Table(
-        ("ΔANLS / |M|", "ANLS / |M| without", *others),
-        (
-            (
-                str(numbers["model"]),
-                f"{_points(plain['anls'], '')} / {plain['M']}",
-                *(f"{_points(row['anls_change'])} / {row['M']}" for row in others.values()),
-            ),
-        ),
-        DEFENCES,
-        _blocking_said(defences),
+    changes = (
+        str(numbers["model"]),
+        f"{_points(plain['anls'], '')} / {plain['M']}",
+        *(f"{_points(row['anls_change'])} / {row['M']}" for row in others.values()),
     )
     rows = tuple(
         (
             name,
             *_counts(row),
-            _digits(row["anls"]),
+            digits(row["anls"]),
             _points(row["anls_change"]),
             f"ε = {row['epsilon']:.3g}, δ = {row['delta']:.2g}" if row.get("epsilon") else "",
         )
@@ -187,8 +162,11 @@ def _defences(numbers: Numbers) -> list[Table]:
         "training samples whose page lacks the answer; DP: differentially private training. Change "
         "of ANLS in points of 100."
     )
-    headings = ("defence", *HEADINGS, "ANLS", "change", "privacy")
-    found = [changes, Table(headings, rows, DEFENCES, note)]
+    headings = ("ΔANLS / |M|", "ANLS / |M| without", *others)
+    found = [
+        Table(headings, (changes,), DEFENCES, _blocking_said(defences)),
+        Table(("defence", *HEADINGS, "ANLS", "change", "privacy"), rows, DEFENCES, note),
+    ]
     if "EB" in defences:
         blocked = tuple(
             (_name(name), *(f"{side['M']} / {side['pii']}" for side in (asked, row)))
@@ -209,14 +187,12 @@ def _blocking_said(defences: Numbers) -> str:
     if "EB" not in defences or not before:
         return ""
     left, change = defences["EB"]["M"], defences["EB"]["anls_change"]
-    if left > FEW * before:
-        verdict = "Extraction blocking does not stop the extraction"
-    elif change is not None and change < 0:
-        verdict = "Extraction blocking stops the extraction, at a cost"
-    else:
-        verdict = "Extraction blocking stops the extraction"
+    cost = ", at a cost" if change is not None and change < 0 else ""
+    stops = (
+        f"stops the extraction{cost}" if left <= FEW * before else "does not stop the extraction"
+    )
     kept = "" if change is None else f", ANLS changes by {_points(change)} points"
-    return f"{verdict}: |M| goes from {before} to {left}{kept}."
+    return f"Extraction blocking {stops}: |M| goes from {before} to {left}{kept}."
 
 
 def _side_channel(channel: Mapping[str, Numbers]) -> Table:
@@ -225,8 +201,8 @@ def _side_channel(channel: Mapping[str, Numbers]) -> Table:
     rows = tuple(
         (
             name,
-            f"{_digits(row['auc'])} [{_digits(row['low'])}, {_digits(row['high'])}]",
-            *(_digits(row["tpr"].get(rate)) for rate in rates),
+            interval({**row, "mean": row["auc"]}),
+            *(digits(row["tpr"].get(rate)) for rate in rates),
         )
         for name, row in channel.items()
     )
@@ -263,8 +239,7 @@ def figures(numbers: Numbers, scores: Mapping[str, Sequence[Any]]) -> tuple[Figu
     sizes = {**SETS, "PII in M": "pii", "unique PII": "unique_pii"}
     bars = {"canaries": {label: numbers[key] for label, key in sizes.items()}}
     found = [Figure("counts", "Canaries in each set", {"bars": bars}, SIZES)]
-    repeats = {f"{int(count)}×": row for count, row in numbers["by_repeats"].items()}
-    if repeats:
+    if repeats := {f"{int(count)}×": row for count, row in numbers["by_repeats"].items()}:
         title = "By how often the answer was trained on"
         found.append(Figure("counts", title, {"bars": _series(SETS, repeats)}, SIZES))
     resolutions = {
@@ -297,7 +272,7 @@ def figures(numbers: Numbers, scores: Mapping[str, Sequence[Any]]) -> tuple[Figu
         found.append(Figure("scores", title, {"panels": panels}, SCORES))
     found += _context_figures(numbers)
     if numbers.get("exposure"):
-        found += exposure_figures(_audits(numbers))
+        found += exposure_figures(_exposures(numbers))
     return tuple(found)
 
 
@@ -320,6 +295,10 @@ def _context_figures(numbers: Numbers) -> list[Figure]:
     return [Figure("counts", title, data, IN_CONTEXTS)]
 
 
+def _exposures(numbers: Numbers) -> dict[str, Numbers]:
+    return {STRATEGIES.get(name, name): audit for name, audit in numbers["exposure"].items()}
+
+
 def _series(names: Mapping[str, str], groups: Mapping[str, Numbers]) -> dict[str, dict[str, int]]:
     """Returns label → group → count."""
     return {
@@ -328,34 +307,12 @@ def _series(names: Mapping[str, str], groups: Mapping[str, Numbers]) -> dict[str
     }
 
 
-def _audits(numbers: Numbers) -> dict[str, Numbers]:
-    return {STRATEGIES.get(name, name): audit for name, audit in numbers["exposure"].items()}
-
-
 def _counts(row: Numbers) -> tuple[str, ...]:
-    return tuple(_count(row.get(name)) for name in COUNTS)
-
-
-def _count(number: int | None) -> str:
-    return "—" if number is None else f"{number:,}"
-
-
-def _digits(value: float | None) -> str:
-    return "—" if value is None else f"{value:z.3f}"
+    return tuple(digits(row.get(name), ",") for name in COUNTS)
 
 
 def _points(value: float | None, sign: str = "+") -> str:
-    return "—" if value is None else f"{100 * value:{sign}z.1f}"
-
-
-def _interval(row: Numbers) -> str:
-    if row["mean"] is None:
-        return "—"
-    return f"{row['mean']:z.3f} [{row['low']:z.3f}, {row['high']:z.3f}]"
-
-
-def _times(count: str) -> str:
-    return {"1": "once", "2": "twice"}.get(count, f"{count} times")
+    return NOTHING if value is None else f"{100 * value:{sign}z.1f}"
 
 
 def _name(context: str) -> str:
