@@ -23,16 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpriv.attacks.victim import (
-    Message,
-    MessageAccess,
-    Target,
-    Victim,
-    check_target,
-    each,
-    messages,
-)
+from fedpriv.attacks.victim import Message, MessageAccess, Target, Victim, each, messages
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_choices, check_least
 from fedpriv.threat.claims import RecoveredBatch
 
 LESS_FIT = 3.0
@@ -62,9 +55,8 @@ class ClosedForm:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        check_target(self.target)
-        if not self.noise >= 0:
-            raise ValueError(f"noise={self.noise}: expected 0 or more")
+        check_choices(self)
+        check_least(self, 0, "noise")
 
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Solves for the page of every message."""
@@ -123,7 +115,13 @@ def solve(victim: Victim, *, template: bool = True, noise: float = 0.0) -> Tenso
     free = torch.ones(len(positions), dtype=torch.bool)
     if not whole:
         free = patches(victim.private[:1].double().expand(-1, 3, -1, -1), side).amax(1) > 0
-    _check_rank(int(free.sum()), base.config.hidden_size)
+    unknown, most = int(free.sum()), base.config.hidden_size - 1
+    if unknown > most:
+        raise NotApplicable(
+            f"{unknown} patches are unknown, and the gradients of a network of width {most + 1} "
+            f"tell at most {most} apart: take a template (assume.template=true), fewer private "
+            "fields, or larger patches"
+        )
     # Relative to white: ∂L/∂W - ∂L/∂b 1ᵀ = Σ_p G_p (x_p - 1)ᵀ.
     right = weight.flatten(1) - WHITE * bias[:, None]
     right -= positions[~free].T @ (known[~free] - WHITE)
@@ -173,15 +171,6 @@ def patches(pages: Tensor, side: int) -> Tensor:
 def unpatched(rows: Tensor, side: int, size: torch.Size) -> Tensor:
     """Returns the page of its patches, (patches, C·side²) → (1, C, H, W)."""
     return nn.functional.fold(rows.T[None], (size[0], size[1]), side, stride=side)
-
-
-def _check_rank(unknown: int, hidden: int) -> None:
-    if unknown > hidden - 1:
-        raise NotApplicable(
-            f"{unknown} patches are unknown, and the gradients of a network of width {hidden} tell "
-            f"at most {hidden - 1} apart: take a template (assume.template=true), fewer private "
-            "fields, or larger patches"
-        )
 
 
 def _least_squares(left: Tensor, right: Tensor, noise: float) -> Tensor:

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.data.examples import Batch
-from fedpriv.threat.access import (
-    Architecture,
-    BatchKnowledge,
-    Known,
-    MessageKey,
-    Transcript,
-)
+from fedpriv.threat.access import Architecture, BatchKnowledge, Known, MessageKey, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.transcript import Kind, Round, loaded
@@ -66,6 +60,19 @@ class Victim:
     template: Tensor
     private: Tensor
 
+    def seen(self, name: str, needs: str) -> NDArray[np.float64]:
+        """Returns the gradient of a parameter.
+
+        Raises:
+            NotApplicable: if it is not in the message, with what the attack needs trained.
+        """
+        if name not in self.gradient:
+            raise NotApplicable(
+                f"the message has no gradient of {name}: it is frozen or was not sent, and this "
+                f"attack needs {needs} trained"
+            )
+        return np.asarray(self.gradient[name].detach().cpu().double().numpy())
+
 
 @dataclass(frozen=True)
 class Reconstruction:
@@ -101,12 +108,6 @@ class Message:
     kind: Kind
     victim: Victim
     known: Known
-
-
-def check_target(target: str) -> None:
-    """Raises `ValueError` if there is no such target."""
-    if target not in TARGETS:
-        raise ValueError(f"target={target!r}: expected one of {', '.join(TARGETS)}")
 
 
 def messages(access: MessageAccess, target: Target) -> list[Message]:
@@ -145,9 +146,7 @@ def messages(access: MessageAccess, target: Target) -> list[Message]:
 
 
 def each(
-    found: Iterable[Message],
-    recover: Callable[[Message], RecoveredBatch],
-    context: AttackContext,
+    found: Iterable[Message], recover: Callable[[Message], RecoveredBatch], context: AttackContext
 ) -> tuple[RecoveredBatch, ...]:
     """Returns what `recover` makes of each message, and notes why it refuses others.
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from fedpriv.attacks.closed_form import solve
 from fedpriv.attacks.inversion.engine import invert
 from fedpriv.attacks.inversion.method import Inversion
@@ -19,7 +17,6 @@ from fedpriv.attacks.victim import (
     Message,
     MessageAccess,
     Target,
-    check_target,
     messages,
     note_refused,
     notes_on,
@@ -28,6 +25,7 @@ from fedpriv.attacks.victim import (
 )
 from fedpriv.threat.access import Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 
 
@@ -46,7 +44,7 @@ class GradientInversion:
     hybrid: bool = False
 
     def __post_init__(self) -> None:
-        check_target(self.target)
+        check_choices(self)
 
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Inverts every message, those of a round together.
@@ -69,7 +67,7 @@ class GradientInversion:
         context.remarks.notes.extend(note for message, _ in ready for note in notes_on(message))
         made = invert(
             [message.victim for message, _ in ready],
-            self._method(clipped=_clipped(access.view)),
+            self._method(access.view),
             context.rng,
             tell=context.log,
             checkpoint=context.scratch,
@@ -81,12 +79,13 @@ class GradientInversion:
             for (message, text), one in zip(ready, made, strict=True)
         )
 
-    def _method(self, *, clipped: bool) -> Inversion:
+    def _method(self, view: Transcript) -> Inversion:
         """Returns the method as this run needs it: that clients clip is public, by how much not."""
         method = self.method
         if self.hybrid:
             method = dataclasses.replace(method, start="template")
-        if clipped:
+        client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
+        if client.get("clip_norm") is not None or strategy.get("mechanism") is not None:
             objective = dataclasses.replace(method.objective, any_scale=True)
             method = dataclasses.replace(method, objective=objective)
         return method
@@ -95,7 +94,13 @@ class GradientInversion:
         """Returns the message with its text, read out of the gradient unless it was given."""
         victim, text = message.victim, None
         if self.hybrid:
-            victim = dataclasses.replace(victim, template=_closed_form(message))
+            if message.known.size > 1:
+                raise NotApplicable(
+                    f"hybrid=true starts from one page, and {message.known.size} are behind this "
+                    "message"
+                )
+            page = solve(victim, template=message.known.template is not None)
+            victim = dataclasses.replace(victim, template=page)
         if not victim.batch and self.method.evaluations:
             text = recover_text(message.victim)
             if text.columns is None:
@@ -105,17 +110,3 @@ class GradientInversion:
                 )
             victim = dataclasses.replace(victim, batch=tensors_of(text.columns))
         return dataclasses.replace(message, victim=victim), text
-
-
-def _clipped(view: Transcript) -> bool:
-    """Whether the public settings say that what clients send is clipped."""
-    client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
-    return client.get("clip_norm") is not None or strategy.get("mechanism") is not None
-
-
-def _closed_form(message: Message) -> Tensor:
-    if message.known.size > 1:
-        raise NotApplicable(
-            f"hybrid=true starts from one page, and {message.known.size} are behind this message"
-        )
-    return solve(message.victim, template=message.known.template is not None)

@@ -78,7 +78,7 @@ def invert(
         ValueError: if a gradient does not belong to its model or is not finite, or template,
             private pixels and batch do not fit the model; before anything is computed.
     """
-    say = tell or _silent
+    say = tell or (lambda line: None)
     matched = [check(victim, method, place) for place, victim in enumerate(victims)]
     _announce(victims, matched, method.objective, say)
     runs = [
@@ -120,10 +120,9 @@ def _groups(runs: Sequence[_Attempt], method: Inversion) -> list[list[_Attempt]]
     most = 1 if method.optimizer == "lbfgs" else method.together
     alike: dict[object, list[_Attempt]] = defaultdict(list)
     for one in runs:
-        columns = tuple((n, c.shape, c.dtype) for n, c in sorted(one.victim.batch.items()))
-        alike[id(one.victim.model), one.victim.template.shape, columns, one.matched.names].append(
-            one
-        )
+        victim = one.victim
+        columns = tuple((n, c.shape, c.dtype) for n, c in sorted(victim.batch.items()))
+        alike[id(victim.model), victim.template.shape, columns, one.matched.names].append(one)
     return [some[k : k + most] for some in alike.values() for k in range(0, len(some), most)]
 
 
@@ -158,7 +157,15 @@ class _Run:
         self._evaluations, self._stale = 0, 0
         self._cpu, self._wall = 0.0, 0.0
         self._curves: list[list[dict[str, float]]] = [[] for _ in group]
-        self._optimizer = self._made_optimizer()
+        sought = [self._pixels, *self._labels]
+        self._optimizer: torch.optim.Optimizer
+        if method.optimizer == "lbfgs":
+            # The tolerances are meant for other scales: slopes by pixels of 0…255 are tiny.
+            self._optimizer = torch.optim.LBFGS(
+                sought, lr=method.lr, tolerance_grad=0, tolerance_change=0
+            )
+        else:
+            self._optimizer = torch.optim.Adam(sought, lr=method.lr, betas=method.betas)
 
     def finish(self, folder: Path | None, every: int) -> list[_Result]:
         """Goes on until the budget is spent; returns what each attempt came to."""
@@ -168,39 +175,38 @@ class _Run:
         written = self._evaluations
         told = time.monotonic()
         while not self._ended():
-            self._timed_step()
+            cpu, wall = time.process_time(), time.monotonic()
+            self._step()
+            self._cpu += time.process_time() - cpu
+            self._wall += time.monotonic() - wall
             if time.monotonic() - told > SECONDS_BETWEEN_LINES:
                 told = time.monotonic()
-                self._say(self._in_words())
+                left = self._method.evaluations - self._evaluations
+                seconds = left * self._wall / max(self._evaluations, 1)
+                self._say(
+                    f"{self._count} victims: {self._evaluations} of {self._method.evaluations} "
+                    f"gradients, distance {self._least.mean().item():.3g}, {seconds:.0f} s left"
+                )
             if path is not None and (self._ended() or self._evaluations - written >= every):
                 saved.write(path, self._state())
                 written = self._evaluations
-        return self._results()
-
-    def _in_words(self) -> str:
-        """Returns how far the run is, for the person who waits."""
-        per_evaluation = self._wall / max(self._evaluations, 1)
-        left = per_evaluation * (self._method.evaluations - self._evaluations)
-        least = self._least.mean().item()
-        return (
-            f"{self._count} victims: {self._evaluations} of {self._method.evaluations} gradients, "
-            f"distance {least:.3g}, {left:.0f} s left"
-        )
+        if not torch.isfinite(self._least).all() and self._method.evaluations:
+            self._say("the distance between gradients was not a number: the start is handed back")
+        kept = self._best if self._method.keep == "best" else self._pixels.detach()
+        pages = self._canvas.page(kept.clamp(0, 255)).float().cpu()
+        seconds = self._cpu / self._count
+        return [
+            (least, Reconstruction(page, self._evaluations, seconds, tuple(curve)))
+            for least, page, curve in zip(self._least.tolist(), pages, self._curves, strict=True)
+        ]
 
     def _ended(self) -> bool:
-        limits = self._method.patience, self._method.seconds
-        patience, seconds = (math.inf if limit is None else limit for limit in limits)
+        patience, seconds = self._method.patience, self._method.seconds
         return (
             self._evaluations >= self._method.evaluations
-            or self._stale >= patience
-            or self._wall >= seconds
+            or (patience is not None and self._stale >= patience)
+            or (seconds is not None and self._wall >= seconds)
         )
-
-    def _timed_step(self) -> None:
-        cpu, wall = time.process_time(), time.monotonic()
-        self._step()
-        self._cpu += time.process_time() - cpu
-        self._wall += time.monotonic() - wall
 
     def _step(self) -> None:
         settings = self._optimizer.param_groups[0]
@@ -248,15 +254,11 @@ class _Run:
         return distance.reshape(1), [slope[None] for slope in slopes]
 
     def _penalties(self, pages: Tensor) -> Tensor:
-        factor = self._method.prior_schedule.at(self._done())
-        none = pages.new_zeros(self._count)
-        if not self._method.priors or not factor:
-            return none
-        found = [
-            torch.stack([weight * prior(page / 255) for weight, prior in self._method.priors]).sum()
-            for page in pages
-        ]
-        return factor * torch.stack(found)
+        factor, priors = self._method.prior_schedule.at(self._done()), self._method.priors
+        if not priors or not factor:
+            return pages.new_zeros(self._count)
+        found = [torch.stack([w * prior(page / 255) for w, prior in priors]) for page in pages]
+        return factor * torch.stack([of_page.sum() for of_page in found])
 
     def _note(self, distances: Tensor, penalties: Tensor) -> None:
         better = distances < self._least
@@ -273,26 +275,6 @@ class _Run:
 
     def _done(self) -> float:
         return self._evaluations / self._method.evaluations
-
-    def _made_optimizer(self) -> torch.optim.Optimizer:
-        sought = [self._pixels, *self._labels]
-        if self._method.optimizer == "lbfgs":
-            # The tolerances are meant for other scales: slopes by pixels of 0…255 are tiny.
-            return torch.optim.LBFGS(
-                sought, lr=self._method.lr, tolerance_grad=0, tolerance_change=0
-            )
-        return torch.optim.Adam(sought, lr=self._method.lr, betas=self._method.betas)
-
-    def _results(self) -> list[_Result]:
-        if not torch.isfinite(self._least).all() and self._method.evaluations:
-            self._say("the distance between gradients was not a number: the start is handed back")
-        kept = self._best if self._method.keep == "best" else self._pixels.detach()
-        pages = self._canvas.page(kept.clamp(0, 255)).float().cpu()
-        seconds = self._cpu / self._count
-        return [
-            (least, Reconstruction(page, self._evaluations, seconds, tuple(curve)))
-            for least, page, curve in zip(self._least.tolist(), pages, self._curves, strict=True)
-        ]
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -390,14 +372,12 @@ def _announce(
     victims: Sequence[Victim], matched: Sequence[Matched], objective: Objective, say: Tell
 ) -> None:
     """Tells what is not done as one might think, each thing once."""
-    told = dict.fromkeys(
-        f"{name}: left out, {why}" for one in matched for name, why in one.left_out.items()
-    )
+    told = [f"{name}: left out, {why}" for one in matched for name, why in one.left_out.items()]
     if any(uses_fused_attention(victim.model) for victim in victims):
-        told["attention='sdpa' has no second derivative: its plain form is taken instead"] = None
+        told.append("attention='sdpa' has no second derivative: its plain form is taken instead")
     if objective.positions and any(not objective.placed(one.names) for one in matched):
-        told["there is no table of the page's places: its direction is not compared"] = None
-    for line in told:
+        told.append("there is no table of the page's places: its direction is not compared")
+    for line in dict.fromkeys(told):
         say(line)
 
 
@@ -416,7 +396,3 @@ def _soft_labels(group: Sequence[_Attempt], say: Tell) -> list[Tensor]:
                      for one in group]).to(like).requires_grad_()
         for like_this in found
     ]  # fmt: skip
-
-
-def _silent(line: str) -> None:
-    pass

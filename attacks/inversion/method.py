@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,18 +9,10 @@ from fedpriv.attacks.inversion.objective import Objective
 from fedpriv.attacks.inversion.pixels import Pixels, Region
 from fedpriv.attacks.inversion.prior import Prior
 from fedpriv.attacks.inversion.schedule import Constant, Schedule
-from fedpriv.attacks.inversion.start import STARTS, Start
+from fedpriv.attacks.inversion.start import Start
+from fedpriv.threat.checks import check_choices, check_least, check_positive
 
 Step = Literal["adam", "signed_adam", "lbfgs"]
-
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "start": STARTS,
-    "region": ("private", "page"),
-    "pixels": ("ink", "grey", "rgb"),
-    "optimizer": ("adam", "signed_adam", "lbfgs"),
-    "keep": ("best", "last"),
-    "labels": ("known", "soft"),
-}
 
 
 @dataclass(frozen=True)
@@ -73,15 +63,9 @@ class Inversion:
     together: int = 16
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {choices}")
-        for name, least in (("evaluations", 0), ("restarts", 1), ("together", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: expected {least} or more")
+        check_choices(self)
+        check_least(self, 0, "evaluations")
+        check_least(self, 1, "restarts", "together")
+        check_positive(self, "lr", "patience", "seconds")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas}: expected two numbers in [0, 1)")
-        for name in ("lr", "patience", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value}: expected a positive number")

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpriv.threat.checks import check_choices
+
 Layers = Literal["all", "pre_fusion", "post_fusion"]
-LAYERS = ("all", "pre_fusion", "post_fusion")
 
 FLAT = ("key.bias", "k_proj.bias", "qa_outputs.out_proj.bias")
 """Ends of the names of parameters that change no loss: a bias of all keys, or of all scores that a
@@ -56,8 +57,7 @@ class Objective:
     any_scale: bool = False
 
     def __post_init__(self) -> None:
-        if self.layers not in LAYERS:
-            raise ValueError(f"layers={self.layers!r}: expected one of {LAYERS}")
+        check_choices(self)
         if not any(self._weights()) or not all(weight >= 0 for weight in self._weights()):
             raise ValueError(f"{self}: expected weights of 0 or more, one of them positive")
 
@@ -123,7 +123,16 @@ def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objectiv
             none is left.
     """
     parameters = dict(model.named_parameters())
-    _check(parameters, gradient)
+    for name, tensor in gradient.items():
+        if name not in parameters:
+            raise ValueError(f"{name}: the model has no parameter of this name")
+        if tensor.shape != parameters[name].shape:
+            raise ValueError(
+                f"{name}: a gradient of shape {tuple(tensor.shape)} for a parameter of shape "
+                f"{tuple(parameters[name].shape)}"
+            )
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name}: the gradient holds NaN or infinity, there is no match")
     wanted = [name for name in _of_layers(model, objective.layers) if name in parameters]
     missing = [n for n in wanted if n not in gradient and parameters[n].requires_grad]
     if missing and not objective.partial:
@@ -146,19 +155,6 @@ def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objectiv
             f"{left_out or 'the model has no such parameter'}"
         )
     return Matched(names, left_out)
-
-
-def _check(parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor]) -> None:
-    for name, tensor in gradient.items():
-        if name not in parameters:
-            raise ValueError(f"{name}: the model has no parameter of this name")
-        if tensor.shape != parameters[name].shape:
-            raise ValueError(
-                f"{name}: a gradient of shape {tuple(tensor.shape)} for a parameter of shape "
-                f"{tuple(parameters[name].shape)}"
-            )
-        if not torch.isfinite(tensor).all():
-            raise ValueError(f"{name}: the gradient holds NaN or infinity, there is no match")
 
 
 def _of_layers(model: Any, layers: Layers) -> list[str]:

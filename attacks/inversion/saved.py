@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpriv.runtime.run_folder import RunFolder
 
-_NOTES, _TENSOR, _INTEGERS = "notes", "tensor:", "integers:"
+_NOTES, _TENSOR = "notes", "/tensor"
 
 
 def write(path: Path, state: Mapping[str, Any]) -> None:
@@ -21,10 +21,17 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
 
     Args:
         path: of the file.
-        state: dicts with texts or integers as keys, lists, tensors, numbers, texts, None.
+        state: dicts with names or integers as keys, lists, tensors, numbers, texts, None.
     """
     tensors: dict[str, Tensor] = {}
-    notes = json.dumps(_plain(state, tensors))
+
+    def put_aside(tensor: Tensor) -> dict[str, str]:
+        name = str(len(tensors))
+        # A copy: safetensors takes no two names for one memory.
+        tensors[name] = tensor.detach().cpu().clone().contiguous()
+        return {_TENSOR: name}
+
+    notes = json.dumps(state, default=put_aside)
     RunFolder.at(path.parent).write(path.name, save(tensors, {_NOTES: notes}))
 
 
@@ -36,43 +43,18 @@ def read(path: Path) -> Any:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            notes = json.loads((file.metadata() or {})[_NOTES])
-            # Cloned into torch's own memory: where a tensor begins may decide how a sum is rounded.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            return _whole(notes, tensors)
+
+            def whole(found: dict[str, Any]) -> Any:
+                if _TENSOR in found:
+                    # Cloned into torch's own memory: where a tensor begins may decide how a sum is
+                    # rounded.
+                    return file.get_tensor(found[_TENSOR]).clone()
+                # JSON has no integers as keys.
+                return {int(k) if k.isdecimal() else k: value for k, value in found.items()}
+
+            return json.loads((file.metadata() or {})[_NOTES], object_hook=whole)
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
         raise ValueError(
             f"{path}: cannot be read as the state of an inversion ({error}); delete it to start "
             "again"
         ) from error
-
-
-def _plain(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Returns a value as JSON, its tensors put aside."""
-    match value:
-        case Tensor():
-            name = f"{_TENSOR}{len(tensors)}"
-            # A copy: safetensors takes no two names for one memory.
-            tensors[name] = value.detach().cpu().clone().contiguous()
-            return name
-        case Mapping():
-            mark = _INTEGERS if any(isinstance(key, int) for key in value) else ""
-            return {f"{mark}{key}": _plain(item, tensors) for key, item in value.items()}
-        case Sequence() if not isinstance(value, str):
-            return [_plain(item, tensors) for item in value]
-    return value
-
-
-def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    match value:
-        case dict():
-            return {_key(name): _whole(item, tensors) for name, item in value.items()}
-        case list():
-            return [_whole(item, tensors) for item in value]
-        case str() if value.startswith(_TENSOR):
-            return tensors[value]
-    return value
-
-
-def _key(name: str) -> str | int:
-    return int(name.removeprefix(_INTEGERS)) if name.startswith(_INTEGERS) else name

@@ -10,8 +10,6 @@ from torch import Tensor
 
 Start = Literal["noise", "normal", "white", "template"]
 
-STARTS = ("noise", "normal", "white", "template")
-
 
 def start(kind: Start, template: Tensor, channels: int, rng: np.random.Generator) -> Tensor:
     """Returns the first guess at pages, (B, channels, H, W) in 0…255.

@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 
 from fedpriv.attacks.text.recover import recover_text
-from fedpriv.attacks.victim import Message, MessageAccess, Target, check_target, each, messages
+from fedpriv.attacks.victim import Message, MessageAccess, Target, each, messages
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
 from fedpriv.models.vt5 import VT5
 from fedpriv.threat.attack import AttackContext
+from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch
 
 USUAL = tuple(phrase for phrases in QUESTION_TEMPLATES.values() for phrase in phrases)
@@ -29,7 +30,7 @@ class TextRecovery:
     phrases: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_target(self.target)
+        check_choices(self)
 
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Reads the text of every message."""

@@ -32,6 +32,11 @@ class Coordinates:
     h: Array
     w: Array
 
+    def cut(self, parts: Array) -> list[Array]:
+        """Returns what of gradients (…, width) is left's, top's, right's, bottom's, h's and w's."""
+        long, short = self.x.shape[1], self.h.shape[1]
+        return np.split(parts, np.cumsum([long] * 4 + [short] * 2), axis=-1)[:6]
+
 
 def boxes(parts: Array, tables: Coordinates, noise: float) -> NDArray[np.int64]:
     """Returns left, top, right and bottom of each word, -1 where not found, (n, 4).
@@ -41,9 +46,7 @@ def boxes(parts: Array, tables: Coordinates, noise: float) -> NDArray[np.int64]:
         tables: without what tokens of known places added to them.
         noise: standard deviation of the entries.
     """
-    long, short = tables.x.shape[1], tables.h.shape[1]
-    cuts = np.cumsum([long] * 4 + [short] * 2)
-    left, top, right, bottom, height, width, _ = np.split(parts, cuts, axis=1)
+    left, top, right, bottom, height, width = tables.cut(parts)
     across = _edges(left, right, width, tables.x, tables.w, noise)
     down = _edges(top, bottom, height, tables.y, tables.h, noise)
     found = np.stack([across[:, 0], down[:, 0], across[:, 1], down[:, 1]], axis=1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedpriv.attacks.text.boxes import Coordinates, boxes
 from fedpriv.attacks.text.span import Array, noise_level, used_rows
-from fedpriv.attacks.text.sums import UNKNOWN, owners, partners
+from fedpriv.attacks.text.sums import UNKNOWN, Ids, pairs_of, read_one, read_several
 from fedpriv.attacks.victim import Victim
 from fedpriv.models.layoutlmv3 import LayoutLMv3Tagger
 from fedpriv.models.layoutlmv3_answers import LONGEST, LayoutLMv3Answerer
@@ -28,8 +28,6 @@ from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.claims import RecoveredText
 
 EMBEDDINGS = "network.layoutlmv3.embeddings."
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,17 @@ class Tables:
     noise: float
 
     @classmethod
-    def of(cls, gradient: Mapping[str, Tensor]) -> Tables:
+    def of(cls, victim: Victim) -> Tables:
         """Reads them.
 
         Raises:
             NotApplicable: if the gradients of words or places are missing.
         """
-        words, places = (_table(gradient, kind) for kind in ("word", "position"))
-        across, down, high, wide = (_table(gradient, f"{axis}_position") for axis in "xyhw")
-        return cls(words, places, Coordinates(across, down, high, wide), noise_level(words))
+        words, places, *coordinates = (
+            victim.seen(f"{EMBEDDINGS}{kind}_embeddings.weight", "LayoutLMv3's embeddings")
+            for kind in ("word", "position", *(f"{axis}_position" for axis in "xyhw"))
+        )
+        return cls(words, places, Coordinates(*coordinates), noise_level(words))
 
 
 def recover(model: LayoutLMv3Answerer | LayoutLMv3Tagger, victim: Victim) -> RecoveredText:
@@ -62,51 +62,25 @@ def recover(model: LayoutLMv3Answerer | LayoutLMv3Tagger, victim: Victim) -> Rec
     Raises:
         NotApplicable: if the embeddings' gradients are not in the message.
     """
-    tables = Tables.of(victim.gradient)
+    tables = Tables.of(victim)
     tokens = np.flatnonzero(used_rows(tables.words, tables.noise))
     places = np.flatnonzero(used_rows(tables.places, tables.noise))
     subwords = model.reader.subwords
-    if len(victim.template) > 1:
-        return _of_several(tables, tokens, places, subwords, len(victim.template))
     # Places count from the id of the padding + 1, and leave none out.
-    first = subwords.pad + 1
-    places = np.arange(first, max(places, default=first - 1) + 1)
-    parts = tables.places[places]
-    owner = owners(parts, tables.words[tokens], tables.noise)
-    ids = np.append(tokens, UNKNOWN)[owner]
+    first, sums = subwords.pad + 1, tables.words[tokens]
+    if (size := len(victim.template)) > 1:
+        parts = tables.places[places]
+        several = read_several(places - first, tokens, parts, sums, size, tables.noise)
+        return RecoveredText(several)
+    parts = tables.places[first : max(places, default=first - 1) + 1]
+    ids, missed = read_one(parts, sums, tokens, tables.noise)
     found = _boxes(ids, parts, tables, subwords, isinstance(model, LayoutLMv3Answerer))
-    # Where every place has its token, none is left over.
-    missed = tokens[:0] if len(ids) and UNKNOWN not in ids else np.setdiff1d(tokens, ids)
     known = np.flatnonzero(ids != UNKNOWN)
-    pairs = np.concatenate(
-        [np.stack([known, ids[known]], 1), np.stack([np.full(len(missed), UNKNOWN), missed], 1)]
-    )
+    pairs = pairs_of(known, ids[known], missed)
     of_pairs = np.concatenate([found[known], np.full((len(missed), 4), -1)])
     if not isinstance(model, LayoutLMv3Answerer) or not len(ids) or UNKNOWN in ids:
         return RecoveredText(pairs, of_pairs)
     return _with_answer(model, victim, ids, found, pairs, of_pairs)
-
-
-def _table(gradient: Mapping[str, Tensor], kind: str) -> Array:
-    name = f"{EMBEDDINGS}{kind}_embeddings.weight"
-    if name not in gradient:
-        raise NotApplicable(
-            f"the message has no gradient of {name}: the table is frozen or was not sent, and with "
-            "it go the tokens; this attack needs LayoutLMv3's embeddings trained"
-        )
-    return gradient[name].detach().cpu().double().numpy()
-
-
-def _of_several(
-    tables: Tables, tokens: Ids, places: Ids, subwords: Subwords, count: int
-) -> RecoveredText:
-    rows = tables.places[places], tables.words[tokens]
-    found = partners(*rows, most=count, noise=tables.noise)
-    first = subwords.pad + 1
-    pairs = [(int(places[place]) - first, int(tokens[token])) for place, token in found]
-    missed = np.setdiff1d(tokens, [token for _, token in pairs])
-    pairs += [(UNKNOWN, int(token)) for token in missed]
-    return RecoveredText(np.array(pairs, dtype=np.int64).reshape(-1, 2))
 
 
 def _page(ids: Ids, subwords: Subwords, asks: bool) -> NDArray[np.bool_]:
@@ -148,8 +122,7 @@ def _begins(subwords: Subwords, ids: Ids, page: NDArray[np.bool_]) -> NDArray[np
 
 def _without(tables: Coordinates, part: Array) -> Coordinates:
     """Returns the tables less what the tokens at box 0 added, whose gradients sum to `part`."""
-    long, short = tables.x.shape[1], tables.h.shape[1]
-    left, top, right, bottom, height, width, _ = np.split(part, np.cumsum([long] * 4 + [short] * 2))
+    left, top, right, bottom, height, width = tables.cut(part)
     x, y, h, w = (table.copy() for table in (tables.x, tables.y, tables.h, tables.w))
     for table, taken in ((x, left + right), (y, top + bottom), (h, height), (w, width)):
         rounding = np.finfo(np.float32).eps * np.abs(table[0]).max()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from fedpriv.attacks.text import donut, layoutlmv3, vt5, words
+import numpy as np
+
+from fedpriv.attacks.text import donut, layoutlmv3, vt5
+from fedpriv.attacks.text.span import noise_level, used_rows
+from fedpriv.attacks.text.sums import pairs_of
 from fedpriv.attacks.victim import Victim
 from fedpriv.models.donut import Donut
 from fedpriv.models.encoders.encoder_model import OnEncoder
@@ -38,8 +43,31 @@ def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
     if isinstance(model, VT5):
         return vt5.recover(model, victim, phrases)
     if isinstance(model, RobertaTagger | Pix2Struct | ImageText):
-        return words.recover(model.network, victim)
+        return _words(model.network, victim)
     # The table of a masked-word model also scores every word, and all of its rows have a gradient.
     if isinstance(model, OnEncoder) and not isinstance(model, MaskedWords):
-        return words.recover(model.encoder.network, victim)
+        return _words(model.encoder.network, victim)
     raise NotApplicable(f"no closed form reads text from the gradient of a {type(model).__name__}")
+
+
+def _words(network: Any, victim: Victim) -> RecoveredText:
+    """Reads which tokens a batch has; of a Pix2Struct those of its answers.
+
+    For models whose input words have a table of their own: its gradient is zero but in the rows of
+    the tokens that were read. How often and where they stood it does not say.
+
+    Args:
+        network: of transformers, in the victim's model.
+        victim: of any number of examples.
+
+    Raises:
+        NotApplicable: if the table also scores the words to be written, so that each of its rows
+            has a gradient, or if its gradient is not in the message.
+    """
+    words, scores = network.get_input_embeddings().weight, network.get_output_embeddings()
+    if scores is not None and scores.weight is words:
+        raise NotApplicable(f"the words of a {type(network).__name__} are tied to their scores")
+    name = next(name for name, table in victim.model.named_parameters() if table is words)
+    table = victim.seen(name, "the embeddings")
+    tokens = np.flatnonzero(used_rows(table, noise_level(table)))
+    return RecoveredText(pairs_of(tokens[:0], tokens[:0], tokens))

@@ -16,6 +16,8 @@ from scipy.optimize import nnls
 
 from fedpriv.attacks.text.span import ROUNDING, Array, below_gap
 
+Ids = NDArray[np.int64]
+
 UNKNOWN = -1
 
 MOST_NUMBERS = 1 << 24
@@ -100,6 +102,39 @@ def partners(places: Array, words: Array, most: int, noise: float = 0.0) -> list
         top = np.argsort(-share)[:most]
         pairs += [(place, int(word)) for word in top if share[word] > 0.5]
     return pairs
+
+
+def read_one(parts: Array, sums: Array, tokens: Ids, noise: float = 0.0) -> tuple[Ids, Ids]:
+    """Returns the token of each place of one example, and the tokens that have found no place.
+
+    Args:
+        parts: (n, width), the places' gradients.
+        sums: (m, width), the words'.
+        tokens: (m,), their ids.
+        noise: standard deviation of the entries of both.
+
+    Returns:
+        (n,), `UNKNOWN` where none fits; and the rest.
+    """
+    ids = np.append(tokens, UNKNOWN)[owners(parts, sums, noise)]
+    # Where every place has its token, none is left over.
+    whole = len(ids) and UNKNOWN not in ids
+    return ids, tokens[:0] if whole else np.setdiff1d(tokens, ids)
+
+
+def read_several(
+    places: Ids, tokens: Ids, parts: Array, sums: Array, most: int, noise: float = 0.0
+) -> Ids:
+    """Returns tokens of several examples as `pairs_of` does; see `partners`."""
+    found = np.array(partners(parts, sums, most, noise), np.int64).reshape(-1, 2)
+    said = tokens[found[:, 1]]
+    return pairs_of(places[found[:, 0]], said, np.setdiff1d(tokens, said))
+
+
+def pairs_of(places: Ids, tokens: Ids, missed: Ids) -> Ids:
+    """Returns places with their tokens, (n, 2), and behind them tokens without a known place."""
+    placed = np.stack([places, tokens], axis=1)
+    return np.concatenate([placed, np.stack([np.full(len(missed), UNKNOWN), missed], axis=1)])
 
 
 def _mixtures(rows: Array, of: Array, allowed: NDArray[np.bool_]) -> Array:

@@ -16,31 +16,29 @@ DAGER feeds the true encoder's states to a decoder; here none are needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpriv.attacks.text.span import Array, distances, noise_level, row_space
-from fedpriv.attacks.text.sums import UNKNOWN
+from fedpriv.attacks.text.sums import Ids, pairs_of
 from fedpriv.attacks.text.tied import Words
 from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Document, Question
 from fedpriv.models.readers.vt5_reader import PROMPT_BOX
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.claims import RecoveredText
-
-Ids = NDArray[np.int64]
 
 LANGUAGE = "language_backbone."
 SELF_VALUES = f"{LANGUAGE}decoder.block.0.layer.0.SelfAttention.v.weight"
 CROSS_QUERIES = f"{LANGUAGE}decoder.block.0.layer.1.EncDecAttention.q.weight"
 WORDS = f"{LANGUAGE}shared.weight"
 ACROSS = "spatial_embedding.x_position_embeddings.weight"
+
+NEEDED = "VT5's embeddings and its decoder's first block"
+"""What must be trained."""
 
 LARGEST_COORDINATE = 1000
 
@@ -57,14 +55,14 @@ def recover(model: VT5, victim: Victim, phrases: Sequence[str] = ()) -> Recovere
         NotApplicable: if the gradients of words or decoder are not in the message.
     """
     size, reader = len(victim.template), model.reader
-    across, table = _seen(victim, ACROSS), _seen(victim, WORDS)
+    across, table = victim.seen(ACROSS, NEEDED), victim.seen(WORDS, NEEDED)
     noise = noise_level(across[LARGEST_COORDINATE + 1 :])
     words = Words.of(table, size * reader.answer_length)
     most = size * (reader.max_length + reader.answer_length)
     bag = np.flatnonzero(words.used(noise, most))
     # A decoder begins with padding, which no input of the encoder is.
     bag = bag[bag != reader.subwords.pad]
-    everywhere = np.stack([np.full(len(bag), UNKNOWN), bag], axis=1)
+    everywhere = pairs_of(bag[:0], bag[:0], bag)
     if size > 1:
         return RecoveredText(everywhere)
     answer = _answer(model, victim)
@@ -72,29 +70,19 @@ def recover(model: VT5, victim: Victim, phrases: Sequence[str] = ()) -> Recovere
     asked = _asked(model, words, bag, across[LARGEST_COORDINATE], phrases)
     if asked is None:
         return RecoveredText(everywhere, answer=text)
-    boxes = np.full((len(bag) + len(asked.ids), 4), -1)
-    boxes[: len(asked.ids)] = PROMPT_BOX
-    placed = np.stack([np.arange(len(asked.ids)), asked.ids], axis=1)
-    rest = everywhere[~np.isin(bag, asked.ids)]
-    tokens = np.concatenate([placed, rest])
-    return RecoveredText(tokens, boxes[: len(tokens)], asked.text, text)
-
-
-def _seen(victim: Victim, name: str) -> Array:
-    if name not in victim.gradient:
-        raise NotApplicable(
-            f"the message has no gradient of {name}: it is frozen or was not sent; this attack "
-            "needs VT5's embeddings and its decoder's first block trained"
-        )
-    return np.asarray(victim.gradient[name].detach().cpu().double().numpy())
+    question, ids = asked
+    tokens = pairs_of(np.arange(len(ids)), ids, bag[~np.isin(bag, ids)])
+    boxes = np.full((len(tokens), 4), -1)
+    boxes[: len(ids)] = PROMPT_BOX
+    return RecoveredText(tokens, boxes, question, text)
 
 
 @torch.no_grad()
 def _answer(model: VT5, victim: Victim) -> Ids:
     """Returns the answer's tokens in order, read greedily, without the end token."""
     most = model.reader.answer_length
-    first, _ = row_space(_seen(victim, SELF_VALUES), most)
-    second, _ = row_space(_seen(victim, CROSS_QUERIES), most)
+    first, _ = row_space(victim.seen(SELF_VALUES, NEEDED), most)
+    second, _ = row_space(victim.seen(CROSS_QUERIES, NEEDED), most)
     backbone = model.language_backbone
     normalise = backbone.decoder.block[0].layer[0].layer_norm
     vocabulary = normalise(backbone.shared.weight).double().cpu().numpy()
@@ -125,14 +113,10 @@ def _cross_inputs(model: VT5, ids: Tensor) -> Array:
     return np.asarray(inputs[0].double().cpu().numpy())
 
 
-@dataclass(frozen=True)
-class _Asked:
-    text: str
-    ids: Ids
-
-
-def _asked(model: VT5, words: Words, bag: Ids, row: Array, phrases: Sequence[str]) -> _Asked | None:
-    """Returns the phrase whose words add up best to the gradient at the prompt's box."""
+def _asked(
+    model: VT5, words: Words, bag: Ids, row: Array, phrases: Sequence[str]
+) -> tuple[str, Ids] | None:
+    """Returns the phrase whose words add up best to the gradient at the prompt's box, and they."""
     best, least = None, np.inf
     total, freedom = _prompt_gradient(model, row)
     total, freedom = words.outside @ total, words.outside @ freedom
@@ -144,7 +128,7 @@ def _asked(model: VT5, words: Words, bag: Ids, row: Array, phrases: Sequence[str
         left = len(total) - columns.shape[1]
         misfit = ((columns @ shares - total) ** 2).sum() / max(left, 1)
         if misfit < least:
-            best, least = _Asked(phrase, ids), misfit
+            best, least = (phrase, ids), misfit
     return best
 
 

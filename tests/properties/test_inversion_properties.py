@@ -1,6 +1,7 @@
 """What holds for every distance, prior and schedule of gradient inversion."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from fedpriv.attacks.inversion.prior import (
     SpatialVariation,
 )
 from fedpriv.attacks.inversion.schedule import Exponential, Late, Steps
-from fedpriv.attacks.inversion.start import STARTS, start
+from fedpriv.attacks.inversion.start import Start, start
 
 KINDS = ("mse", "squares", "relative", "cosine", "global_cosine", "absolute")
 PRIORS = (LaplacianText, GaussianSmooth, SpatialVariation, ChannelVariation)
@@ -83,7 +84,7 @@ def test_decays_never_rise_and_late_priors_never_fall(done, later):
 
 
 @settings(max_examples=25)
-@given(seed=seeds, kind=st.sampled_from(STARTS), channels=st.sampled_from([1, 3]))
+@given(seed=seeds, kind=st.sampled_from(get_args(Start)), channels=st.sampled_from([1, 3]))
 def test_starts_are_pages_and_leave_what_is_known_alone(seed, kind, channels):
     template = 255 * pages(seed).float()
     private = pages(seed + 1, 1) > 0.5

@@ -15,7 +15,7 @@ from attacked import attacked
 from fedpriv.attacks.closed_form import ClosedForm
 from fedpriv.attacks.inversion.attack import GradientInversion
 from fedpriv.attacks.inversion.presets import gi_dqa, gi_dqa_tuned, random, template_only
-from fedpriv.attacks.inversion.publisher import SafeTemplate
+from fedpriv.attacks.inversion.safe_template import SafeTemplate
 from fedpriv.attacks.text.attack import TextRecovery
 from fedpriv.attacks.victim import MessageAccess, each, messages
 from fedpriv.clients.fedavg import LocalTraining

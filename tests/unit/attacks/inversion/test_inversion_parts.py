@@ -19,7 +19,7 @@ from fedpriv.attacks.inversion.prior import (
     LaplacianText,
     SpatialVariation,
 )
-from fedpriv.attacks.inversion.safe_template import safe_template
+from fedpriv.attacks.inversion.safe_template import SafeTemplate
 from fedpriv.attacks.inversion.schedule import Constant, Exponential, Late, Steps
 from fedpriv.attacks.inversion.start import start
 from fedpriv.models.donut import donut
@@ -221,7 +221,7 @@ def test_states_come_back_as_they_were(tmp_path):
     state = {
         "tensors": [torch.arange(3), None, torch.tensor(1.5)],
         "numbers": {0: 1, 7: 0.1, 8: math.inf},
-        "texts": {"0": "tensors"},
+        "texts": {"name": "tensors"},
         "same": torch.zeros(2)[None].expand(2, 2),
     }
     saved.write(tmp_path / "state.safetensors", state)
@@ -230,7 +230,7 @@ def test_states_come_back_as_they_were(tmp_path):
     assert back["tensors"][1] is None
     assert back["tensors"][2].item() == 1.5
     assert back["numbers"] == {0: 1, 7: 0.1, 8: math.inf}
-    assert back["texts"] == {"0": "tensors"}
+    assert back["texts"] == {"name": "tensors"}
     assert back["same"].tolist() == [[0, 0], [0, 0]]
 
 
@@ -257,7 +257,8 @@ def test_safe_templates_stay_near_and_lead_the_gradient_away():
     share = {}
     for kind in ("pgd", "random", "pgd_as_printed"):
         rng = np.random.default_rng(0)
-        changed = safe_template(model, batch, template, 8, rng, kind=kind, steps=12, step_size=2)
+        made = SafeTemplate(8, kind, steps=24)
+        changed = made.changed(model, batch, template, rng)
         assert (changed - template).abs().max() <= 8
         assert changed.min() >= 0
         assert changed.max() <= 255
@@ -271,18 +272,17 @@ def test_safe_templates_stay_near_and_lead_the_gradient_away():
     ("wrong", "message"),
     [
         ({"epsilon": 0}, "epsilon=0, steps=40"),
-        ({"epsilon": 256}, "expected positive numbers, epsilon up to 255"),
+        ({"epsilon": 256}, "expected positive numbers; epsilon in pixels of 0…255"),
         ({"kind": "fgsm"}, "kind='fgsm': expected one of"),
         ({"steps": 0}, "steps=0"),
     ],
 )
 def test_safe_templates_that_cannot_be_made_are_refused(wrong, message):
-    model, batch, template = grounds()
-    settings = {"epsilon": 8, **wrong}
     with pytest.raises(ValueError, match=message):
-        safe_template(model, batch, template, rng=np.random.default_rng(0), **settings)
+        SafeTemplate(**wrong)
+    model, batch, template = grounds()
     with pytest.raises(ValueError, match="takes no pages of"):
-        safe_template(model, batch, template[..., :16], 8, np.random.default_rng(0))
+        SafeTemplate().changed(model, batch, template[..., :16], np.random.default_rng(0))
 
 
 def test_ink_is_the_colour_that_the_template_is_printed_in():
