@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpriv.data.document import Document, Question
+from fedpriv.data.document import Document
 from fedpriv.data.generated.identities import others_alike
 from fedpriv.data.redaction.answers import without_answer
 from fedpriv.data.redaction.painting import CannotRemove
 from fedpriv.threat.access import GreyBox, PlantedCanaries
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, CanaryGuesses, CanaryRank, MembershipScores
 from fedpriv.threat.scoring.exposure import exposure
 
@@ -62,8 +63,7 @@ class Exposure:
     removed: bool = True
 
     def __post_init__(self) -> None:
-        if self.references < 1:
-            raise ValueError(f"references={self.references}: expected 1 or more")
+        check_least(self, 1, "references")
 
     def run(
         self, access: ExposureAccess, context: AttackContext
@@ -85,9 +85,24 @@ class Exposure:
             except CannotRemove as error:
                 skipped[error.why] += 1
                 continue
-            losses = self._losses(access.model, page, context.rng)
-            ranks.append(CanaryRank(provider, len(pages), *losses))
-        _check(ranks, skipped)
+            told = self._losses(access.model, page, context.rng)
+            ranks.append(CanaryRank(provider, len(pages), *told))
+        if not ranks:
+            why = "; ".join(skipped) or "no canaries were planted: set data.canaries"
+            raise NotApplicable(f"there is no secret to rank: {why}")
+        if len(sizes := {len(one.references) for one in ranks}) > 1:
+            raise NotApplicable(
+                f"the secrets have {min(sizes)} to {max(sizes)} others to be compared with: take "
+                f"as many for all, references={min(sizes)}"
+            )
+        losses = np.array([np.append(one.references, one.loss) for one in ranks])
+        if not np.isfinite(losses).all():
+            raise NotApplicable("losses are not finite: the training has diverged")
+        if not np.ptp(losses, axis=1).any():
+            raise NotApplicable(
+                "the model's loss is the same for every secret: one that points at words of the "
+                "page cannot say what is not on it; take model=donut or model=vt5"
+            )
         where = "without the answer" if self.removed else "that says the answer"
         context.remarks.notes.append(
             f"each secret was asked for on the canary's first page, {where}"
@@ -109,7 +124,13 @@ class Exposure:
         for question in page.questions:
             if question.key == self.key:
                 whole = dataclasses.replace(page, questions=(question,))
-                return _taken_off(whole, question) if self.removed else whole
+                if not self.removed:
+                    return whole
+                found = without_answer(whole, question)
+                if found.residual:
+                    why = "other words of the page still spell it"
+                    raise CannotRemove(whole, question.answers, why)
+                return found.page
         keys = ", ".join(dict.fromkeys(question.key for question in page.questions))
         raise NotApplicable(
             f"{page.provider} is not asked for {self.key!r}: set key to one of {keys}"
@@ -136,34 +157,3 @@ class Exposure:
         asked = dataclasses.replace(page, questions=(question, *said))
         ((loss, *of_others),) = model.losses([asked])
         return loss, np.array(of_others, np.float64)
-
-
-def _taken_off(page: Document, question: Question) -> Document:
-    found = without_answer(page, question)
-    if found.residual:
-        raise CannotRemove(page, question.answers, "other words of the page still spell it")
-    return found.page
-
-
-def _check(ranks: list[CanaryRank], skipped: Counter[str]) -> None:
-    """Checks that there is something to rank by.
-
-    Raises:
-        NotApplicable: if there is no secret, or they cannot be compared.
-    """
-    if not ranks:
-        why = "; ".join(skipped) or "no canaries were planted: set data.canaries"
-        raise NotApplicable(f"there is no secret to rank: {why}")
-    if len(sizes := {len(one.references) for one in ranks}) > 1:
-        raise NotApplicable(
-            f"the secrets have {min(sizes)} to {max(sizes)} others to be compared with: take as "
-            f"many for all, references={min(sizes)}"
-        )
-    losses = [np.append(one.references, one.loss) for one in ranks]
-    if not all(np.isfinite(these).all() for these in losses):
-        raise NotApplicable("losses are not finite: the training has diverged")
-    if not any(np.ptp(these) for these in losses):
-        raise NotApplicable(
-            "the model's loss is the same for every secret: one that points at words of the page "
-            "cannot say what is not on it; take model=donut or model=vt5"
-        )

@@ -28,6 +28,7 @@ from fedpriv.threat.access import (
     Transcript,
 )
 from fedpriv.threat.attack import Attack, AttackContext, NotApplicable
+from fedpriv.threat.checks import check_share
 from fedpriv.threat.claims import (
     MEMBER,
     NO_GUESS,
@@ -53,8 +54,7 @@ class Audit:
     guesses: float = 0.75
 
     def __post_init__(self) -> None:
-        if not 0 < self.guesses <= 1:
-            raise ValueError(f"guesses={self.guesses}: expected a share in (0, 1]")
+        check_share(self, "guesses", all=True)
 
     @property
     def access_type(self) -> type:

@@ -28,19 +28,16 @@ from numpy.typing import NDArray
 from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
-from fedpriv.models.question_answering import (
-    DOCUMENT,
-    EVALUATION_BATCH,
-    QUESTION,
-    QuestionAnswerer,
-)
+from fedpriv.models.question_answering import DOCUMENT, QUESTION, QuestionAnswerer
 from fedpriv.runtime.jobs import Pool
 from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
 from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
+from fedpriv.threat.queries import losses
 from fedpriv.training.loops import Optimizer, train_steps
 
 Row = NDArray[np.float64]
@@ -104,17 +101,10 @@ class ProviderLiRA:
                 f"references={self.references}: expected an even number, 4 or more: every provider "
                 "is in half of them, and a variance needs two"
             )
-        for name in ("steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected 1 or more")
-        if not 0 < self.train_share < 1:
-            raise ValueError(f"train_share={self.train_share}: expected a share between 0 and 1")
-        if self.statistic not in ("online", "offline"):
-            raise ValueError(f"statistic={self.statistic!r}: expected 'online' or 'offline'")
-        if self.signal not in ("loss", "logit"):
-            raise ValueError(f"signal={self.signal!r}: expected 'loss' or 'logit'")
-        if self.workers < 0:
-            raise ValueError(f"workers={self.workers}: expected 0 or more")
+        check_choices(self)
+        check_least(self, 1, "steps", "batch_size")
+        check_least(self, 0, "workers")
+        check_share(self, "train_share")
 
     def run(self, access: ProviderLiRAAccess, context: AttackContext) -> MembershipScores:
         """Returns the scores of all providers.
@@ -133,11 +123,11 @@ class ProviderLiRA:
         trained_on = balanced_halves(
             self.references, [bool(pages) for pages in taught.values()], context.rng
         )
-        losses = [
+        told = [
             [reply.loss for said in access.model.replies(pages) for reply in said]
             for pages in asked.values()
         ]
-        final = np.array([_signal(np.array(own), self.signal).mean() for own in losses])
+        final = np.array([_signal(np.array(own), self.signal).mean() for own in told])
         _check_finite(final, "the final model")
         references = self._references(access.public, taught, asked, trained_on, context)
         scores = likelihood_ratios(
@@ -188,10 +178,11 @@ class ProviderLiRA:
             for number, inside in enumerate(trained_on, 1)
         }
         pool = Pool(self.workers, RaySettings(), context.log)
-        losses = pool.map(functools.partial(reference_losses, course), jobs)
-        signals = [_means(_signal(np.array(one), self.signal), asked_of) for one in losses.values()]
-        for name, of_reference in zip(losses, signals, strict=True):
-            _check_finite(of_reference, name)
+        signals = []
+        for name, of in pool.map(functools.partial(reference_losses, course), jobs).items():
+            signal = _signal(np.array(of), self.signal)
+            signals.append(np.bincount(asked_of, signal) / np.bincount(asked_of))
+            _check_finite(signals[-1], name)
         return np.array(signals)
 
 
@@ -381,18 +372,9 @@ def losses_of(model: QuestionAnswerer, examples: Examples) -> NDArray[np.float64
 
     Of a page that is read in several windows, each window gets the mean over them.
     """
-    with torch.no_grad():
-        found = [
-            model.losses(batch) for batch in examples.batches(EVALUATION_BATCH, device=model.device)
-        ]
-    losses = torch.cat(found).double().cpu().numpy()
     numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
-    return _means(losses, numbers)[numbers]
-
-
-def _means(values: NDArray[np.float64], owners: NDArray[np.int64]) -> Row:
-    """Returns the mean of each owner's values."""
-    return np.bincount(owners, values) / np.bincount(owners)
+    with torch.no_grad():
+        return np.array(losses(model, examples))[numbers]
 
 
 def _check_finite(signals: Row, whose: str) -> None:

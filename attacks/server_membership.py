@@ -33,6 +33,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.threat.access import Architecture, HeldOutDocuments, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 from fedpriv.threat.transcript import Round, Upload, loaded
 
@@ -99,20 +100,9 @@ class ServerMembership:
     false_positives: float = 0.05
 
     def __post_init__(self) -> None:
-        if self.target not in ("update", "series"):
-            raise ValueError(f"target={self.target!r}: expected 'update' or 'series'")
-        if self.statistic not in (None, "cosine", "inner_product", "loss_drop"):
-            raise ValueError(
-                f"statistic={self.statistic!r}: expected 'cosine', 'inner_product' or 'loss_drop'"
-            )
-        if self.parameters not in ("words", "all"):
-            raise ValueError(f"parameters={self.parameters!r}: expected 'words' or 'all'")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: expected 1 or more")
-        if not 0 < self.false_positives < 1:
-            raise ValueError(
-                f"false_positives={self.false_positives}: expected a share between 0 and 1"
-            )
+        check_choices(self)
+        check_least(self, 1, "batch_size")
+        check_share(self, "false_positives")
 
     @property
     def view(self) -> str:

@@ -26,14 +26,13 @@ from typing import Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Path
 from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from fedpriv.attacks.cdmi.generator import PublicMLM, Training, public_mlm, untrained
+from fedpriv.attacks.cdmi.generator import Training, public_mlm, untrained
 from fedpriv.attacks.cdmi.likelihoods import Sampling
-from fedpriv.attacks.cdmi.membership import METRICS, confidences, public_confidence
+from fedpriv.attacks.cdmi.membership import Metric, confidences, public_confidence
 from fedpriv.attacks.cdmi.progress import Done, Progress
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
@@ -50,6 +49,7 @@ from fedpriv.threat.access import (
     WhiteBox,
 )
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import Attempt, FieldGuesses, Reconstruction
 
 
@@ -87,7 +87,7 @@ class CDMI(Sampling):
     """
 
     attempts: int = 8
-    membership: str = "gap"
+    membership: Metric = "gap"
     baseline: Baseline = "public"
     visual: Literal["page", "noise"] = "page"
     generator: Training = field(default_factory=Training)
@@ -97,18 +97,7 @@ class CDMI(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("attempts", "batch_size", "fields_per_chunk"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected 1 or more")
-        for name, known in (
-            ("membership", METRICS),
-            ("baseline", ("public", "silent")),
-            ("visual", ("page", "noise")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(known)}"
-                )
+        check_least(self, 1, "attempts", "batch_size", "fields_per_chunk")
 
     def run(self, access: CDMIAccess, context: AttackContext) -> tuple[FieldGuesses, ...]:
         """Makes `attempts` guesses at each field with each model.
@@ -157,7 +146,15 @@ class CDMI(Sampling):
             model=box.name,
             round=box.round,
             measured=box.measured,
-            details=self._details(list(done.values()), helper, len(documents)),
+            details={
+                "candidates": self.candidates,
+                "attempts": self.attempts,
+                "candidate_evaluations": sum(one.evaluations for one in done.values()),
+                "candidate_evaluations_asked": sum(one.asked for one in done.values()),
+                "seconds": sum(one.seconds for one in done.values()),
+                "public_documents": len(documents),
+                **{f"generator_{name}": value for name, value in helper.metrics.items()},
+            },
         )
 
     def _check_page(
@@ -174,19 +171,15 @@ class CDMI(Sampling):
                 looked_at(target, batch, lambda features: features)
 
     def _notes(self, own_head: bool, public_start: bool) -> list[str]:
-        fall = (
-            f"T_g falls from {self.first_temperature:g} to {self.public_temperature:g} over "
-            f"{self.decay_steps} tokens; the paper leaves the law open"
-        )
-        own = (
+        notes = [
             "the target is a masked language model: its own likelihoods choose the tokens, without "
             "its losses; ĝ of the membership metrics is PUB-MLM's over the target's candidates"
-        )
-        losses = (
-            f"w={self.weight:g} is the weight of the target's likelihood, and the loss is of the "
-            "whole window; the paper leaves both open"
-        )
-        notes = [own if own_head else losses, fall]
+            if own_head
+            else f"w={self.weight:g} is the weight of the target's likelihood, and the loss is of "
+            "the whole window; the paper leaves both open",
+            f"T_g falls from {self.first_temperature:g} to {self.public_temperature:g} over "
+            f"{self.decay_steps} tokens; the paper leaves the law open",
+        ]
         if self.baseline == "silent" and not own_head:
             notes.append("the baseline is what the attack would make of a target that says nothing")
         if self.visual == "noise":
@@ -194,19 +187,6 @@ class CDMI(Sampling):
         if not public_start:
             notes.append("PUB-MLM starts from random weights")
         return notes
-
-    def _details(
-        self, done: Sequence[Done], helper: PublicMLM, documents: int
-    ) -> dict[str, float | int | str]:
-        return {
-            "candidates": self.candidates,
-            "attempts": self.attempts,
-            "candidate_evaluations": sum(one.evaluations for one in done),
-            "candidate_evaluations_asked": sum(one.asked for one in done),
-            "seconds": sum(one.seconds for one in done),
-            "public_documents": documents,
-            **{f"generator_{name}": value for name, value in helper.metrics.items()},
-        }
 
 
 @dataclass(frozen=True)
@@ -243,7 +223,16 @@ class _Run:
 
     def _attacked(self, chunk: Sequence[ScrubbedField]) -> list[Done]:
         began = time.perf_counter()
-        uniforms = [self._uniforms(one) for one in chunk]
+        # The numbers by which tokens are drawn, (attempts, k): the baseline's too.
+        uniforms = [
+            [
+                generator(self.seed, "cdmi", round=attempt, client=one.number).random(
+                    len(one.places)
+                )
+                for attempt in range(self.settings.attempts)
+            ]
+            for one in chunk
+        ]
         attack, baseline = (
             [Path(place, own) for place, rows in enumerate(uniforms) for own in rows]
             for _ in range(2)
@@ -258,7 +247,7 @@ class _Run:
                 tuple({cast(int, subwords.mask), subwords.pad}),
                 self.settings.baseline,
             )
-            evaluations = decoder.decode(attack, baseline)
+            evaluated, asked = decoder.decode(attack, baseline)
         seconds = (time.perf_counter() - began) / len(chunk)
         return [
             Done(
@@ -275,8 +264,8 @@ class _Run:
                         if path.place == place
                     ),
                 ),
-                evaluations.done[place],
-                evaluations.asked[place],
+                evaluated[place],
+                asked[place],
                 seconds,
             )
             for place, one in enumerate(chunk)
@@ -291,17 +280,6 @@ class _Run:
 
         rows = looked_at(model, batch, None if visual == "page" else noise)
         return Windows(model, rows, [one.places for one in chunk], self.settings.batch_size)
-
-    def _uniforms(self, one: ScrubbedField) -> NDArray[np.float64]:
-        """Returns the numbers by which tokens are drawn, (attempts, k): the baseline's too."""
-        return np.stack(
-            [
-                generator(self.seed, "cdmi", round=attempt, client=one.number).random(
-                    len(one.places)
-                )
-                for attempt in range(self.settings.attempts)
-            ]
-        )
 
     def _name(self, fields: Sequence[ScrubbedField]) -> str:
         settings = dataclasses.asdict(self.settings)

@@ -6,8 +6,9 @@ beginning depends on nothing else.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -46,44 +47,29 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Evaluations:
-    """How many candidates the target was given.
-
-    Attributes:
-        done: by the field's place in the chunk.
-        asked: the same, had no two attempts shared any.
-    """
-
-    done: Counter[int] = field(default_factory=Counter)
-    asked: Counter[int] = field(default_factory=Counter)
-
-    def count(self, knots: Sequence[Knot], paths: Sequence[Path], each: int) -> None:
-        """Counts one step of the attack."""
-        for place, _ in knots:
-            self.done[place] += each
-        for path in paths:
-            self.asked[path.place] += each
-
-
-@dataclass(frozen=True)
 class Choices:
     """What may come next at some knots, C candidates each.
 
     Attributes:
-        row: of each knot in the tables.
+        knots: of the rows of the tables.
         tokens: (knots, C), ids in ascending order.
         target: log p.
         public: log ĝ.
     """
 
-    row: Mapping[Knot, int]
+    knots: Sequence[Knot]
     tokens: NDArray[np.int64]
     target: Table
     public: Table
 
+    def rows(self, knots: Sequence[Knot]) -> NDArray[np.int64]:
+        """Returns where some of the knots stand in the tables."""
+        row = {knot: number for number, knot in enumerate(self.knots)}
+        return np.array([row[knot] for knot in knots], np.int64)
+
     def extend(self, paths: Sequence[Path], nucleus: float) -> None:
         """Gives each path one more token (Algorithm 2, line 10)."""
-        rows = np.array([self.row[path.knot] for path in paths])
+        rows = self.rows([path.knot for path in paths])
         uniforms = np.array([path.uniforms[len(path.tokens)] for path in paths])
         columns = drawn(in_nucleus(np.exp(self.target[rows]), nucleus), uniforms)
         for path, row, column in zip(paths, rows, columns, strict=True):
@@ -113,27 +99,39 @@ class Decoder:
     banned: tuple[int, ...]
     baseline: Baseline = "public"
 
-    def decode(self, attack: Sequence[Path], baseline: Sequence[Path]) -> Evaluations:
-        """Completes all paths."""
-        evaluations = Evaluations()
+    def decode(
+        self, attack: Sequence[Path], baseline: Sequence[Path]
+    ) -> tuple[Counter[int], Counter[int]]:
+        """Completes all paths.
+
+        Returns:
+            How many candidates the target was given, by the field's place in the chunk; and how
+            many, had no two attempts shared any.
+        """
+        evaluated, asked = Counter[int](), Counter[int]()
+        losses_told = not self.own_head and self.sampling.weight > 0
         longest = max(len(path.uniforms) for path in (*attack, *baseline))
         for step in range(longest):
-            mine, theirs = _unfinished(attack, step), _unfinished(baseline, step)
+            mine, theirs = (
+                [path for path in paths if len(path.uniforms) > step]
+                for paths in (attack, baseline)
+            )
             knots = distinct(path.knot for path in mine)
             everyone = distinct([*knots, *(path.knot for path in theirs)])
             logits = self.generator.scores(everyone)
-            public = self._public(everyone, logits, step)
+            # By PUB-MLM alone (lines 2 to 4, and 6).
+            tokens, scores = self._top(logits)
+            alone = self.sampling.public_likelihoods(scores, step)
+            public = Choices(everyone, tokens, alone, alone)
             choices = self._attack(knots, public, logits, step)
-            evaluations.count(knots, mine, self._asked(choices))
+            each = choices.tokens.shape[1] if losses_told else 0
+            for place, _ in knots:
+                evaluated[place] += each
+            for path in mine:
+                asked[path.place] += each
             choices.extend(mine, self.sampling.nucleus)
             self._silent(public).extend(theirs, self.sampling.nucleus)
-        return evaluations
-
-    def _public(self, knots: Sequence[Knot], logits: Tensor, step: int) -> Choices:
-        """Proposes tokens by PUB-MLM alone (lines 2 to 4, and 6)."""
-        tokens, scores = self._top(logits)
-        public = self.sampling.public_likelihoods(scores, step)
-        return Choices(_rows(knots), tokens, public, public)
+        return evaluated, asked
 
     def _attack(self, knots: Sequence[Knot], public: Choices, logits: Tensor, step: int) -> Choices:
         """Proposes tokens by the target's leave (lines 5 and 7 to 9).
@@ -144,22 +142,22 @@ class Decoder:
             logits: of PUB-MLM at the same.
             step: the token's, from 0.
         """
-        rows = np.array([public.row[knot] for knot in knots])
+        rows = public.rows(knots)
         if self.own_head:
             return self._private(knots, logits[rows], step)
         tokens, likelihoods = public.tokens[rows], public.public[rows]
         if self.sampling.weight == 0:
-            return Choices(_rows(knots), tokens, likelihoods, likelihoods)
+            return Choices(knots, tokens, likelihoods, likelihoods)
         losses = self.target.losses(knots, tokens)
         told = target_likelihoods(losses, self.sampling.target_temperature)
-        return Choices(_rows(knots), tokens, self.sampling.blend(likelihoods, told), likelihoods)
+        return Choices(knots, tokens, self.sampling.blend(likelihoods, told), likelihoods)
 
     def _private(self, knots: Sequence[Knot], logits: Tensor, step: int) -> Choices:
         """Proposes tokens by the target's own head; ĝ is PUB-MLM's over the same tokens [ours]."""
         tokens, scores = self._top(self.target.scores(knots))
         public = np.take_along_axis(_table(logits), tokens, axis=1)
         likelihoods = (self.sampling.public_likelihoods(own, step) for own in (scores, public))
-        return Choices(_rows(knots), tokens, *likelihoods)
+        return Choices(knots, tokens, *likelihoods)
 
     def _silent(self, public: Choices) -> Choices:
         """Returns the baseline's choices."""
@@ -167,7 +165,7 @@ class Decoder:
             return public
         told = target_likelihoods(np.zeros_like(public.public), self.sampling.target_temperature)
         target = self.sampling.blend(public.public, told)
-        return Choices(public.row, public.tokens, target, public.public)
+        return dataclasses.replace(public, target=target)
 
     def _top(self, logits: Tensor) -> tuple[NDArray[np.int64], Table]:
         """Returns the candidates of each row and their logits, in ascending order of ids."""
@@ -177,23 +175,10 @@ class Decoder:
         tokens = allowed.topk(count, dim=1).indices.sort(dim=1).values
         return tokens.cpu().numpy(), _table(logits.gather(1, tokens))
 
-    def _asked(self, choices: Choices) -> int:
-        """Returns the candidates whose losses a knot needs."""
-        asked = not self.own_head and self.sampling.weight > 0
-        return choices.tokens.shape[1] if asked else 0
-
 
 def distinct(knots: Iterable[Knot]) -> list[Knot]:
     """Returns each knot once, in order of first appearance."""
     return list(dict.fromkeys(knots))
-
-
-def _rows(knots: Sequence[Knot]) -> dict[Knot, int]:
-    return {knot: row for row, knot in enumerate(knots)}
-
-
-def _unfinished(paths: Sequence[Path], step: int) -> list[Path]:
-    return [path for path in paths if len(path.uniforms) > step]
 
 
 def _table(values: Tensor) -> Table:

@@ -25,6 +25,7 @@ from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.threat.access import Architecture, PublicModel
 from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.training.loops import Optimizer, train_epoch
 
 PURPOSE = "cdmi public mlm"
@@ -60,14 +61,10 @@ class Training:
     criterion: Literal["precision", "loss"] = "precision"
 
     def __post_init__(self) -> None:
-        if self.criterion not in ("precision", "loss"):
-            raise ValueError(f"criterion={self.criterion!r}: expected 'precision' or 'loss'")
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out={self.held_out}: expected a share in [0, 1)")
-        if self.epochs < 0:
-            raise ValueError(f"epochs={self.epochs}: expected 0 or more")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: expected 1 or more")
+        check_choices(self)
+        check_share(self, "held_out", none=True)
+        check_least(self, 0, "epochs")
+        check_least(self, 1, "batch_size")
         self.optimizer()
 
     def worth(self, measured: Mapping[str, float]) -> float:
@@ -154,8 +151,18 @@ def public_mlm(
     """
     network = cast(nn.Module, model)
     examples = model.encode(documents)
-    train, held = _split(examples, len(documents), training.held_out, seed)
-    path = scratch / f"cdmi-public-mlm-{_name(model, examples, training, seed)}.safetensors"
+    size = min(round(training.held_out * len(documents)), len(documents) - 1)
+    chosen = generator(seed, f"{PURPOSE}, held out").choice(len(documents), size, replace=False)
+    out = np.isin(examples.column(DOCUMENT), chosen)
+    train, held = (examples.take(np.flatnonzero(rows)) for rows in (~out, out))
+    parts = {
+        "start": of_model(model),
+        "rows": of_rows(examples, range(len(examples))),
+        "training": dataclasses.asdict(training),
+        "seed": seed,
+        "device": device_of(model).type,
+    }
+    path = scratch / f"cdmi-public-mlm-{fingerprint(parts)}.safetensors"
     if path.is_file():
         tell("PUB-MLM was trained before")
         network.load_state_dict(load_file(path))
@@ -164,16 +171,6 @@ def public_mlm(
             _train(network, train, held, training, seed, tell)
         RunFolder.at(scratch).write(path.name, save(_state(network)))
     return PublicMLM(model, _evaluated(network, held if len(held) else train, seed))
-
-
-def _split(
-    examples: Examples, documents: int, share: float, seed: int
-) -> tuple[Examples, Examples]:
-    """Returns the windows to train on, and those of the documents that are held out."""
-    size = min(round(share * documents), documents - 1)
-    chosen = generator(seed, f"{PURPOSE}, held out").choice(documents, size, replace=False)
-    out = np.isin(examples.column(DOCUMENT), chosen)
-    return examples.take(np.flatnonzero(~out)), examples.take(np.flatnonzero(out))
 
 
 def _evaluated(network: nn.Module, examples: Examples, seed: int) -> dict[str, float]:
@@ -185,18 +182,6 @@ def _evaluated(network: nn.Module, examples: Examples, seed: int) -> dict[str, f
 
 def _state(network: nn.Module) -> dict[str, Tensor]:
     return {n: t.detach().cpu().contiguous().clone() for n, t in network.state_dict().items()}
-
-
-def _name(model: TokenModel, examples: Examples, training: Training, seed: int) -> str:
-    return fingerprint(
-        {
-            "start": of_model(model),
-            "rows": of_rows(examples, range(len(examples))),
-            "training": dataclasses.asdict(training),
-            "seed": seed,
-            "device": device_of(model).type,
-        }
-    )
 
 
 def _train(

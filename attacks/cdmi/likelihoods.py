@@ -11,11 +11,13 @@ Tables are float64 of shape (rows, candidates); likelihoods are kept as logarith
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+
+from fedpriv.threat.checks import check_choices, check_least, check_positive, check_share
 
 Table = NDArray[np.float64]
 Mean = Literal["geometric", "arithmetic"]
@@ -53,19 +55,12 @@ class Sampling:
     nucleus: float = 0.10
 
     def __post_init__(self) -> None:
-        if self.candidates < 1:
-            raise ValueError(f"candidates={self.candidates}: expected 1 or more")
-        for name in ("public_temperature", "first_temperature", "target_temperature"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)}: expected a positive number")
-        if self.decay_steps < 0:
-            raise ValueError(f"decay_steps={self.decay_steps}: expected 0 or more")
-        if self.mean not in get_args(Mean):
-            raise ValueError(f"mean={self.mean!r}: expected 'geometric' or 'arithmetic'")
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"weight={self.weight}: expected a number from 0 to 1")
-        if not 0 < self.nucleus <= 1:
-            raise ValueError(f"nucleus={self.nucleus}: expected a share above 0, at most 1")
+        check_choices(self)
+        check_least(self, 1, "candidates")
+        check_least(self, 0, "decay_steps")
+        check_positive(self, "public_temperature", "first_temperature", "target_temperature")
+        check_share(self, "weight", none=True, all=True)
+        check_share(self, "nucleus", all=True)
 
     def temperature(self, step: int) -> float:
         """Returns T_g of a field's token, counted from 0."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from fedpriv.threat.claims import PUBLIC
 
-METRICS = ("raw", "ratio", "raw_and_ratio", "gap", "token_ratio")
+Metric = Literal["raw", "ratio", "raw_and_ratio", "gap", "token_ratio"]
 
 MOST = 700.0
 """Of a logarithm: beyond 709, its exponential is no number any more, nor JSON."""

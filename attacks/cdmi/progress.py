@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.claims import Attempt, Reconstruction
+from fedpriv.threat.claims import Reconstruction
 
 
 @dataclass(frozen=True)
@@ -48,31 +49,13 @@ class Progress:
         whole = lines[: lines.rfind(b"\n") + 1]
         if whole != lines:  # or the next line would be written behind half of one
             folder.write(self._file, whole)
-        return {record["number"]: _done(record) for record in folder.records(self._file)}
+        one_of = TypeAdapter(Done).validate_python
+        return {one.found.number: one for one in map(one_of, folder.records(self._file))}
 
     def add(self, done: Iterable[Done]) -> None:
         """Appends fields."""
-        RunFolder.at(self.folder).append(self._file, [_record(one) for one in done])
+        RunFolder.at(self.folder).append(self._file, [dataclasses.asdict(one) for one in done])
 
     @property
     def _file(self) -> str:
         return f"{self.name}.jsonl"
-
-
-def _record(done: Done) -> dict[str, Any]:
-    return {
-        **dataclasses.asdict(done.found),
-        "evaluations": done.evaluations,
-        "asked": done.asked,
-        "seconds": done.seconds,
-    }
-
-
-def _done(record: Mapping[str, Any]) -> Done:
-    attempts, baseline = (_attempts(record[name]) for name in ("attempts", "baseline"))
-    found = Reconstruction(record["number"], attempts, baseline)
-    return Done(found, record["evaluations"], record["asked"], record["seconds"])
-
-
-def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
-    return tuple(Attempt(tuple(one["tokens"]), one["confidence"]) for one in records)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedpriv.data.document import Document, DocumentSource
+from fedpriv.threat.checks import check_choices
 
 Shift = Literal["same", "without_restaurants", "without_2018"]
 
@@ -46,8 +47,7 @@ class PublicData:
     other: DocumentSource | None = None
 
     def __post_init__(self) -> None:
-        if self.shift not in PATTERNS:
-            raise ValueError(f"shift={self.shift!r}: expected one of {', '.join(PATTERNS)}")
+        check_choices(self)
         try:
             re.compile(self.without or "")
         except re.error as error:
@@ -69,15 +69,14 @@ class PublicData:
                 "data.public=0.5"
             )
         patterns = [p for p in (PATTERNS[self.shift], self.without) if p]
-        kept = [document for document in given if not _says(document, patterns)]
+        kept = []
+        for document in given:
+            text = " ".join(word.text for word in document.words)
+            if not any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns):
+                kept.append(replace(document, entities=(), links=()))
         if not kept:
             raise ValueError(
                 f"each of the {len(given)} public documents says what shift={self.shift!r}, "
                 f"without={self.without!r} leave out: expected a narrower pattern"
             )
-        return tuple(replace(document, entities=(), links=()) for document in kept)
-
-
-def _says(document: Document, patterns: Sequence[str]) -> bool:
-    text = " ".join(word.text for word in document.words)
-    return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
+        return tuple(kept)

@@ -55,7 +55,8 @@ def two_means(rows: Floats, seed: int) -> Opinion:
         rows: (n, features) of the providers to be judged; in the first, members have more.
         seed: of the starting points.
     """
-    scaled = _scaled(rows)
+    span = np.ptp(rows, axis=0)
+    scaled = (rows - rows.min(0)) / np.where(span > 0, span, 1)
     if not scaled.any():
         return Opinion(np.zeros(len(rows)), np.zeros(len(rows), bool))
     # The paper leaves these open; they are those of the authors' later code (DocMIA).
@@ -80,7 +81,12 @@ def forest(known: Floats, members: Bools, rows: Floats, seed: int) -> Opinion:
         rows: (n, features) of the providers to be judged.
         seed: of the trees and the folds.
     """
-    settings = _searched(known, members, seed) if folds(members) > 1 else {}
+    settings = {}
+    if folds(members) > 1:
+        parts = StratifiedKFold(folds(members), shuffle=True, random_state=seed)
+        small = RandomForestClassifier(TREES_IN_SEARCH, random_state=seed)
+        search = GridSearchCV(small, GRID, cv=parts, refit=False, scoring="accuracy")
+        settings = search.fit(known, members).best_params_
     model = RandomForestClassifier(TREES, random_state=seed, **settings).fit(known, members)
     scores = model.predict_proba(rows)[:, 1]
     return Opinion(scores.astype(np.float64), scores > 0.5)
@@ -105,17 +111,3 @@ def ensemble(opinions: Sequence[Opinion]) -> Opinion:
     votes = np.sum([opinion.members for opinion in opinions], axis=0)
     ranks = rankdata(opinions[0].scores) / (len(votes) + 1)
     return Opinion(votes + ranks, votes > len(opinions) / 2)
-
-
-def _scaled(rows: Floats) -> Floats:
-    low, span = rows.min(0), np.ptp(rows, axis=0)
-    scaled: Floats = (rows - low) / np.where(span > 0, span, 1)
-    return scaled
-
-
-def _searched(known: Floats, members: Bools, seed: int) -> dict[str, object]:
-    parts = StratifiedKFold(folds(members), shuffle=True, random_state=seed)
-    small = RandomForestClassifier(TREES_IN_SEARCH, random_state=seed)
-    search = GridSearchCV(small, GRID, cv=parts, refit=False, scoring="accuracy")
-    best: dict[str, object] = search.fit(known, members).best_params_
-    return best

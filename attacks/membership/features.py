@@ -31,7 +31,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,9 +113,8 @@ def measured(
         log: shows a line of progress.
 
     Raises:
-        ValueError: if no question has an accepted answer, or the aggregate is none of the above.
+        ValueError: if no question has an accepted answer.
     """
-    summary = _summary(aggregate)
     skipped: Counter[str] = Counter()
     pages = _answerable(documents, skipped)
     if not pages:
@@ -142,41 +141,16 @@ def measured(
             missing[name] = str(error)
         else:
             notes += said
-    columns = {name: _column(name, of, pages, summary) for name, of in marks.items()}
-    for name, column in columns.items():
-        if wrong := int((~np.isfinite(column)).sum()):
+    columns = {}
+    for name, of in marks.items():
+        found = {provider: getattr(np, aggregate)(own) for provider, own in of.items()}
+        # Only G4 has providers without a value.
+        instead = np.median(list(found.values())) if name in NEUTRAL else 0.0
+        columns[name] = np.array([found.get(one, instead) for one in pages], np.float64)
+        if wrong := int((~np.isfinite(columns[name])).sum()):
             missing[name] = f"{name} is no number for {wrong} providers: has the model diverged?"
     notes += _notes(marks, documents, pages)
     return Features(columns, tuple(pages), missing, dict(skipped), tuple(notes))
-
-
-def check_aggregate(aggregate: str) -> None:
-    """Raises `ValueError` if there is no such aggregate."""
-    if aggregate not in get_args(Aggregate):
-        raise ValueError(f"aggregate={aggregate!r}: expected one of {get_args(Aggregate)}")
-
-
-def _summary(aggregate: str) -> Callable[[Sequence[float]], Any]:
-    check_aggregate(aggregate)
-    ways: dict[str, Callable[..., Any]] = {
-        "mean": np.mean,
-        "min": np.min,
-        "max": np.max,
-        "median": np.median,
-    }
-    return ways[aggregate]
-
-
-def _column(
-    name: str,
-    values: Mapping[str, Sequence[float]],
-    pages: Documents,
-    summary: Callable[[Sequence[float]], Any],
-) -> NDArray[np.float64]:
-    """Returns one feature of all providers; only G4 has providers without a value."""
-    found = {provider: summary(own) for provider, own in values.items()}
-    instead = np.median(list(found.values())) if name in NEUTRAL else 0.0
-    return np.array([found.get(provider, instead) for provider in pages], np.float64)
 
 
 def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[Document]]:

@@ -26,16 +26,7 @@ from fedpriv.attacks.membership.classifiers import (
     forest,
     two_means,
 )
-from fedpriv.attacks.membership.features import (
-    G1,
-    G2,
-    G3,
-    G4,
-    Aggregate,
-    Features,
-    check_aggregate,
-    measured,
-)
+from fedpriv.attacks.membership.features import G1, G2, G3, G4, Aggregate, Features, measured
 from fedpriv.threat.access import (
     BlackBox,
     GreyBox,
@@ -44,6 +35,7 @@ from fedpriv.threat.access import (
     PublicModel,
 )
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 
 UNSUPERVISED = {"azk": G1, "kmeans_all": (*G1, *G2, *G3), "cls2": G4[1:]}
@@ -87,7 +79,7 @@ class PMIA:
     memory_key: str = "provider"
 
     def __post_init__(self) -> None:
-        check_aggregate(self.aggregate)
+        check_choices(self)
 
     def run(self, access: PMIAAccess, context: AttackContext) -> tuple[MembershipScores, ...]:
         """Asks about all documents once, then judges the providers in each split.
@@ -120,9 +112,17 @@ def judged(
     for split in splits:
         context.log(f"judging, s = {split.min_questions}, split {split.repeat}")
         case = Case.of(split, features, int(context.rng.integers(2**31)))
-        if case.unknown:
-            opinions = _opinions(case, refused)
-            found += [case.scores(name, opinion) for name, opinion in opinions.items()]
+        if not case.unknown:
+            continue
+        opinions = {
+            name: case.opinion(name)
+            for name in ALONE
+            if name not in refused and not (name in SUPERVISED and folds(case.members) < 1)
+        }
+        for name, voters in ENSEMBLES.items():
+            if opinions.keys() >= set(voters):
+                opinions[name] = ensemble([opinions[voter] for voter in voters])
+        found += [case.scores(name, opinion) for name, opinion in opinions.items()]
     context.remarks.not_applicable.update(refused)
     context.remarks.left_out.update(features.skipped)
     context.remarks.notes += [*features.notes, *_notes(splits, refused)]
@@ -173,18 +173,6 @@ class Case:
         """Returns a classifier's opinion on the unknown providers as a claim."""
         guesses = np.where(opinion.members, MEMBER, NON_MEMBER).astype(np.int8)
         return MembershipScores(self.unknown, opinion.scores, guesses, name, self.split)
-
-
-def _opinions(case: Case, refused: Collection[str]) -> dict[str, Opinion]:
-    found = {
-        name: case.opinion(name)
-        for name in ALONE
-        if name not in refused and not (name in SUPERVISED and folds(case.members) < 1)
-    }
-    for name, voters in ENSEMBLES.items():
-        if found.keys() >= set(voters):
-            found[name] = ensemble([found[voter] for voter in voters])
-    return found
 
 
 def _refused(features: Features, splits: Sequence[KnownMembershipSplit]) -> dict[str, str]:

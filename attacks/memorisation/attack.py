@@ -7,16 +7,15 @@ from training; on providers that were not trained on, it should answer nothing r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from fedpriv.attacks.memorisation import absent, removed
 from fedpriv.attacks.memorisation.pictures import pictures, telling
-from fedpriv.attacks.memorisation.puzzles import Skipped, put
+from fedpriv.attacks.memorisation.puzzles import absent, put, removed
 from fedpriv.data.redaction.clues import LIKENESS, RADIUS, check_settings
 from fedpriv.threat.access import BlackBox, GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext
+from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import MemorisationProbe
 
 
@@ -63,13 +62,8 @@ class Memorisation:
         check_settings(self.radius, self.likeness)
         if not (*self.keys, *self.absent_keys):
             raise ValueError("keys=() and absent_keys=(): expected a key in one of them")
-        most = self.documents_per_provider
-        if most is not None and most < 1:
-            raise ValueError(f"documents_per_provider={most}: expected 1 or more, or null for all")
-        if self.most_absent < 1:
-            raise ValueError(f"most_absent={self.most_absent}: expected 1 or more")
-        if self.pictures < 0:
-            raise ValueError(f"pictures={self.pictures}: expected 0 or more")
+        check_least(self, 1, "documents_per_provider", "most_absent")
+        check_least(self, 0, "pictures")
 
     def run(
         self, access: MemorisationAccess, context: AttackContext
@@ -79,8 +73,8 @@ class Memorisation:
         pages = [page for own in documents.values() for page in own[:most]]
         clearing = {"radius": self.radius, "likeness": self.likeness}
         items = chain(
-            removed.removed(pages, self.keys, context.rng, **clearing),
-            absent.absent(
+            removed(pages, self.keys, context.rng, **clearing),
+            absent(
                 documents,
                 self.absent_keys,
                 context.rng,
@@ -95,7 +89,14 @@ class Memorisation:
             models["start"] = access.public.answers, access.public.confidence
         probes, skipped = put(items, models, context.log)
         remarks = context.remarks
-        remarks.not_applicable |= self._not_applicable(probes, skipped)
+        asked = {(probe.test, probe.key) for probe in probes}
+        wanted = [("removed", key) for key in self.keys]
+        wanted += [("absent", key) for key in self.absent_keys]
+        for test, key in wanted:
+            if (test, key) not in asked:
+                whys = Counter(one.why for one in skipped if (one.test, one.key) == (test, key))
+                said = [f"{why} ({count} pages)" for why, count in whys.most_common()]
+                remarks.not_applicable[f"{test}/{key}"] = "; ".join(said) or "no pages"
         remarks.left_out |= Counter(f"{item.test}/{item.key}: {item.why}" for item in skipped)
         remarks.pictures |= pictures(telling(probes, self.pictures), pages, **clearing)
         remarks.notes.append(
@@ -109,23 +110,3 @@ class Memorisation:
                 "leave such pages out (strip_absent=false)"
             )
         return tuple(probes)
-
-    def _not_applicable(
-        self, probes: Sequence[MemorisationProbe], skipped: Sequence[Skipped]
-    ) -> dict[str, str]:
-        """Says why nothing could be asked on a key."""
-        wanted = [(removed.TEST, key) for key in self.keys]
-        wanted += [(absent.TEST, key) for key in self.absent_keys]
-        asked = {(probe.test, probe.key) for probe in probes}
-        return {
-            f"{test}/{key}": _reason(
-                [item for item in skipped if (item.test, item.key) == (test, key)]
-            )
-            for test, key in wanted
-            if (test, key) not in asked
-        }
-
-
-def _reason(skipped: Sequence[Skipped]) -> str:
-    whys = Counter(item.why for item in skipped)
-    return "; ".join(f"{why} ({count} pages)" for why, count in whys.most_common()) or "no pages"

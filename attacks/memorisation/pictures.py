@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +86,11 @@ def tinted(found: Redacted) -> Image.Image:
 
 def captioned(page: Image.Image, lines: Sequence[str]) -> Image.Image:
     """Returns the page with lines of text below it, broken where they are too long."""
+    # Imported here because matplotlib takes a quarter of a second, and only drawing needs it.
+    from matplotlib import get_data_path
+
     size = max(8, round(page.width * SIZE))
-    font = _font(size)
+    font = ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
     broken = [part for line in lines for part in _broken(line, font, page.width - 2 * size)]
     pitch = math.ceil(1.4 * size)
     whole = Image.new("RGB", (page.width, page.height + pitch * len(broken) + size), "white")
@@ -124,10 +126,3 @@ def _broken(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
             )
             lines[-1:] = [lines[-1][:fits], lines[-1][fits:]]
     return lines
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    # Imported here because matplotlib takes a quarter of a second, and only drawing needs it.
-    from matplotlib import get_data_path
-
-    return ImageFont.truetype(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)

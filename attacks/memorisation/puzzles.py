@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedpriv.data.document import Document, Entity, Question
+from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.data.redaction.clues import without_clues
+from fedpriv.data.redaction.painting import CannotRemove
 from fedpriv.threat.access import BlackBox, GreyBox
 from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.queries import PAGES_AT_ONCE
@@ -47,6 +50,98 @@ class Skipped:
     test: str
     key: str
     why: str
+
+
+def cleared(
+    test: str, page: Document, question: Question, answers: Sequence[str], **clearing: float
+) -> Puzzle | Skipped:
+    """Returns a page without the clues on answers to a question, or why they cannot be cleared."""
+    try:
+        found = without_clues(page, question, answers, **clearing)
+    except CannotRemove as error:
+        return Skipped(test, question.key, error.why)
+    return Puzzle(test, found.page, question.answers, found.residual)
+
+
+def removed(
+    documents: Sequence[Document],
+    keys: Sequence[str],
+    random: np.random.Generator,
+    **clearing: float,
+) -> Iterator[Puzzle | Skipped]:
+    """Yields one question a page and key, on the page without the clues on its answer.
+
+    What the page said and does not say any more (Tito et al. 2023, App. D.1.1 to D.1.3).
+
+    Args:
+        documents: pages of the providers; left out are those that do not say what is asked for.
+        keys: of the questions.
+        random: draws the wording where the page has no question on a key.
+        clearing: radius and likeness, as of `without_clues`.
+    """
+    for document in documents:
+        for key in keys:
+            question = question_on(document, key, random)
+            if question is None:
+                yield Skipped(
+                    "removed", key, "no question on the page, and no text with this label"
+                )
+            else:
+                yield cleared("removed", document, question, question.answers, **clearing)
+
+
+def absent(
+    documents: Mapping[str, Sequence[Document]],
+    keys: Sequence[str],
+    random: np.random.Generator,
+    *,
+    most: int,
+    strip: bool,
+    **clearing: float,
+) -> Iterator[Puzzle | Skipped]:
+    """Yields one question a key, on some pages of each provider that do not say the answer.
+
+    What the page never said (Tito et al. 2023, App. D.1.4): a model that has learnt to answer a
+    kind of question from few pages only, and is asked it of a page that has no answer, says what it
+    was trained on. A page says it if it has a question or an entity on it; without either, nobody
+    knows.
+
+    Args:
+        documents: of each provider.
+        keys: of the questions.
+        random: draws the pages and the wordings.
+        most: pages of a provider; 5 in the paper.
+        strip: take the answer off pages that say it. The paper leaves such pages out instead; on
+            the generated invoices, all of which say everything, that leaves none.
+        clearing: radius and likeness, as of `without_clues`.
+    """
+    for pages in documents.values():
+        order = [pages[place] for place in random.permutation(len(pages))]
+        for key in keys:
+            asked = 0
+            for page in order:
+                item = _puzzle(page, key, random, strip, clearing)
+                yield item
+                asked += isinstance(item, Puzzle)
+                if asked == most:
+                    break
+
+
+def _puzzle(
+    page: Document, key: str, random: np.random.Generator, strip: bool, clearing: dict[str, float]
+) -> Puzzle | Skipped:
+    known = question_on(page, key, random)
+    if known is None:
+        wording = phrasing(page, key, random)
+        if wording is None:
+            return Skipped("absent", key, "no wording of the question is known for such a page")
+        question = Question(key, wording, ())
+        return Puzzle("absent", dataclasses.replace(page, questions=(question,)), ())
+    if not strip:
+        return Skipped("absent", key, "the page says it")
+    # No answer is right any more: the question has none.
+    question = dataclasses.replace(known, answers=())
+    return cleared("absent", page, question, known.answers, **clearing)
 
 
 def put(
@@ -88,9 +183,12 @@ def question_on(document: Document, key: str, random: np.random.Generator) -> Qu
     for question in document.questions:
         if question.key == key and question.answers:
             return question
-    text = next((_text(document, e) for e in document.entities if e.label == key), None)
+    entity = next((entity for entity in document.entities if entity.label == key), None)
     wording = phrasing(document, key, random)
-    return None if text is None or wording is None else Question(key, wording, (text,))
+    if entity is None or wording is None:
+        return None
+    text = " ".join(document.words[place].text for place in entity.words)
+    return Question(key, wording, (text,))
 
 
 def phrasing(document: Document, key: str, random: np.random.Generator) -> str | None:
@@ -98,18 +196,11 @@ def phrasing(document: Document, key: str, random: np.random.Generator) -> str |
 
     Those of receipts for a receipt, or else those of invoices.
     """
-    wordings = _wordings(document).get(key, ())
-    return wordings[int(random.integers(len(wordings)))] if wordings else None
-
-
-def _text(document: Document, entity: Entity) -> str:
-    return " ".join(document.words[place].text for place in entity.words)
-
-
-def _wordings(document: Document) -> Mapping[str, tuple[str, ...]]:
-    """A receipt has a company, an invoice has a provider."""
+    # A receipt has a company, an invoice has a provider.
     labels = {q.key for q in document.questions} | {e.label for e in document.entities}
-    return RECEIPT_QUESTIONS if "company" in labels else QUESTION_TEMPLATES
+    known = RECEIPT_QUESTIONS if "company" in labels else QUESTION_TEMPLATES
+    wordings = known.get(key, ())
+    return wordings[int(random.integers(len(wordings)))] if wordings else None
 
 
 def _ask(puzzles: Sequence[Puzzle], models: Models) -> list[MemorisationProbe]:

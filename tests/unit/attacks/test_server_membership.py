@@ -233,7 +233,7 @@ def test_the_view_is_that_of_what_each_target_looks_at():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "updates"}, "target='updates': expected 'update' or 'series'"),
+        ({"target": "updates"}, "target='updates': expected one of update, series"),
         ({"statistic": "loss"}, "statistic='loss'"),
         ({"parameters": "some"}, "parameters='some'"),
         ({"batch_size": 0}, "batch_size=0"),
