@@ -50,8 +50,9 @@ def construct(
         taker = f"{_full_name(target)} takes no" if place else "there is no setting"
         problems.append(f"{join(place, key)}: {taker} {key!r}{near(key, parameters)}")
         del arguments[key]
+    hints = _hints(target)
     values = {
-        key: _value(value, _hint_of(target, key), join(place, key), problems)
+        key: _value(value, hints.get(key, Any), join(place, key), problems)
         for key, value in arguments.items()
     }
     partial = bool(node.get(PARTIAL))
@@ -157,14 +158,14 @@ def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
     return BROKEN
 
 
-def _hint_of(target: Callable[..., Any], name: str) -> Any:
+@functools.cache
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     # A dataclass by itself: its inherited fields are annotated in the words of another module.
     plain = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     try:
-        hints = typing.get_type_hints(target.__init__ if plain else target)
+        return typing.get_type_hints(target.__init__ if plain else target)
     except (NameError, TypeError):
-        return Any  # the annotations name what is not imported at run time
-    return hints.get(name, Any)
+        return {}  # the annotations name what is not imported at run time
 
 
 def _dataclass_of(hint: Any) -> type | None:
