@@ -29,10 +29,9 @@ def theirs(cwd):
     return (folder / FINAL).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("experiment", "at"),
-    [pytest.param(TOY, "2/3", marks=pytest.mark.slow), (PRIVATE, "2/0/3")],
-    ids=["plain", "private"],
+    ("experiment", "at"), [(TOY, "2/3"), (PRIVATE, "2/0/3")], ids=["plain", "private"]
 )
 def test_flowers_simulation_engine(experiment, at, tmp_path):
     # Spaces separate overrides there, so what fails is written without.

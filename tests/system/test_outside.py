@@ -147,6 +147,7 @@ def test_one_yaml_gives_it_a_name_and_settings(outside):
     assert "How dark are the pages?" in out
 
 
+@pytest.mark.slow
 def test_it_is_found_from_elsewhere_by_the_path_of_python(outside, tmp_path):
     folder, place = outside
     command = ["attack", str(place), "attack=darkness.Guess", "name=elsewhere"]

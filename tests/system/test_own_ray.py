@@ -103,6 +103,7 @@ def test_token_and_files_are_this_users_alone(session):
             continue
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_driver(session, tmp_path):
     process = start(
         "run", TOY, "rounds=500", "client.pause=0.2", "federation.workers=2", cwd=tmp_path

@@ -55,6 +55,7 @@ def test_another_seed_gives_other_bits(inline, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path):
     faults = {"2/3": "raise", "3/1": "hang", "3/5": "exit"}
     result = federation(faults, runs=tmp_path, workers=2, client_timeout=6.0).run(4)

@@ -134,6 +134,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     assert sweep._unfinished(unlike, {}) is None
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on(table, tmp_path):
     process = start("sweep", table(), cwd=tmp_path)
     for line in process.stderr:
