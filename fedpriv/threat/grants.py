@@ -189,6 +189,8 @@ class AttackedRun:
         Raises:
             NotApplicable: if it answers none.
         """
+        # Before the weights: of a model that tags, the run may not have kept the labels.
+        answering(self.models.new())
         return Oracle(answering(self.models.with_state(state)), private_folder("queries"))
 
 

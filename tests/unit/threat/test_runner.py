@@ -30,7 +30,7 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat import transcript
-from fedpriv.threat.access import Architecture, BatchKnowledge, Transcript
+from fedpriv.threat.access import Architecture, BatchKnowledge, BlackBox, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.keep.transcript import KeepTranscript
@@ -290,6 +290,32 @@ def test_a_refused_attack_leaves_what_an_earlier_one_found(folder):
     assert found(folder, "steal")["numbers"]["messages"] == 1
     attack_of(folder, ClosedForm(), "steal", log, clients=(0,))
     assert len(log) == 2, "the same again is no surprise"
+
+
+@dataclass(frozen=True)
+class AskingAccess:
+    model: BlackBox
+
+
+@dataclass(frozen=True)
+class Asking:
+    def run(self, access: AskingAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+        return ()
+
+
+def test_a_model_that_answers_nothing_cannot_be_asked_though_its_labels_are_unknown(tmp_path):
+    tagger = partial(layoutlmv3, task="tags", image_size=64)
+    federation = Federation(
+        model=tagger,
+        data=DocumentData(Slips((64, 64), providers=2), Iid(2), HoldOut(fraction=0), cache="off"),
+        strategy=FedSGD(),
+        client=BatchGradient(),
+        runs=tmp_path,
+    )
+    place = federation.run(1).run_dir
+    result = run_attack_on(place, Asking(), tagger, name="asking")
+    assert result.status == "not applicable"
+    assert "LayoutLMv3Tagger answers no questions: take model=vt5" in result.headline
 
 
 def test_an_attack_without_a_claim_says_so(folder):
