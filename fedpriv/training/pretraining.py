@@ -156,8 +156,9 @@ class Pretraining:
         # One entry, because safetensors writes several in an order that changes by the run.
         meta = {"tags": _tags(model), "documents": len(public.documents), "loss": loss}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The file is whole or missing, no matter who else writes it too.
-        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as place:
+        # The file is whole or missing, no matter who else writes it too; what a killed process
+        # leaves of it has the name by which `fedpriv clean` knows it.
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as place:
             run_files.write(Path(place), path.name, save(state, {_META: json.dumps(meta)}))
             (Path(place) / path.name).replace(path)
         return path

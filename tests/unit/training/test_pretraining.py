@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from fedpriv.cli import clean
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import DataError, Document, DocumentSet, Word
 from fedpriv.data.examples import Examples
@@ -20,6 +21,7 @@ from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.runtime import run_files
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
@@ -249,6 +251,20 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match=r"the loss is (nan|inf) in epoch \d+; take a smaller"):
         pretraining(tmp_path, optimizer=Optimizer("sgd", lr=1e4)).weights(Tagger)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_leaves_is_cleaned_away(tmp_path, monkeypatch):
+    left = []
+
+    def killed(folder, name, data):
+        left.extend(path.name for path in tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_files, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        weights_in(tmp_path)
+    assert len(left) == 1
+    assert clean.ENTRY.search(left[0])
 
 
 @dataclass(frozen=True)
