@@ -20,7 +20,7 @@ test: $(VENV)/.installed         ## every promise, in minutes; `make test PYTHON
 test-all: $(VENV)/.installed     ## the slow tests too, and more examples of each property
 	THOROUGH=1 $(PYTEST) -m "not base"
 
-test-base: $(VENV)/.installed    ## models in their published sizes: up to 13 GiB, and minutes each
+test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 GiB, and minutes each
 	$(BIN)/python -m pytest -m base
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents

@@ -21,6 +21,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
 from fedpriv.federation.secagg.messages import SECAGG
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
+from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout, Vectors
@@ -157,6 +158,7 @@ class ClientWorker:
         kept = [p for p in self.model.parameters() if not p.requires_grad]
         self._kept = [(t, t.detach().clone()) for t in (*kept, *self.model.buffers())]
         self._layouts = {flag: ParameterLayout(self.model, buffers=flag) for flag in (False, True)}
+        self._large = is_large(self.model)
         self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
@@ -172,6 +174,9 @@ class ClientWorker:
             with isolated_randomness(visit.torch_seed("client globals")):
                 computed = self.spec.client.train(visit)
             _check(computed, parameters, instruction)
+        if self._large:
+            self._forget_gradients()
+            release_free_blocks()
         if visit.notes:
             context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
         update = computed.update
@@ -223,6 +228,10 @@ class ClientWorker:
             tensor.copy_(pristine)
         for parameter in self._trainable:
             parameter.requires_grad_(True)
+        self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
+        for parameter in self._trainable:
             parameter.grad = None
 
 

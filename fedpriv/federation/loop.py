@@ -38,7 +38,7 @@ from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
 from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
-from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import (
     FAILURES,
@@ -636,9 +636,9 @@ def _training_problems(
                 loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
         if not bool(loss.isfinite()):
             return [f"model: its loss on its first examples is {loss.item()}"]
-        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        large = is_large(model)
         del model, look, loss, batch
-        if size > 2**28:  # it takes 0.2 s, which a small model would pay in every run
+        if large:  # it takes 0.2 s, which a small model would pay in every run
             gc.collect()
     except Exception as error:
         return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]

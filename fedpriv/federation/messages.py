@@ -205,7 +205,7 @@ class Chunk:
             raise ValueError(f"the weight {self._weight!r} must be one number, got {weight}")
         self._sum.add(to_vectors(reply.content.array_records[UPDATE]), weight)
         self._sum.note([client], {name: _as_list(value) for name, value in metrics.items()})
-        self._first = self._first or reply
+        self._first = self._first or readdressed(RecordDict(), reply)
 
     def replies(self) -> list[Message]:
         """Returns the sum of all answers, if there are any, then the single replies."""
@@ -226,6 +226,7 @@ def sum_of(replies: Iterable[Message]) -> RunningSum:
     total = RunningSum()
     for reply in replies:
         add_sum(total, reply)
+        del reply  # or it would be there while the next clients train
     return total
 
 

@@ -78,6 +78,7 @@ class RoundStatistics:
                 self.up[client] += _bytes(reply)
             tell(len(self.survivors), len(self.cohort))
             yield reply
+            del reply  # or it would be there while the next clients train
         self.complete = True
         if self.before is not None and self.before != set(self.survivors):
             raise OtherAnswers(

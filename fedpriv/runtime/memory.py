@@ -1,13 +1,22 @@
-"""Keeping large blocks of memory in the process instead of handing them back to the kernel."""
+"""Which freed memory this process keeps for its next blocks, and which the kernel gets back."""
 
 from __future__ import annotations
 
 import ctypes
 
+from torch import nn
+
 # From glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 32 * 1024 * 1024
 """The most that glibc takes for M_MMAP_THRESHOLD, in bytes; larger blocks come from the kernel."""
+LARGE_MODEL = 2**28
+"""Bytes of parameters beyond which tidying up costs little beside a single step of training."""
+
+
+def is_large(model: nn.Module) -> bool:
+    """Returns whether a model is worth tidying up after: `LARGE_MODEL` and more."""
+    return sum(p.numel() * p.element_size() for p in model.parameters()) >= LARGE_MODEL
 
 
 def keep_large_blocks() -> bool:
@@ -24,3 +33,16 @@ def keep_large_blocks() -> bool:
         return False
     kept = mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
     return bool(kept and mallopt(M_TRIM_THRESHOLD, 1 << 30))
+
+
+def release_free_blocks() -> bool:
+    """Hands all memory that malloc holds and nobody uses back; returns whether it could.
+
+    The activations of a large model leave gigabytes of free blocks between those that live on, and
+    the next client's then add to them instead of fitting in.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:
+        return False
+    return bool(trim(0))

@@ -56,6 +56,7 @@ class InlineGrid(ClientGrid):
                 if failure:
                     self._failures.append(failure)
                 chunk.add(client, reply)
+                del reply  # or it would be there while the next client trains
             yield from chunk.replies()
 
 
