@@ -102,6 +102,7 @@ CENTRAL = 1000 / 4149
 """PFL-DocVQA's providers of a round over all providers of its ten clients."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "target", "published", "within"),
     [
@@ -203,6 +204,7 @@ def test_half_of_the_clients_take_002s_noise_in_002s_view_only():
     assert noise_of("pried_kie_feam_dp", *half) > 1.8
 
 
+@pytest.mark.slow
 def test_the_noise_of_004_table_12_comes_out_of_its_experiment():
     published = ("strategy.mechanism.client_rate=0.2", "privacy.view=paper")
     opacus = "privacy.accountant=prv_opacus"

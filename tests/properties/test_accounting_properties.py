@@ -171,6 +171,7 @@ def test_without_sampling_only_times_over_noise_squared_counts(sigma, times, del
     )
 
 
+@pytest.mark.slow
 @quick
 @given(STAGES, STAGES, TIMES, st.floats(0.3, 12), st.sampled_from(["pld", "rdp", "prv"]))
 def test_calibration_comes_back_to_its_target(qc, qm, times, target, accountant):

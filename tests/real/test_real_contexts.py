@@ -118,6 +118,7 @@ def test_the_questions_alone_go_to_the_other_receipt(study, asked):
         assert one.answer in page.questions[0].answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rotate_5", "rotate_10", "translate_20", "translate_100"])
 def test_the_ink_of_a_word_goes_where_its_box_goes(study, asked, name):
     """Of the words that can be told by their text."""

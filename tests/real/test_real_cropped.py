@@ -21,6 +21,7 @@ def receipts():
     return {document.id: document for document in SROIE.load().documents}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "kept"), [("date", 264), pytest.param("total", 264, marks=pytest.mark.slow)]
 )
@@ -40,6 +41,7 @@ def test_nearly_every_receipt_gives_a_window(receipts, key, kept):
         assert np.ptp(shades) > 60
 
 
+@pytest.mark.slow
 def test_a_window_shows_what_the_receipt_shows(receipts):
     """The grey value of a field is that of the same field on the whole page."""
     for window in Cropped(SROIE, 112, "date", word_height=16).load().documents[:40]:

@@ -48,6 +48,7 @@ def federation(runs, **source):
     )
 
 
+@pytest.mark.slow
 def test_second_scans_are_left_out_and_no_page_is_there_twice(tmp_path):
     found = federation(tmp_path).bound
     assert len(found.partition["skipped"]) == 4

@@ -98,6 +98,7 @@ def test_boxes_are_those_of_the_shrunk_page(found):
             assert boxes[segment] == pytest.approx((min(xs), min(ys), max(xs), max(ys)), abs=0.01)
 
 
+@pytest.mark.slow
 def test_without_box_scaled_the_manifest_gives_the_same_boxes(found, tmp_path):
     copy(tmp_path, "img", "box", "entities")
     shutil.copy(ROOT / "manifest.jsonl", tmp_path)

@@ -7,6 +7,7 @@ import yaml
 from processes import TOY, finish, run, run_dir, start
 
 
+@pytest.mark.slow
 def test_quickstart_leaves_a_run_folder_and_names_it_last(tmp_path):
     small = ["rounds=2", "data.source.documents_per_provider=3", "federation.workers=1"]
     status, out, err = finish(start("run", "quickstart", *small, cwd=tmp_path))

@@ -89,6 +89,7 @@ def scores_of(run_dir):
     return dict(zip(verdict["providers"], verdict["scores"], strict=True)), verdict
 
 
+@pytest.mark.slow
 def test_a_server_that_sees_updates_knows_who_holds_whom(memorising):
     numbers = judged(memorising, ServerMembership()).numbers["classifiers"]["server_update"]
     assert numbers["auc"] > 0.85

@@ -54,6 +54,7 @@ def listening(pids):
     return found
 
 
+@pytest.mark.slow
 def test_nothing_listens_beyond_this_machine(session):
     ports = listening([*writers(session.folder), os.getpid()])
     # 127.0.0.1, plain or inside IPv6, as /proc writes it.
@@ -62,6 +63,7 @@ def test_nothing_listens_beyond_this_machine(session):
     assert {address for address, _ in ports} <= loopback
 
 
+@pytest.mark.slow
 def test_another_user_gets_nothing_from_any_port(session):
     if os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")

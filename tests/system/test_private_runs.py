@@ -51,7 +51,7 @@ def ledger(result):
     [
         pytest.param(None, 2, marks=pytest.mark.slow, id="plain-2"),
         pytest.param(Masking(), 1, marks=pytest.mark.slow, id="masked-1"),
-        pytest.param(Masking(), 2, id="masked-2"),
+        pytest.param(Masking(), 2, marks=pytest.mark.slow, id="masked-2"),
     ],
 )
 def test_any_number_of_workers_gives_the_bits_of_one_process(workers, masking, tmp_path):
@@ -86,6 +86,7 @@ def test_clients_that_stay_away_cost_rounds_and_no_privacy(tmp_path):
         assert booked["views"][view]["pld"] == told["pld"]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
     status, out, err = run("run", PRIVATE, f"rounds={ROUNDS}", cwd=tmp_path)
     assert status == 0, err

@@ -139,6 +139,7 @@ def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_p
         toy.run(1)
 
 
+@pytest.mark.slow
 def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(tmp_path):
     toy = federation(runs=tmp_path, workers=1)
     toy.spec = _Unbuildable()

@@ -54,6 +54,7 @@ def test_killed_again_and_again_at_random_moments(straight, tmp_path):
     _same(folder, straight)
 
 
+@pytest.mark.slow
 def test_half_written_files_are_ignored(straight, tmp_path):
     status, out, err = run("run", TOY, "rounds=5", "federation.keep_checkpoints=0", cwd=tmp_path)
     assert status == 0, err

@@ -115,6 +115,7 @@ def test_a_killed_worker_costs_nothing_but_time(straight, tmp_path):
     assert all(said.count(f"{name} done") == 2 for name in NAMES)  # trained, and measured
 
 
+@pytest.mark.slow
 def test_a_failed_training_does_not_keep_the_others_from_their_end(alone, tmp_path):
     folder = shutil.copytree(alone, tmp_path / "run")
     failing = [
@@ -250,6 +251,7 @@ def test_what_is_trained_is_not_trained_again(copy):
     assert sorted(json.loads((copy / "retrained" / "plan.json").read_text())) == [*NAMES, "seed-4"]
 
 
+@pytest.mark.slow
 def test_a_training_of_other_settings_is_not_taken_but_told(copy, straight):
     before = touched(copy)
     (copy / "retrained" / "plan.json").unlink()  # each folder says itself what it is
@@ -268,6 +270,7 @@ def test_a_training_of_other_settings_is_not_taken_but_told(copy, straight):
     assert losses(copy, "Seeds") != losses(straight)
 
 
+@pytest.mark.slow
 def test_changed_settings_of_a_training_are_told_even_where_the_folder_is_trusted(copy, straight):
     path = copy / "retrained" / "seed-2" / "config.yaml"
     path.write_text(path.read_text().replace("seed: 2", "seed: 7"))
@@ -293,6 +296,7 @@ def toys_are_ours(monkeypatch):
     monkeypatch.setattr(trust, "_is_part", lambda path: str(path).startswith("toy") or ours(path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toys_are_ours")
 @pytest.mark.parametrize("name", [FINAL, "checkpoints/round-000003.safetensors", "metrics.jsonl"])
 def test_a_changed_file_of_a_training_is_refused_until_it_is_trusted(copy, name):
@@ -345,6 +349,7 @@ def test_an_experiment_that_was_changed_since_is_told(tmp_path):
     assert not (folder.path / "retrained").exists()
 
 
+@pytest.mark.slow
 def test_trainings_have_the_rounds_that_a_resume_has_added(tmp_path):
     _, folder, _ = ran("run", TOY, f"runs={tmp_path}", "rounds=1")
     assert ran("resume", folder.path, "rounds=2", "--trust")[0] == 0

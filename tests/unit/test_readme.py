@@ -72,6 +72,7 @@ def test_the_yaml_example_builds(tmp_path, monkeypatch):
     assert experiment.build(experiment.load("mine.yaml")).strategy.sampling.rate == 0.5
 
 
+@pytest.mark.slow
 def test_every_command_names_what_exists(monkeypatch):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
     commands = re.findall(r"fedpriv run (?!-m)(\w+\b)(?!\.yaml)((?: [\w.]+=\S+)*)", README)

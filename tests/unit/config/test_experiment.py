@@ -52,6 +52,7 @@ CHOICES = [(group, choice) for group, choices in catalogue.groups().items() for 
 OF_ATTACKS = ("attack", "publisher")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "choice"), [pair for pair in CHOICES if pair[0] not in OF_ATTACKS]
 )

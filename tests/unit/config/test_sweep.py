@@ -65,6 +65,7 @@ def results(folder):
     return found, {(row["row"], row["seed"]): row for row in found["rows"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.sweeps())
 def test_every_sweep_of_ours_is_checked(name):
     table = sweep.read(name)
@@ -103,6 +104,7 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     assert {"figure.svg", "figure.png"} <= {path.name for path in folder.path.iterdir()}
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     made, honest = [], attack.made
 

@@ -25,6 +25,7 @@ def crops_of(documents, keys=None, margin=2):
     return crops, texts
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("side", [64, 112, 224])
 def test_slips_can_be_read(side):

@@ -290,6 +290,7 @@ def test_dropout_is_of_the_decoder_and_paths_are_of_the_encoder():
     assert (published.decoder.dropout, published.encoder.drop_path_rate) == (0.1, 0.1)
 
 
+@pytest.mark.slow
 def test_it_learns_whose_page_it_is():
     documents = invoices()
     model = seeded_model(donut, 0)

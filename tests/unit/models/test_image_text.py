@@ -192,6 +192,7 @@ def _first(ids, count):
     return (torch.arange(ids.shape[1]) < count).long()[None]
 
 
+@pytest.mark.slow
 @EVERY
 def test_it_learns_by_heart_and_answers_greedily(family, folders):
     documents = invoices(("provider", "total"), per_provider=1)[:2]

@@ -335,6 +335,7 @@ def test_gradients_have_gradients():
     check_gradients_of_gradients(tiny())
 
 
+@pytest.mark.slow
 def test_it_learns_to_find_answers():
     rng = np.random.default_rng(0)
     documents = []

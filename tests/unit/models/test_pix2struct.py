@@ -313,6 +313,7 @@ def test_gradients_have_gradients():
     check_gradients_of_gradients(tiny(attention="eager"), wanted="patches", documents=SMALL)
 
 
+@pytest.mark.slow
 def test_it_learns_pages_and_questions_by_heart():
     """All ask the same two questions, so that page and question must both be seen."""
     documents = [

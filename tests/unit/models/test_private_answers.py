@@ -52,7 +52,7 @@ def federation(model, strategy, tmp_path, name):
     ("model", "strategy"),
     [
         ("vt5", "fl_provider_dp"),
-        ("donut", "feam_dp"),
+        pytest.param("donut", "feam_dp", marks=pytest.mark.slow),
         pytest.param("vt5", "feam_dp", marks=pytest.mark.slow),
         pytest.param("donut", "fl_provider_dp", marks=pytest.mark.slow),
     ],

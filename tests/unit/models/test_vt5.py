@@ -265,6 +265,7 @@ def test_confidence_is_the_product_of_the_likeliest_tokens_without_the_end():
     assert answers[1] == Answer("total", pytest.approx(0.8))
 
 
+@pytest.mark.slow
 def test_it_learns_its_pages_by_heart_and_is_then_sure(tiny):
     pages = invoices(("provider",))[::3]
     examples = tiny.encode(pages)

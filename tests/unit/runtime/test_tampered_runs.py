@@ -55,6 +55,7 @@ def value(path, rng):
         path.write_text("rounds: 99\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [cut, flip, junk, link, pipe, value])
 @pytest.mark.parametrize("seed", range(TRIALS // 6))
 def test_report_tells_and_resume_refuses_what_was_changed(copy, change, seed, capsys):

@@ -448,6 +448,7 @@ def test_models_without_the_weakness_are_not_applicable(folder):
 # Defences and mistakes
 
 
+@pytest.mark.slow
 def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     tuned = GradientInversion(gi_dqa_tuned(30))
     clean = attacked(folder, tuned, SMALL, "clean", clients=(0,))
@@ -467,6 +468,7 @@ def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     assert "the template does not fit the gradient, and was left aside" in stolen["notes"]
 
 
+@pytest.mark.slow
 def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
     clipped = run(tmp_path, clients=1, clip_norm=1e-3)
     tuned = attacked(clipped, GradientInversion(gi_dqa_tuned(40)), SMALL, "tuned")

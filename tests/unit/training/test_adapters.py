@@ -353,7 +353,9 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(
+    "name", ["FL-PROVIDER-DP", pytest.param("FeAm-DP", marks=pytest.mark.slow)]
+)
 def test_private_algorithms_train_adapters_only(name, tmp_path):
     strategy, client = PRIVATE[name]
     federation = Federation(

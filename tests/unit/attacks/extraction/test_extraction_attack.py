@@ -97,6 +97,7 @@ def test_the_half_that_was_trained_on_is_told_by_the_loss(metrics):
 QUICK = ("attack.splits=0", "attack.contexts=[]", "attack.prompts=[]", "attack.controls=false")
 
 
+@pytest.mark.slow
 def test_no_answer_stands_in_the_findings_unless_it_may(study, tmp_path):
     assert not any("answer" in row for row in found(study, "canaries"))
     _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", "attack.originals=true", *QUICK)
@@ -108,6 +109,7 @@ def test_no_answer_stands_in_the_findings_unless_it_may(study, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_trains_nothing_again_and_says_the_same(study):
     before = result_of(study)["numbers"]
     status, _, told = ran("resume", study.path, "--trust")
@@ -116,6 +118,7 @@ def test_a_resumed_run_trains_nothing_again_and_says_the_same(study):
     assert {**result_of(study)["numbers"], "seconds": 0} == {**before, "seconds": 0}
 
 
+@pytest.mark.slow
 def test_the_least_validation_loss_chooses_a_round(tmp_path):
     chosen = ("attack.target=loss", "federation.keep_checkpoints=0")
     _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", *chosen, *QUICK)

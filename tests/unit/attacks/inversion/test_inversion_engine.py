@@ -109,6 +109,7 @@ def test_the_page_is_read_out_of_the_gradient(known):
     assert found.curve[-1]["objective"] < 1e-2 * found.curve[0]["objective"]
 
 
+@pytest.mark.slow
 def test_layers_behind_the_fusion_alone_do_not_tell_the_page(known):
     victim, truth = known
     before, behind = (
@@ -119,6 +120,7 @@ def test_layers_behind_the_fusion_alone_do_not_tell_the_page(known):
     assert nearer > psnr(behind.pixels, truth, victim.private) + 10
 
 
+@pytest.mark.slow
 def test_all_pages_of_a_batch_are_read(model):
     victim, truth = victim_of(model, (0, 1))
     found = one(victim, gi_dqa_tuned(110))
@@ -197,6 +199,7 @@ def test_april_says_where_there_is_no_table_of_places(known):
 # Together, again, and from where it stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "side"), [(layoutlm, SIDE), (donut, 64)])
 def test_victims_together_come_to_what_each_comes_to_alone(build, side):
     model = seeded_model(build, 0).eval().double()

@@ -252,6 +252,7 @@ def moved(model, batch, clean, changed):
     return (apart / sum((g**2).sum() for g in here.values())).sqrt().item()
 
 
+@pytest.mark.slow
 def test_safe_templates_stay_near_and_lead_the_gradient_away():
     model, batch, template = grounds()
     share = {}

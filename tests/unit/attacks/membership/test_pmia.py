@@ -158,6 +158,7 @@ def test_a_model_that_remembers_gives_its_members_away(context):
         assert found[name]["p_value"] < 0.05
 
 
+@pytest.mark.slow
 def test_untrained_models_give_nobody_away(context):
     found = [scored(judge(context, ignorant(seed))) for seed in range(2, 7)]
     for name in EVERY:

@@ -140,6 +140,7 @@ def test_layoutlmv3_question_and_answer_are_read_as_text():
     assert all(read_rightly(build, row) == (True, True) for row in range(0, 20, 4))
 
 
+@pytest.mark.slow
 def test_layoutlmv3_tiny_answers_are_mostly_found_without_any_box():
     questions, answers = zip(*(read_rightly(ANSWERS, row) for row in range(0, 16, 4)), strict=True)
     assert all(questions)

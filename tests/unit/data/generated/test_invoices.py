@@ -164,6 +164,7 @@ def test_words_lie_on_the_page_and_apart(many):
         assert_well_set(document.words, document.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(360, 504), (400, 560), (700, 504), (1654, 2339)])
 def test_every_arrangement_has_room(size):
     """Longest value of every field, every arrangement, both ways round, every way to set rows."""

@@ -266,6 +266,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_memory_bomb_is_an_error_within_the_limit(tmp_path, name):
     path = npy(tmp_path / "a.npy", BOMBS[name])
@@ -283,6 +284,7 @@ def test_records_that_share_one_list_for_ever_are_a_bomb_too(tmp_path):
         convert(tmp_path / "a.npy", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_pickle_that_takes_for_ever_is_stopped(tmp_path):
     """Keys of one hash: a dictionary of them takes quadratic time."""
     keys = {number * (2**61 - 1): None for number in range(10)}

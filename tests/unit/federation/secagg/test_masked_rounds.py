@@ -323,6 +323,7 @@ def test_masking_costs_none_of_the_booked_noise():
 # Killed and resumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bits(stage):
     whole = make(MASKED).run(rounds=4)

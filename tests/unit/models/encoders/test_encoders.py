@@ -257,6 +257,7 @@ def test_a_taggers_loss_is_the_mean_over_tokens_and_its_losses_over_each_example
     assert losses[2] == 0
 
 
+@pytest.mark.slow
 @BACKBONES
 @IMAGES
 def test_the_tags_of_two_documents_can_be_learnt_by_heart(name, image):
@@ -268,6 +269,7 @@ def test_the_tags_of_two_documents_can_be_learnt_by_heart(name, image):
         assert model.evaluate(model.encode(DOCUMENTS[:2]))["f1"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "image"), [("layoutlm", False), ("bros", False), ("bert", False), ("layoutlm", True)]
 )
