@@ -124,7 +124,7 @@ def measure(seed: int) -> Iterator[Row]:
         for setting, name, run_dir, attack in arms:
             result = run_attack_on(run_dir, attack, MODEL, name="study", settings=settings)
             refused = [{"client": None, "refused": result.headline}]
-            for scores in refused if result.refused else result.numbers["by_message"]:
+            for scores in refused if result.refused else result.details["by_message"]:
                 yield {"setting": setting, "attack": name, "seed": seed, **scores}
 
 

@@ -294,4 +294,4 @@ def expose(job: tuple[TrainedRun, int]) -> dict[str, Any]:
         raise ValueError(f"{run.path}: {result.headline}")
     about = run.described()
     model = about["model"].rpartition(".")[2]
-    return {**result.numbers["exposure"], "model": model, "strategy": about["strategy"]}
+    return {**result.details["exposure"], "model": model, "strategy": about["strategy"]}

@@ -35,8 +35,12 @@ from fedpriv.threat.scoring.extraction import (
 )
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.verdicts import paired, verdict
 
 Bools = NDArray[np.bool_]
+
+WORTH = 0.1
+"""Share of the canaries in M above the control whose absence is worth telling."""
 
 WITHOUT = "-without"
 """What the name of a model without the canaries ends with."""
@@ -117,6 +121,13 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         **memorized,
         **_compared(claim, pair),
     }
+    # M is never below 0: what f_G alone says is what chance makes of it.
+    only_f = paired(
+        memorised(in_e, in_g),
+        memorised(in_g, in_e),
+        [normalised(c.answer) for c in canaries],
+        "answer",
+    )
     names = [canary.name for canary in canaries]
     sets = {**scores, "names": names, "in_E": in_e.tolist(), "in_G": in_g.tolist()}
     scoring.files["scores.json"] = sets
@@ -135,6 +146,9 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
             "answer, and the question as it was trained on (other contexts say what differs)",
             "it sees the model's answers only; the side channel and the exposure, its losses too",
         ),
+        verdict=verdict(only_f, (only_f.control or 0.0) + WORTH),
+        primary="M",
+        numbers={"M": only_f},
     )
 
 
@@ -185,7 +199,6 @@ def _compared(claim: ExtractedAnswers, pair: Pair) -> dict[str, Any]:
             claim.inside[0],
             said[split_name(0)],
             said.get(f"EB {split_name(0)}"),
-            claim.seed,
         )
     if "untrained" in said or "unseen" in said:
         found["controls"] = controls(pair, said.get("untrained"), said.get("unseen"))
@@ -296,7 +309,7 @@ def controls(pair: Pair, untrained: Said | None, unseen: Said | None) -> dict[st
 
 
 def side_channel(
-    canaries: Sequence[Canary], inside: Bools, standard: Said, blocked: Said | None, seed: int
+    canaries: Sequence[Canary], inside: Bools, standard: Said, blocked: Said | None
 ) -> dict[str, Any]:
     """Returns how well one model's own behaviour tells the canaries that it was trained with.
 
@@ -310,7 +323,6 @@ def side_channel(
         standard: by a model without defence, which is asked what it was trained on: the usual
             attack by the loss.
         blocked: by one with extraction blocking.
-        seed: of the intervals.
 
     Returns:
         `standard`: by the loss of the answer on its page. `standard, refusal`: by that of the
@@ -333,7 +345,7 @@ def side_channel(
     for name, scores in rows.items():
         guesses = np.where(scores > np.median(scores), MEMBER, NON_MEMBER).astype(np.int8)
         judged = Judged(names, inside, scores, guesses)
-        found = membership_metrics([judged], generator(seed, "side channel"))
+        found = membership_metrics([judged]).numbers
         low, high = found["interval"]["auc"]
         channel[name] = {"auc": found["auc"], "low": low, "high": high, "tpr": found["tpr_at_fpr"]}
     return channel

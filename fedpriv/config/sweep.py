@@ -443,7 +443,7 @@ def _measure(sweep: Sweep, job: Job, place: Path, tell: Callable[[str], None]) -
             result = attack.made(folder, job.order, tell, trust=True)
     last = (folder.records(METRICS) or [{}])[-1]
     numbers = {
-        **(_at(result.numbers, job.row.of) or {} if result else last),
+        **(_at(result.details, job.row.of) or {} if result else last),
         "run": last,
         "ledger": folder.read_json(LEDGER),
     }

@@ -16,8 +16,8 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.figures.answers import AnswerRow
 from fedpriv.report.figures.entities import EntityRow
 from fedpriv.report.folder import Partition, Prediction, Row, Run, read_run
-from fedpriv.report.privacy import privacy_view
-from fedpriv.report.render import comparisons, result_html, templates
+from fedpriv.report.privacy import privacy_view, promised
+from fedpriv.report.render import comparisons, result_html, said, templates
 from fedpriv.report.rounds import (
     Curve,
     client_count,
@@ -101,7 +101,10 @@ def headline(run: Run) -> dict[str, Any]:
         "state": state + unsure,
         "complete": complete,
         "tiles": tiles(run.rounds),
-        "attacks": [(one.name, one.result) for one in run.findings[:MOST_HEADLINES]],
+        "epsilons": promised(run.ledger),
+        "attacks": [
+            (one.name, said(one.result), one.result) for one in run.findings[:MOST_HEADLINES]
+        ],
         "facts": facts(run),
         "warnings": warnings(run),
     }

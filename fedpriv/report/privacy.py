@@ -24,6 +24,19 @@ def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
         return None
 
 
+def promised(ledger: Row | None) -> dict[str, Any] | None:
+    """Returns the unit and ε of each adversary there is; None where nothing is promised."""
+    view = privacy_view(ledger)
+    if view is None or not view["private"]:
+        return None
+    rows = [
+        (row["name"], next((e for e in row["epsilons"] if e != "–"), "–"), bool(row["doubts"]))
+        for row in view["rows"]
+        if row["applies"]
+    ]
+    return {"unit": view["unit"], "rows": rows}
+
+
 def _view_of(ledger: Row) -> dict[str, Any]:
     views, mechanism = ledger["views"], ledger.get("mechanism") or {}
     asked = mechanism.get("asked_epsilon")

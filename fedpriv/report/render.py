@@ -18,7 +18,7 @@ from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import PICTURES, Finding
 from fedpriv.report.wording import aligned, counted, plain
-from fedpriv.threat.results import Result, Table
+from fedpriv.threat.results import DONE, REFUSED, Result, Table
 
 LONGEST_CELL = 60
 """Characters of a table's cell in a terminal."""
@@ -53,11 +53,11 @@ class Section:
 
 def lines(result: Result) -> Iterator[str]:
     """Yields what a terminal shows of a result."""
-    yield plain(result.headline if result.refused else f"{result.status}: {result.headline}")
-    if said := threat_model(result):
-        yield plain(said)
-    if result.numbers and not result.tables:
-        yield plain(", ".join(f"{name} {text}" for name, text in flat(result.numbers)))
+    yield plain(result.headline if result.refused else f"{said(result)}: {result.headline}")
+    if asked := threat_model(result):
+        yield plain(asked)
+    if result.details and not result.tables:
+        yield plain(", ".join(f"{name} {text}" for name, text in flat(result.details)))
     title = ""
     for table in result.tables:
         rows = table.rows[: table.printed]
@@ -77,6 +77,14 @@ def lines(result: Result) -> Iterator[str]:
         *(f"note: {one}" for one in result.notes),
     ):
         yield plain(line)
+
+
+def said(result: Result) -> str:
+    """Returns the verdict in words; where there is none, how far the attack came."""
+    if result.refused:
+        return REFUSED.replace("_", " ")
+    judged = result.status == DONE and result.numbers
+    return result.verdict.replace("_", " ") if judged else result.status
 
 
 def threat_model(result: Result) -> str:
@@ -121,9 +129,33 @@ def result_html(
         "result": result,
         "threat_model": threat_model(result),
         "sections": sections(result, pictures or {}, compared),
-        "numbers": flat(result.numbers),
+        "verdict": said(result),
+        "acted_on": numbers_table(result),
+        "numbers": flat(result.details),
     }
     return Markup(module.attack(shown))  # noqa: S704 - the template escapes
+
+
+def numbers_table(result: Result) -> Table | None:
+    """Returns the numbers that a person can act on, the primary one first."""
+    names = sorted(result.numbers, key=lambda name: name != result.primary)[:MOST_NUMBERS]
+    if not names:
+        return None
+    rows = []
+    for name in names:
+        one = result.numbers[name]
+        cells = (one.value, one.control, one.detectable)
+        value, control, least = ("—" if x is None else f"{x:.3g}" for x in cells)
+        between = "—" if one.interval is None else "{:.3g} to {:.3g}".format(*one.interval)
+        p = "—" if one.p_value is None else f"{one.p_value:.2g}"
+        rows.append((name, value, between, counted(one.n, one.unit), control, p, least))
+    return Table(
+        ("number", "value", "95 % interval", "of", "control", "p", "could have shown"),
+        tuple(rows),
+        note="Control: the same where nothing can leak. Could have shown: the least value that so "
+        "many would show to be above the control in four of five experiments. The verdict rests "
+        "on the first row; p-values of the others are corrected for their number.",
+    )
 
 
 def sections(

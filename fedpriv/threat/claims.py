@@ -75,6 +75,8 @@ class MembershipScores:
         split: in which it was made. None for a classifier that needs no known members.
         clients: (n,), int64: the client that is said to hold the provider, -1 where none is. None
             for a classifier that does not say.
+        primary: whether the verdict on the attack rests on this classifier. It is the attack's
+            choice, made before anybody sees the truth. Where none says so it is the first.
 
     Raises:
         ValueError: if scores, guesses or clients are no arrays, or not as many as the providers.
@@ -86,6 +88,7 @@ class MembershipScores:
     classifier: str = "score"
     split: KnownMembershipSplit | None = None
     clients: NDArray[np.int64] | None = None
+    primary: bool = False
 
     def __post_init__(self) -> None:
         for name in ("scores", "guesses", "clients"):

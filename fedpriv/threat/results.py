@@ -24,6 +24,10 @@ RESULT = "result.json"
 DONE, NOTHING_CLAIMED = "done", "nothing claimed"
 NOT_GRANTED, NOT_APPLICABLE = "not granted", "not applicable"
 
+LEAK, NONE_SHOWN, CANNOT_TELL, REFUSED = "leak", "none_shown", "cannot_tell", "not_applicable"
+VERDICTS = (LEAK, NONE_SHOWN, CANNOT_TELL, REFUSED)
+"""It leaks; it did not where it could have been seen; this run cannot tell; it was not attacked."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -75,13 +79,40 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A number that a person can act on, and what there is to know of it.
+
+    Attributes:
+        value: of this experiment.
+        interval: in which it lies, by `fedpriv.threat.statistics`. None where there is none, as of
+            a single unit.
+        n: how many units it is of.
+        unit: what was counted, such as "provider": what the truth was decided for.
+        control: the same number where nothing can leak: of guessing, of what nobody trained on, of
+            the blank template. None where nothing is known of it.
+        detectable: the least value that so many units would show to be above the control in four
+            of five experiments. None where even the largest would not be.
+        p_value: of the difference to the control, two-sided; of rows beside the primary one
+            corrected for their number. None without a control or an interval.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+    unit: str
+    control: float | None = None
+    detectable: float | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
 class Result:
     """What an attack found, scored against the truth.
 
     Attributes:
         kind: of what was claimed, such as "pages", "membership" or "fields".
         headline: the finding in one sentence.
-        numbers: by name; may be nested. None stands for what does not apply.
+        details: further numbers by name; may be nested. None stands for what does not apply.
         tables: for terminal and report.
         figures: for the report.
         notes: what a reader must know.
@@ -91,11 +122,14 @@ class Result:
         threat_model: type of the access → whether it was granted, from the attack's annotation.
         settings: of attack and scoring, as text.
         status: "done", "nothing claimed", "not granted", "not applicable", or what else happened.
+        verdict: one of `VERDICTS`.
+        primary: name of the number that the verdict rests on. All others are exploratory.
+        numbers: those that a person can act on, by name.
     """
 
     kind: str
     headline: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
@@ -105,6 +139,9 @@ class Result:
     threat_model: Mapping[str, bool] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     status: str = DONE
+    verdict: str = CANNOT_TELL
+    primary: str = ""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
 
     @property
     def refused(self) -> bool:
@@ -114,11 +151,12 @@ class Result:
 
 def joined(results: Sequence[Result]) -> Result:
     """Returns several results, of the kinds of claims of one attack, as one."""
-    first = results[0]
+    first = min(results, key=lambda one: VERDICTS.index(one.verdict))
     return dataclasses.replace(
         first,
         headline="; ".join(dict.fromkeys(one.headline for one in results if one.headline)),
         numbers={name: value for one in results for name, value in one.numbers.items()},
+        details={name: value for one in results for name, value in one.details.items()},
         tables=tuple(table for one in results for table in one.tables),
         figures=tuple(figure for one in results for figure in one.figures),
         notes=tuple(dict.fromkeys(note for one in results for note in one.notes)),

@@ -30,6 +30,7 @@ from fedpriv.threat.results import (
     NOT_APPLICABLE,
     NOT_GRANTED,
     NOTHING_CLAIMED,
+    REFUSED,
     RESULT,
     Files,
     Result,
@@ -220,10 +221,12 @@ def _result(
             seconds = time.process_time() - began
     except NotGranted as reason:
         headline = f"not granted, because {reason}"
-        return Result(kind, headline, status=NOT_GRANTED, threat_model=names), {}
+        return Result(kind, headline, status=NOT_GRANTED, threat_model=names, verdict=REFUSED), {}
     except NotApplicable as reason:
         headline = f"not applicable: {reason}"
-        return Result(kind, headline, status=NOT_APPLICABLE, threat_model=names), {}
+        return Result(
+            kind, headline, status=NOT_APPLICABLE, threat_model=names, verdict=REFUSED
+        ), {}
     scoring = Scoring(
         truth=TruthStore(run.folder),
         granted=granted.surfaces,
@@ -240,7 +243,7 @@ def _result(
     whole = joined(results) if results else nothing
     return dataclasses.replace(
         whole,
-        numbers={"seconds": seconds, **whole.numbers, **remarks.details},
+        details={"seconds": seconds, **whole.details, **remarks.details},
         notes=tuple(dict.fromkeys((*whole.notes, *remarks.notes))),
         assumptions=tuple(dict.fromkeys(granted.assumptions)),
         left_out={**run.left_out, **whole.left_out, **remarks.left_out},

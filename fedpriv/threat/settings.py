@@ -74,7 +74,7 @@ class AttackSettings:
         originals: may findings show private pages and texts that were not reconstructed?
         epsilon: of the improvement factor (CDMI, eq. 6); the paper does not say its own.
         confidence: of intervals, and of an audit's bound.
-        resamples: bootstrap samples, and permutations, behind intervals and p-values.
+        resamples: bootstrap samples behind intervals that have no formula.
         seed: of everything random in the attack and in its scoring.
         threads: of torch.
         device: where white-box models are, such as "cpu" or "cuda".

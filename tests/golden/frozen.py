@@ -181,7 +181,7 @@ def findings(run_dir: Path, attack: str) -> dict[str, float]:
     place = run_dir / "findings" / attack
     if (place / "result.json").is_file():
         result = json.loads((place / "result.json").read_text())
-        return numbers({**result["numbers"], "left_out": result["left_out"]})
+        return numbers({**result["details"], "left_out": result["left_out"]})
     return numbers(json.loads((place / "metrics.json").read_text()))
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest
 
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.scoring.membership import Judged, auc, membership_metrics, roc, tpr_at
@@ -29,8 +28,8 @@ def trial_of(members, scores):
     return Judged(tuple(f"p{i}" for i in range(len(members))), members, scores, guesses)
 
 
-def metrics(trial, seed=0, resamples=50):
-    return membership_metrics([trial], np.random.default_rng(seed), resamples=resamples)
+def metrics(trial):
+    return membership_metrics([trial]).numbers
 
 
 @settings(deadline=None)
@@ -87,42 +86,3 @@ def test_everything_lies_where_it_must(pair):
     assert found["p_value"] > 0
     for low, high in found["interval"].values():
         assert 0 <= low <= high <= 1
-
-
-def p_values(seeds, bias):
-    """Returns the p-values of AUC on 40 providers whose scores know `bias` of membership."""
-    found = []
-    for seed in range(seeds):
-        rng = np.random.default_rng(seed)
-        members = rng.permutation(np.arange(40) < 20)
-        scores = rng.normal(size=40) + bias * members
-        found.append(metrics(trial_of(members, scores), seed, 199)["p_value_auc"])
-    return np.array(found)
-
-
-def test_p_values_are_uniform_where_membership_is_random():
-    # 199 permutations leave steps of 1/200, which the test on 300 values does not see.
-    assert kstest(p_values(300, bias=0.0), "uniform").pvalue > 0.01
-
-
-def test_the_same_check_rejects_a_small_bias():
-    assert kstest(p_values(300, bias=0.25), "uniform").pvalue < 1e-6
-
-
-@pytest.mark.parametrize("level", [pytest.param(0.05, marks=pytest.mark.slow), 0.2])
-def test_twice_the_median_keeps_its_level_over_dependent_trials(level):
-    """Five trials that share most of their providers, on scores that know nothing."""
-    below = 0
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        members, scores = rng.permutation(np.arange(40) < 20), rng.normal(size=40)
-        trials = []
-        for _ in range(5):
-            kept = np.sort(rng.permutation(40)[:34])
-            guesses = np.where(scores[kept] > 0, MEMBER, NON_MEMBER).astype(np.int8)
-            names = tuple(f"p{i}" for i in kept)
-            trials.append(Judged(names, members[kept], scores[kept], guesses))
-        found = membership_metrics(trials, rng, resamples=99)
-        below += found["p_value_auc"] <= level
-    # Three standard deviations above the level.
-    assert below / 200 <= level + 3 * np.sqrt(level * (1 - level) / 200)

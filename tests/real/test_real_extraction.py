@@ -28,7 +28,7 @@ def test_a_small_extraction_from_receipts(tmp_path):
         f"runs={tmp_path}",
     ]
     _, folder, _ = ran("run", "extraction_sroie", *quick, *asked, *few)
-    metrics = result_of(folder)["numbers"]
+    metrics = result_of(folder)["details"]
     assert metrics["canaries"]["drawn"] == 20
     assert 10 <= metrics["canaries"]["kept"] <= 20
     assert set(metrics["canaries"]["pii"]) <= {"time"}

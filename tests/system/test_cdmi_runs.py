@@ -28,7 +28,7 @@ def attacked(folder, capsys, *overrides) -> dict:
     capsys.readouterr()
     name = next((o.removeprefix("name=") for o in overrides if o.startswith("name=")), "cdmi")
     result = json.loads((Path(folder) / f"findings/{name}/result.json").read_text())
-    return {**result, **result["numbers"]}
+    return {**result, **result["details"]}
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def metrics(study):
-    return result_of(study)["numbers"]
+    return result_of(study)["details"]
 
 
 def test_what_was_learnt_by_heart_is_extracted(metrics):

@@ -72,7 +72,7 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
 
 
 def judged(run_dir, attack, **settings):
-    settings = AttackSettings(resamples=300, **settings)
+    settings = AttackSettings(**settings)
     return run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
 
 
@@ -91,7 +91,7 @@ def scores_of(run_dir):
 
 @pytest.mark.slow
 def test_a_server_that_sees_updates_knows_who_holds_whom(memorising):
-    numbers = judged(memorising, ServerMembership()).numbers["classifiers"]["server_update"]
+    numbers = judged(memorising, ServerMembership()).details["classifiers"]["server_update"]
     assert numbers["auc"] > 0.85
     assert numbers["p_value"] < 0.01
     assert numbers["clients_right"] > 0.5  # of four clients
@@ -119,7 +119,7 @@ def test_a_provider_that_is_left_out_moves_to_the_non_members(memorising, tmp_pa
 def test_an_untrained_model_gives_nobody_away(tmp_path):
     run_dir = trained(tmp_path, rounds=0)
     for attack in (PMIA(), ProviderLiRA(references=4, steps=5)):
-        metrics = judged(run_dir, attack).numbers
+        metrics = judged(run_dir, attack).details
         assert metrics["classifiers"]
         beside = [
             name
@@ -139,7 +139,7 @@ def holds_chance(interval):
 
 @pytest.mark.slow
 def test_outside_and_inside_attacks_write_what_others_rely_on(memorising):
-    metrics = judged(memorising, PMIA(), **ALL).numbers
+    metrics = judged(memorising, PMIA(), **ALL).details
     assert {"azk", "apk", "cls1", "cls2", "azk_ensemble"} <= metrics["classifiers"].keys()
     for numbers in metrics["classifiers"].values():
         assert {
@@ -150,7 +150,7 @@ def test_outside_and_inside_attacks_write_what_others_rely_on(memorising):
     assert "apk" in told.not_applicable
     remembering = Memorisation(keys=("provider",), documents_per_provider=1)
     remembered = run_attack_on(memorising, remembering, shipped, name="test")
-    assert remembered.numbers["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
+    assert remembered.details["memorisation"]["removed"]["final"]["provider"]["members"]["n"] > 0
 
 
 # --- Audits --------------------------------------------------------------------------------------
@@ -166,13 +166,13 @@ def audited(runs, halves=FEDAVG, **more):
 @pytest.mark.slow
 def test_without_privacy_an_audit_shows_an_epsilon(tmp_path):
     run_dir = audited(tmp_path)
-    metrics = judged(run_dir, Audit(ServerMembership())).numbers
+    metrics = judged(run_dir, Audit(ServerMembership())).details
     assert metrics["canaries"] == 40
     assert metrics["guesses"] == 30
     assert 0.5 < metrics["epsilon_lower"] <= metrics["epsilon_ceiling"]
     assert metrics["epsilon_claimed_provider"]["server_plain"] == "inf"
     assert metrics["violated"] is False
-    assert judged(run_dir, Audit(LossScore())).numbers["view"] == "global"
+    assert judged(run_dir, Audit(LossScore())).details["view"] == "global"
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_under_provider_privacy_no_audit_is_above_the_ledger(tmp_path, masked):
     by_update = judged(run_dir, Audit(ServerMembership()))
     assert by_update.refused is masked
     for attack in (Audit(ServerMembership("series", statistic="cosine")), Audit(LossScore())):
-        metrics = judged(run_dir, attack).numbers
+        metrics = judged(run_dir, attack).details
         assert metrics["violated"] is False
         assert metrics["epsilon_lower"] <= metrics["epsilon_claimed_provider"]["global"]
         assert metrics["epsilon_claimed_provider"]["global"] == pytest.approx(1.0, rel=0.05)
@@ -194,6 +194,6 @@ def test_under_provider_privacy_no_audit_is_above_the_ledger(tmp_path, masked):
 
 @pytest.mark.slow
 def test_findings_are_the_same_again(memorising):
-    numbers = [judged(memorising, PMIA(), **ALL).numbers["classifiers"] for _ in range(2)]
+    numbers = [judged(memorising, PMIA(), **ALL).details["classifiers"] for _ in range(2)]
     assert numbers[0] == numbers[1]
     assert np.isfinite(numbers[0]["apk"]["auc"])

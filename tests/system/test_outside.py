@@ -103,7 +103,7 @@ def test_an_attack_of_40_lines_is_run_by_its_dotted_path(outside):
     result = result_of(place, "Guess")
     assert (result["kind"], result["status"]) == ("darkness", "done")
     assert result["threat_model"] == {"BatchKnowledge": True}
-    off = result["numbers"]["off"]
+    off = result["details"]["off"]
     assert sorted(off) == ["client 0", "client 1"]
     assert result["headline"] == f"the darkness of 2 pages, {max(off.values()):.1f} at most off"
     (table,) = result["tables"]
@@ -124,7 +124,7 @@ def test_its_scorer_holds_it_against_the_truth(outside):
         settings = ["attack=darkness.Guess", f"attack.factor={factor}", f"name={name}"]
         status, _, err = run("attack", str(place), *settings, cwd=folder)
         assert status == 0, err
-    black, template = (result_of(place, n)["numbers"]["off"] for n in ("black", "template"))
+    black, template = (result_of(place, n)["details"]["off"] for n in ("black", "template"))
     assert black == pytest.approx(true_means(place))
     assert all(template[client] < 0.2 * black[client] for client in black)
     assert "Guess(factor=0.0)" in result_of(place, "black")["settings"]["attack"]
@@ -139,7 +139,7 @@ def test_one_yaml_gives_it_a_name_and_settings(outside):
     )
     status, _, err = run("attack", str(place), "attack=dark", cwd=folder)
     assert status == 0, err
-    assert result_of(place, "dark")["numbers"]["off"] == pytest.approx(true_means(place))
+    assert result_of(place, "dark")["details"]["off"] == pytest.approx(true_means(place))
     assert run("attack", str(place), "attack=dark", "attack.factor=1", cwd=folder)[0] == 0
     assert "Guess(factor=1.0)" in result_of(place, "dark")["settings"]["attack"]
     status, out, _ = run("list", "attack", cwd=folder)

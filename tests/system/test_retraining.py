@@ -51,7 +51,7 @@ def final(folder, name):
 
 
 def losses(folder, attack="seeds"):
-    return result_of(RunFolder.existing(folder), attack)["numbers"]["losses"]
+    return result_of(RunFolder.existing(folder), attack)["details"]["losses"]
 
 
 def same(folder, straight):

@@ -51,7 +51,7 @@ def test_an_attack_of_ones_own_runs_by_its_dotted_path(tmp_path, monkeypatch, ca
     assert main(["attack", run, "attack=my_attacks.blank.Blank", "ocr=null"]) == 0
     result = json.loads((tmp_path / run / "findings/Blank/result.json").read_text("utf-8"))
     assert result["status"] == "done"
-    numbers = result["numbers"]
+    numbers = result["details"]
     assert numbers["psnr_roi"] == pytest.approx(numbers["template_psnr_roi"])
 
 

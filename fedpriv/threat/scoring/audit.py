@@ -24,9 +24,10 @@ from scipy.special import bdtr, expit
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.views import VIEWS
 from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
-from fedpriv.threat.results import Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import asked_about, classifier_table, classifiers, roc_figures
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.verdicts import exploratory
 
 CONFIDENCE = 0.95
 HALVINGS = 60
@@ -36,9 +37,12 @@ PROVIDER = "provider"
 """What a canary is, as the ledger calls it."""
 
 
-@scorer(CanaryGuesses, reads=("confidence", "resamples"))
+@scorer(CanaryGuesses, reads=("confidence",))
 def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     """Returns the lower bound on ε, and how well members were told from non-members.
+
+    It leaks if the bound is above what the ledger claims, or above 0 where nothing is claimed. That
+    nothing is shown says something only where more than the claim could have been.
 
     Raises:
         ValueError: if there are several guesses of the same coins.
@@ -51,13 +55,24 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     (claim,) = claims
     scores, parts = claim.scores, scoring.truth.parts()
     audit = audit_metrics(scores, parts, scoring.ledger, scoring.settings.confidence, claim.view)
-    found = classifiers([scores], scoring)
+    found, areas = classifiers([scores], scoring)
+    name, claimed = "epsilon_lower", audit["epsilon_claimed_provider"][audit["view"]]
+    promised = None if claimed in (None, "inf") else float(claimed)
+    lower, ceiling = audit[name], audit["epsilon_ceiling"]
+    if lower > (promised or 0.0):
+        shown = LEAK
+    else:
+        shown = NONE_SHOWN if promised is not None and ceiling > promised else CANNOT_TELL
+    of_all = Number(lower, None, audit["canaries"], "canary", promised, ceiling, audit["p_value"])
     return Result(
         "audit",
         bound_in_words(audit),
-        {**found, **audit, **asked_about(scoring)},
-        (classifier_table(found["classifiers"]),),
+        {"classifiers": found, **audit, **asked_about(scoring)},
+        (classifier_table(found, areas),),
         roc_figures([scores], parts),
+        verdict=shown,
+        primary=name,
+        numbers={name: of_all, **exploratory(areas, name)},
     )
 
 

@@ -36,8 +36,13 @@ from fedpriv.threat.scoring.summaries import (
     mean_interval,
     times,
 )
+from fedpriv.threat.scoring.verdicts import number, verdict
+from fedpriv.threat.statistics import Estimate, share
 
 TITLE = "Exposure"
+WORTH = 1.0
+"""Bits above the control whose absence is worth telling: a secret is twice as easy to guess."""
+
 SIDES = {"in": True, "out": False}
 """Whether secrets were trained on."""
 
@@ -68,6 +73,13 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
         for side, member in (("in", True), ("out of", False))
         if (bits := [row["exposure"] for row in rows if row["member"] is member])
     )
+    mean_bits = number(
+        _mean_bits([row for row in rows if row["member"]], found["bound"]),
+        "secret",
+        _mean_bits(outside, found["bound"])
+        if (outside := [row for row in rows if not row["member"]])
+        else Estimate.known(found["expected"]),
+    )
     return Result(
         "exposure",
         f"the mean exposure is {told}, of {found['bound']:.2f} bits at most; secrets that were "
@@ -75,7 +87,15 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
         {"exposure": found},
         exposure_tables({"": found}),
         exposure_figures({"": found}),
+        verdict=verdict(mean_bits, (mean_bits.control or 0.0) + WORTH),
+        primary="exposure",
+        numbers={"exposure": mean_bits},
     )
+
+
+def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float) -> Estimate:
+    """Returns the mean exposure; as a share of the most that it can be, it has an interval."""
+    return share([row["exposure"] / bound for row in rows]).through(lambda part: part * bound)
 
 
 def exposure_metrics(

@@ -7,7 +7,7 @@ judge; the metrics are means over the trials.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
+from fedpriv.threat.statistics import CONFIDENCE, Estimate, area, difference, p_value, share
 
 FALSE_POSITIVE_RATES = (0.01, 0.001)
-COVERAGE = 0.95
-"""Of the intervals."""
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -83,9 +81,22 @@ class Judged:
         return float((self.right[self.members].mean() + self.right[~self.members].mean()) / 2)
 
 
-def membership_metrics(
-    trials: Sequence[Judged], rng: np.random.Generator, *, resamples: int = 1000
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Measured:
+    """What one classifier's trials show.
+
+    Attributes:
+        auc: of the scores.
+        balanced: accuracy of the guesses, mean of that on members and on others.
+        numbers: by name, as of `membership_metrics`.
+    """
+
+    auc: Estimate
+    balanced: Estimate
+    numbers: Mapping[str, Any]
+
+
+def membership_metrics(trials: Sequence[Judged]) -> Measured:
     """Returns the metrics of one classifier.
 
     * `n`, `members`: providers judged in a trial, and members among them; means where they differ.
@@ -95,50 +106,59 @@ def membership_metrics(
     * `accuracy_std`: standard deviation over the trials (n - 1); 0 for one.
     * `auc`: 1/2 for constant scores.
     * `tpr_at_fpr`: by false-positive rate; see `tpr_at`.
-    * `interval`: of accuracy, balanced accuracy and AUC, the middle 95 % over bootstrap resamples
-      of the providers. Members and non-members are resampled apart, since how many there are of
-      either is the experiment's choice and no accident. All trials see the same resample: a
-      provider that is judged in five trials is still one provider. The classifier is held fixed;
-      one without error has an interval without width.
-    * `p_value`: how often the balanced accuracy would be as high if the members were others of the
-      same number, drawn at random; one-sided, never 0. Of several trials, twice the median of their
-      p-values, at most 1, which keeps its level however they depend on each other (Rüger 1978).
-    * `p_value_auc`: likewise of the AUC.
+    * `interval`: of `balanced_accuracy` and `auc`, over providers and over trials, by
+      `fedpriv.threat.statistics.area`; of `tpr`, at the first of the rates, over members.
+    * `p_value`, `p_value_auc`: of balanced accuracy and AUC, against 1/2; of the same procedure.
 
     Args:
         trials: one or more.
-        rng: draws resamples and permutations.
-        resamples: how many of both.
 
     Raises:
         ValueError: if there is no trial, or a provider is a member in one and not in another.
     """
     if not trials:
         raise ValueError("there is no trial: expected one or more")
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}: expected 1 or more")
+    truth: dict[str, bool] = {}
+    for trial in trials:
+        for provider, member in zip(trial.providers, trial.members.tolist(), strict=True):
+            if truth.setdefault(provider, member) != member:
+                raise ValueError(f"{provider!r} is a member in one trial and not in another")
+    sides, units = [t.members for t in trials], [t.providers for t in trials]
+    of_scores = area(sides, [t.scores for t in trials], units)
+    of_guesses = area(sides, [t.said for t in trials], units, ranked=False)
+    found = [provider for t in trials for provider in np.array(t.providers)[t.members]]
+    rates = {
+        rate: np.concatenate([found_at(rate, t.members, t.scores) for t in trials])
+        for rate in FALSE_POSITIVE_RATES
+    }
     members = [int(trial.members.sum()) for trial in trials]
     sizes = [len(trial.providers) for trial in trials]
-    accuracies = [np.mean(trial.right) for trial in trials]
-    p_values = np.array([_p_values(trial, rng, resamples) for trial in trials])
-    combined = p_values[0] if len(trials) == 1 else np.minimum(1, 2 * np.median(p_values, axis=0))
-    return {
-        "n": sizes[0] if len(set(sizes)) == 1 else float(np.mean(sizes)),
-        "members": members[0] if len(set(members)) == 1 else float(np.mean(members)),
-        "trials": len(trials),
-        "prior": float(np.mean([max(m, n - m) / n for m, n in zip(members, sizes, strict=True)])),
-        "accuracy": float(np.mean(accuracies)),
-        "accuracy_std": float(np.std(accuracies, ddof=1)) if len(trials) > 1 else 0.0,
-        "balanced_accuracy": float(np.mean([trial.balanced for trial in trials])),
-        "auc": float(np.mean([auc(trial.members, trial.scores) for trial in trials])),
-        "tpr_at_fpr": {
-            str(rate): float(np.mean([tpr_at(rate, t.members, t.scores) for t in trials]))
-            for rate in FALSE_POSITIVE_RATES
+    accuracies = [float(np.mean(trial.right)) for trial in trials]
+    chance = Estimate.known(0.5)
+    return Measured(
+        of_scores,
+        of_guesses,
+        {
+            "n": sizes[0] if len(set(sizes)) == 1 else float(np.mean(sizes)),
+            "members": members[0] if len(set(members)) == 1 else float(np.mean(members)),
+            "trials": len(trials),
+            "prior": float(
+                np.mean([max(m, n - m) / n for m, n in zip(members, sizes, strict=True)])
+            ),
+            "accuracy": float(np.mean(accuracies)),
+            "accuracy_std": float(np.std(accuracies, ddof=1)) if len(trials) > 1 else 0.0,
+            "balanced_accuracy": of_guesses.value,
+            "auc": of_scores.value,
+            "tpr_at_fpr": {str(rate): float(hits.mean()) for rate, hits in rates.items()},
+            "interval": {
+                "balanced_accuracy": list(of_guesses.limits(CONFIDENCE)),
+                "auc": list(of_scores.limits(CONFIDENCE)),
+                "tpr": list(share(rates[FALSE_POSITIVE_RATES[0]], found).limits(CONFIDENCE)),
+            },
+            "p_value": p_value(difference(of_guesses, chance)),
+            "p_value_auc": p_value(difference(of_scores, chance)),
         },
-        "interval": _intervals(trials, rng, resamples),
-        "p_value": float(combined[0]),
-        "p_value_auc": float(combined[1]),
-    }
+    )
 
 
 def auc(members: Bools, scores: Floats) -> float:
@@ -151,13 +171,22 @@ def auc(members: Bools, scores: Floats) -> float:
 def tpr_at(rate: float, members: Bools, scores: Floats) -> float:
     """Returns the largest share of members above a threshold with at most `rate` false positives.
 
+    See `found_at`.
+    """
+    return float(np.mean(found_at(rate, members, scores)))
+
+
+def found_at(rate: float, members: Bools, scores: Floats) -> Bools:
+    """Returns which members are above a threshold with at most `rate` false positives.
+
     A member whose score equals that of the first non-member too many is not found: the tie counts
     against the attack. With fewer than 1/rate non-members, no false positive is allowed at all.
     """
     others = np.sort(scores[~members])[::-1]
     # The small number is for products such as 0.29 * 100, which fall short of an integer.
     allowed = int(rate * len(others) + 1e-9)
-    return float(np.mean(scores[members] > others[allowed]))
+    found: Bools = scores[members] > others[allowed]
+    return found
 
 
 def roc(members: Bools, scores: Floats) -> tuple[Floats, Floats]:
@@ -167,77 +196,3 @@ def roc(members: Bools, scores: Floats) -> tuple[Floats, Floats]:
     found = np.cumsum(members[order])[last_of_ties]
     false = 1 + last_of_ties - found
     return np.append(0, false) / false[-1], np.append(0, found) / found[-1]
-
-
-def _p_values(trial: Judged, rng: np.random.Generator, permutations: int) -> Floats:
-    """Returns the p-values of balanced accuracy and AUC in one trial.
-
-    Both grow with a sum over the members, of guesses and of ranks; all are multiples of 1/2, so
-    that ties are seen exactly.
-    """
-    values = np.stack([trial.said, rankdata(trial.scores)], axis=1)
-    drawn = rng.permuted(np.tile(trial.members, (permutations, 1)), axis=1)
-    as_high = (drawn @ values >= values[trial.members].sum(0)).sum(0)
-    p_values: Floats = (1 + as_high) / (1 + permutations)
-    return p_values
-
-
-def _intervals(
-    trials: Sequence[Judged], rng: np.random.Generator, resamples: int
-) -> dict[str, list[float]]:
-    truth: dict[str, bool] = {}
-    for trial in trials:
-        for provider, member in zip(trial.providers, trial.members.tolist(), strict=True):
-            if truth.setdefault(provider, member) != member:
-                raise ValueError(f"{provider!r} is a member in one trial and not in another")
-    # How often each provider is drawn; each class keeps its size.
-    weights = np.empty((resamples, len(truth)))
-    members = np.array(list(truth.values()))
-    for side in (members, ~members):
-        count = int(side.sum())
-        weights[:, side] = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-    place = {provider: number for number, provider in enumerate(truth)}
-    found = np.stack(
-        [_weighted(trial, weights[:, [place[p] for p in trial.providers]]) for trial in trials]
-    )
-    # A small trial may lose all its members in a resample: the others then speak for it.
-    with np.errstate(invalid="ignore"):
-        means = np.nansum(found, axis=0) / np.isfinite(found).sum(axis=0)
-    tail = (1 - COVERAGE) / 2
-    low, high = np.nanquantile(means, [tail, 1 - tail], axis=1)
-    names = ("accuracy", "balanced_accuracy", "auc")
-    return {
-        name: [float(least), float(most)]
-        for name, least, most in zip(names, low, high, strict=True)
-    }
-
-
-def _weighted(trial: Judged, weights: Floats) -> Floats:
-    """Returns accuracy, balanced accuracy and AUC for each row of weights, (3, rows).
-
-    NaN where a class has no weight.
-    """
-    right, members = trial.right, trial.members
-    of_members, of_others = weights * members, weights * ~members
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = of_members @ right / of_members.sum(1)
-        rejected = of_others @ right / of_others.sum(1)
-        return np.stack(
-            [
-                weights @ right / weights.sum(1),
-                (found + rejected) / 2,
-                _weighted_auc(of_members, of_others, trial.scores),
-            ]
-        )
-
-
-def _weighted_auc(of_members: Floats, of_others: Floats, scores: Floats) -> Floats:
-    """Returns the AUC for each row of weights, (rows,)."""
-    order = np.argsort(scores, kind="stable")
-    first_of_ties = np.append(0, 1 + np.flatnonzero(np.diff(scores[order])))
-    up, down = (
-        np.add.reduceat(side[:, order], first_of_ties, axis=1) for side in (of_members, of_others)
-    )
-    below = np.cumsum(down, axis=1) - down / 2
-    pairs: Floats = (up * below).sum(1) / (up.sum(1) * down.sum(1))
-    return pairs

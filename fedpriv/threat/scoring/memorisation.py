@@ -17,10 +17,12 @@ from scipy.stats import fisher_exact
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.threat.claims import MemorisationProbe
-from fedpriv.threat.results import Figure, Result, Table
-from fedpriv.threat.scoring.providers import LEVEL, asked_about
+from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
+from fedpriv.threat.scoring.providers import asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits, mean_of
+from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
+from fedpriv.threat.statistics import LEVEL, share
 
 CONFIDENT = 0.9
 """From which an answer is highly confident (Table 2)."""
@@ -36,6 +38,11 @@ LEAST_PAGES = 2
 
 MARKS = ("accuracy", "anls")
 TITLE = "What the model remembers"
+
+ALL = "all keys"
+
+WORTH = 0.2
+"""Share of exact answers above the control whose absence is worth telling."""
 
 Scores = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 """Test → model → key → name → value."""
@@ -56,13 +63,40 @@ def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) ->
     for name in scoring.remarks.pictures:  # PAGE-PANEL
         page, _, panel = name.rpartition("-")
         pages[page].append([panel, f"{name}.png"])
+    numbers = answered(claims, parts)
     return Result(
         "memorisation",
         headline(found),
         {"memorisation": found, **asked_about(scoring)},
         tables(found),
         tuple(Figure("pictures", page, {"panels": own}, TITLE) for page, own in pages.items()),
+        verdict=verdict(numbers[ALL], (numbers[ALL].control or 0.0) + WORTH)
+        if ALL in numbers
+        else CANNOT_TELL,
+        primary=ALL,
+        numbers=numbers,
     )
+
+
+def answered(
+    probes: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
+) -> dict[str, Number]:
+    """Returns the share of exact answers taken off members' pages, beside that of others.
+
+    Of the final model, by key and of all keys; pages of one provider hang together.
+    """
+    removed = [p for p in probes if p.test == "removed" and p.model == "final"]
+    groups = {ALL: removed, **_grouped(removed, "key")}
+    found: dict[str, Number] = {}
+    for key, own in groups.items():
+        sides = [[p for p in own if parts[p.provider].member is m] for m in (True, False)]
+        if all(sides):
+            members, others = (
+                share([is_exact(p.answer, p.accepted) for p in side], [p.provider for p in side])
+                for side in sides
+            )
+            found[key] = number(members, "provider", others)
+    return exploratory(found, ALL)
 
 
 def headline(found: Scores) -> str:

@@ -23,6 +23,7 @@ the mean over messages. The keys:
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,9 +38,11 @@ from fedpriv.models.question_answering import QUESTION
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.threat.access import Architecture, BatchKnowledge, MessageKey
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
-from fedpriv.threat.results import DONE, Figure, Result, Table
+from fedpriv.threat.results import CANNOT_TELL, DONE, LEAK, Figure, Number, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
+from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
+from fedpriv.threat.statistics import Estimate, mean, share
 from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
@@ -80,6 +83,9 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 
 MOST_PAGES = 4
 """Pages of one attack that the report shows."""
+
+WORTH, WORTH_OF_TEXT = 3.0, 0.1
+"""Decibels above the template, and share of the text, that are worth telling."""
 
 SMALLEST_SSIM = 11
 """Side of a page below which it has no SSIM."""
@@ -137,6 +143,8 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tables.append(Table(headings, read, title="Text", printed=0))
     numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
     shown = truths if scoring.settings.originals else {}
+    recovered = acted_on(list(scores.values()))
+    primary = next(iter(recovered), "")
     return Result(
         "pages",
         _headline(numbers, len(claims)),
@@ -144,6 +152,47 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
+        verdict=_verdict(recovered[primary]) if primary else CANNOT_TELL,
+        primary=primary,
+        numbers=exploratory(recovered, primary),
+    )
+
+
+def acted_on(scores: Sequence[Scores]) -> dict[str, Number]:
+    """Returns the pictures' likeness beside that of the template, or the share of text found.
+
+    They are of messages. What nobody has seen cannot be read by chance: the control of text is 0.
+    """
+    pairs = [
+        (one["psnr_roi"], one["template_psnr_roi"])
+        for one in scores
+        if one.get("psnr_roi") is not None and one.get("template_psnr_roi") is not None
+    ]
+    found: dict[str, Number] = {}
+    if pairs:
+        pages, templates = np.array(pairs, np.float64).T
+        control = float(templates.mean())
+        gain = number(mean(pages - templates), "message", Estimate.known(0.0))
+        found["psnr_roi"] = dataclasses.replace(
+            gain,
+            value=float(pages.mean()),
+            control=control,
+            interval=gain.interval and (gain.interval[0] + control, gain.interval[1] + control),
+            detectable=None if gain.detectable is None else gain.detectable + control,
+        )
+    for name in ("private_text", "answer_exact", "token_recall"):
+        if values := [value for one in scores if (value := one.get(name)) is not None]:
+            found[name] = number(share(values), "message", Estimate.known(0.0))
+    return found
+
+
+def _verdict(primary: Number) -> str:
+    """Returns what was recovered: one page is enough to show a leak, but not that there is none."""
+    above = primary.value - (primary.control or 0.0)
+    if primary.interval is None or primary.n == 1:
+        return LEAK if above >= (WORTH if primary.control else WORTH_OF_TEXT) else CANNOT_TELL
+    return verdict(
+        primary, (primary.control or 0.0) + (WORTH if primary.control else WORTH_OF_TEXT)
     )
 
 
@@ -153,8 +202,10 @@ def _headline(numbers: Mapping[str, Any], messages: int) -> str:
     if numbers.get("psnr_page") is not None:
         private, template = numbers.get("psnr_roi"), numbers.get("template_psnr_roi")
         where = "the page" if private is None else "the private fields"
-        beside = "" if template is None else f" (the template alone: {template:.1f} dB)"
         value = numbers["psnr_page"] if private is None else private
+        beside = "" if template is None else f" (the template alone: {template:.1f} dB)"
+        if template is not None and private is not None and private < template:
+            beside = f", worse than the template alone with {template:.1f} dB"
         found.append(f"{where} at {value:.1f} dB{beside}")
     if numbers.get("token_recall") is not None:
         found.append(f"{numbers['token_recall']:.0%} of the tokens")

@@ -18,57 +18,89 @@ import numpy as np
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.access import HeldOutDocuments
 from fedpriv.threat.claims import MembershipScores
-from fedpriv.threat.results import Figure, Result, Table
+from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits
+from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
+from fedpriv.threat.statistics import Estimate, needed
 
 TITLE = "Who was trained on"
 HEADINGS = (
-    *("classifier", "s", "n", "prior", "accuracy", "balanced", "p (balanced)", "AUC", "TPR at 1 %"),
+    *("classifier", "s", "n", "prior", "accuracy", "balanced", "AUC", "p of it", "TPR at 1 %"),
     "clients right",
 )
 NOTE = (
+    "The first row is the one to quote; the p-values of the others are corrected for their number. "
     "s: providers with so many questions, or fewer, are left out; n: those that were judged. "
-    "Prior: what a constant guess gets. In brackets: 95 % intervals, by bootstrap over providers. "
-    "p: of the balanced accuracy, by permutation; of several draws of the known ones twice their "
-    "median, which is cautious and need not agree with the interval. With fewer than 100 "
-    "non-members, the TPR is that at no false alarm."
+    "Prior: what a constant guess gets. In brackets: 95 % intervals, over providers and over draws "
+    "of the known ones. With fewer than 100 non-members, the TPR is that at no false alarm."
 )
 
 MOST_CURVES = 6
 """Classifiers whose ROC is drawn; their order is the attack's."""
 
-LEVEL = 0.05
-"""Of a p-value, above which the headline says that nothing was shown."""
+MOST_PRINTED = 12
+"""Rows that a terminal shows."""
+
+PROVIDER = "provider"
+
+WORTH = 0.8
+"""AUC whose absence is worth telling: who would not even have seen it cannot tell."""
 
 Parts = Mapping[str, TrainingMembership]
 
 
-@scorer(MembershipScores, reads=("resamples",))
+@scorer(MembershipScores)
 def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Result:
-    """Returns the numbers, table and ROC of all classifiers."""
-    scored = classifiers(claims, scoring)
+    """Returns the numbers, table and ROC of all classifiers.
+
+    The verdict rests on the AUC of the primary classifier over all providers: that of the claims
+    that say so, or else of the first claim.
+    """
+    scored, numbers = classifiers(claims, scoring)
+    primary = next((claim for claim in claims if claim.primary), claims[0]).classifier
+    numbers = {primary: numbers[primary]} | numbers
     return Result(
         "membership",
-        best_of(scored["classifiers"]),
-        {**scored, **asked_about(scoring)},
-        (classifier_table(scored["classifiers"]),),
+        headline(primary, numbers[primary]),
+        {"classifiers": scored, **asked_about(scoring)},
+        (classifier_table({primary: scored[primary]} | scored, exploratory(numbers, primary)),),
         roc_figures(claims, scoring.truth.parts()),
+        verdict=verdict(numbers[primary], WORTH),
+        primary=primary,
+        numbers=exploratory(numbers, primary),
     )
 
 
-def classifiers(claims: Sequence[MembershipScores], scoring: Scoring) -> dict[str, Any]:
-    """Returns the numbers of each classifier, and puts all scores into `verdicts.json`."""
+def headline(classifier: str, auc: Number) -> str:
+    """Returns how well a classifier tells members from non-members, in one sentence."""
+    low, high = auc.interval or (0.0, 1.0)
+    least = needed(WORTH, 0.5, area=True)
+    remedy = f"for AUC {WORTH} there must be {least} members and {least} others or more"
+    said = (
+        f"{classifier} tells members from others with AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]"
+    )
+    return in_words(auc, said, remedy if verdict(auc, WORTH) == CANNOT_TELL else "")
+
+
+def classifiers(
+    claims: Sequence[MembershipScores], scoring: Scoring
+) -> tuple[dict[str, Any], dict[str, Number]]:
+    """Returns the numbers of each classifier, and its AUCs by name and s.
+
+    The name alone is of the smallest s. All scores go into `verdicts.json`.
+    """
     parts = scoring.truth.parts()
-    by_name: dict[str, list[MembershipScores]] = defaultdict(list)
+    by_name: dict[str, dict[int, list[MembershipScores]]] = defaultdict(lambda: defaultdict(list))
     for claim in claims:
         if unknown := [provider for provider in claim.providers if provider not in parts]:
             raise ValueError(
                 f"{claim.classifier} scores providers that the run does not know: "
                 f"{', '.join(unknown[:5])}; take the names of HeldOutDocuments.documents"
             )
-        by_name[claim.classifier].append(claim)
+        few = claim.split.min_questions if claim.split else 0
+        by_name[claim.classifier][few].append(claim)
     scoring.files["verdicts.json"] = [
         {
             "classifier": claim.classifier,
@@ -82,12 +114,19 @@ def classifiers(claims: Sequence[MembershipScores], scoring: Scoring) -> dict[st
         }
         for claim in claims
     ]
-    return {
-        "classifiers": {
-            name: _by_questions(own, parts, scoring.rng, scoring.settings.resamples)
-            for name, own in by_name.items()
-        }
-    }
+    scored: dict[str, Any] = {}
+    numbers: dict[str, Number] = {}
+    chance = Estimate.known(0.5)
+    for name, by_s in by_name.items():
+        rows = []
+        for s in sorted(by_s):
+            measured = membership_metrics([judged(claim, parts) for claim in by_s[s]])
+            rows.append({"min_questions": s, **measured.numbers, **_clients_right(by_s[s], parts)})
+            numbers[name if len(rows) == 1 else f"{name}, s={s}"] = number(
+                measured.auc, PROVIDER, chance
+            )
+        scored[name] = {**rows[0], "subsets": {str(row["min_questions"]): row for row in rows[1:]}}
+    return scored, numbers
 
 
 def asked_about(scoring: Scoring) -> dict[str, int]:
@@ -106,22 +145,6 @@ def judged(claim: MembershipScores, parts: Parts) -> Judged:
     return Judged(claim.providers, members, claim.scores, claim.guesses)
 
 
-def _by_questions(
-    claims: Sequence[MembershipScores], parts: Parts, rng: np.random.Generator, resamples: int
-) -> dict[str, Any]:
-    """Returns the numbers of the smallest s, and under `subsets` those of the others by s."""
-    by_s: dict[int, list[MembershipScores]] = defaultdict(list)
-    for claim in claims:
-        by_s[claim.split.min_questions if claim.split else 0].append(claim)
-    first, *others = (
-        {"min_questions": s}
-        | membership_metrics([judged(c, parts) for c in by_s[s]], rng, resamples=resamples)
-        | _clients_right(by_s[s], parts)
-        for s in sorted(by_s)
-    )
-    return {**first, "subsets": {str(numbers["min_questions"]): numbers for numbers in others}}
-
-
 def _clients_right(claims: Sequence[MembershipScores], parts: Parts) -> dict[str, float]:
     right = [
         client == parts[provider].client
@@ -133,50 +156,38 @@ def _clients_right(claims: Sequence[MembershipScores], parts: Parts) -> dict[str
     return {"clients_right": float(np.mean(right))} if right else {}
 
 
-def best_of(scored: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns how well the classifier with the highest AUC does, fair to the choice among many.
+def classifier_table(
+    scored: Mapping[str, Mapping[str, Any]], numbers: Mapping[str, Number]
+) -> Table:
+    """Returns a row for each classifier and s, as in PFL-DocVQA's Table 4.
 
-    >>> numbers = {"n": 8, "auc": 0.9, "interval": {"auc": [0.6, 1.0]}, "p_value_auc": 0.04}
-    >>> best_of({"azk": numbers})
-    'azk tells members from non-members, with AUC 0.900 [0.60, 1.00] on 8 providers, p 0.04'
+    Args:
+        scored: the first is the one to quote.
+        numbers: AUCs, with corrected p-values.
     """
-    name = max(scored, key=lambda name: scored[name]["auc"])
-    numbers = scored[name]
-    # Of several classifiers the best one is lucky too: Bonferroni's correction.
-    p_value = min(1.0, numbers["p_value_auc"] * len(scored))
-    chosen = f", the best of {len(scored)} classifiers," if len(scored) > 1 else ""
-    return (
-        f"{name}{chosen} {'tells' if p_value <= LEVEL else 'is not shown to tell'} members from "
-        f"non-members, with AUC {_between(numbers, 'auc')} on {numbers['n']:g} providers, "
-        f"p {p_value:.2g}{' for the best of so many' if len(scored) > 1 else ''}"
-    )
-
-
-def classifier_table(scored: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Returns a row for each classifier and s, as in PFL-DocVQA's Table 4."""
     rows = tuple(
         (
             name,
             s,
-            f"{numbers['n']:g}",
-            f"{numbers['prior']:.3f}",
-            f"{numbers['accuracy']:.3f}"
-            + (f" ± {numbers['accuracy_std']:.3f}" if numbers["trials"] > 1 else ""),
-            _between(numbers, "balanced_accuracy"),
-            f"{numbers['p_value']:.2g}",
-            _between(numbers, "auc"),
-            f"{numbers['tpr_at_fpr']['0.01']:.3f}",
-            digits(numbers.get("clients_right"), ".0%"),
+            f"{row['n']:g}",
+            f"{row['prior']:.3f}",
+            f"{row['accuracy']:.3f}"
+            + (f" ± {row['accuracy_std']:.3f}" if row["trials"] > 1 else ""),
+            _between(row, "balanced_accuracy"),
+            _between(row, "auc"),
+            digits(numbers[name if row is whole else f"{name}, s={s}"].p_value, ".2g"),
+            _between(row, "tpr", row["tpr_at_fpr"]["0.01"]),
+            digits(row.get("clients_right"), ".0%"),
         )
         for name, whole in scored.items()
-        for s, numbers in {str(whole["min_questions"]): whole, **whole["subsets"]}.items()
+        for s, row in {str(whole["min_questions"]): whole, **whole["subsets"]}.items()
     )
-    return Table(HEADINGS, rows, TITLE, NOTE)
+    return Table(HEADINGS, rows, TITLE, NOTE, printed=MOST_PRINTED)
 
 
-def _between(numbers: Mapping[str, Any], name: str) -> str:
-    low, high = numbers["interval"][name]
-    return f"{numbers[name]:.3f} [{low:.2f}, {high:.2f}]"
+def _between(row: Mapping[str, Any], name: str, value: float | None = None) -> str:
+    low, high = row["interval"][name]
+    return f"{row[name] if value is None else value:.3f} [{low:.2f}, {high:.2f}]"
 
 
 def roc_figures(claims: Sequence[MembershipScores], parts: Parts) -> tuple[Figure, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
@@ -28,7 +29,9 @@ from fedpriv.threat.scoring.fields import (
 )
 from fedpriv.threat.scoring.reconstruction_tables import figures, headline, tables
 from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.verdicts import number, verdict
 from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.statistics import Estimate, jackknife
 from fedpriv.threat.truth import TrueField
 
 SHARES = (0.01, 0.05, 1.0)
@@ -39,6 +42,12 @@ MOST_PERFECT = 50
 
 MOST_POINTS = 200
 """Of a curve."""
+
+MOST_LOG = 700.0
+"""Beyond which exp is more than a float holds."""
+
+WORTH = 1.2
+"""Improvement factor whose absence is worth telling."""
 
 IN_SERIES = ("round", "ipf", "ipf_interval", "pr", "acc_auc", "ham_aac", "acc_at", "loss", "score")
 """Numbers of each model of a series."""
@@ -104,6 +113,7 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
         measured = {**numbers, "round": claim.round, **claim.measured}
         series.append({name: measured[name] for name in IN_SERIES if name in measured})
     numbers["series"] = series if settings.target == "series" else []
+    factor = number(_improvement(cases, settings.epsilon), "document", Estimate.known(1.0))
     by = claim.membership
     over_p = curves(cases, by)
     scoring.files["fields.json"] = [
@@ -113,10 +123,29 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     return Result(
         kind="fields",
         headline=headline(numbers),
-        numbers=numbers,
+        details=numbers,
         tables=tuple(tables(numbers)),
         figures=tuple(figures(numbers, over_p)),
         left_out=scrubbed.left_out,
+        verdict=verdict(factor, WORTH),
+        primary="ipf",
+        numbers={"ipf": factor},
+    )
+
+
+def _improvement(cases: Sequence[Case], epsilon: float) -> Estimate:
+    """Returns the improvement factor of the first attempts, by leaving out one document a time."""
+    sides = [
+        [case.similarity(one[0]) for case, one in zip(cases, shots, strict=True)]
+        for shots in ([c.found.attempts for c in cases], [c.found.baseline for c in cases])
+    ]
+
+    def log_factor(rows: NDArray[np.int64]) -> float:
+        mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in sides)
+        return math.log(improvement_factor(mine, theirs, epsilon=epsilon))
+
+    return jackknife(log_factor, [case.field.document for case in cases]).through(
+        lambda log: math.exp(log) if log < MOST_LOG else math.inf
     )
 
 
@@ -141,9 +170,9 @@ def one_shot(
 
     means = Similarity.mean(attack), Similarity.mean(baseline)
     by_key: dict[str, list[int]] = defaultdict(list)
-    for number, case in enumerate(cases):
-        by_key[case.field.key].append(number)
-    unknown = [number for number, case in enumerate(cases) if case.truth.public == 0]
+    for place, case in enumerate(cases):
+        by_key[case.field.key].append(place)
+    unknown = [place for place, case in enumerate(cases) if case.truth.public == 0]
     interval = ipf_interval(
         attack,
         baseline,

@@ -311,7 +311,7 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
         name="exposure",
         settings=AttackSettings(resamples=100),
     )
-    metrics, found = result.numbers, result.numbers["exposure"]
+    metrics, found = result.details, result.details["exposure"]
     assert "the mean exposure is 6.64 bits" in result.headline
     assert "1.44 on average" not in result.headline  # of so few references it is less
     # All 99 others; an untrained row of weights says the same of all, which is half a rank.

@@ -18,7 +18,16 @@ from fedpriv.report.folder import MOST_PICTURES
 from fedpriv.report.render import flat, lines, result_html
 from fedpriv.threat.access import Architecture, PublicModel
 from fedpriv.threat.attack import AttackContext
-from fedpriv.threat.results import NOT_GRANTED, Figure, Result, Table
+from fedpriv.threat.results import (
+    CANNOT_TELL,
+    LEAK,
+    NONE_SHOWN,
+    NOT_GRANTED,
+    Figure,
+    Number,
+    Result,
+    Table,
+)
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.scoring.registry import SCORERS, scorer
 
@@ -41,7 +50,7 @@ FIGURES = {
 RESULT = Result(
     "pages",
     "2 of 3 pages are readable",
-    numbers={"psnr": 24.123, "by_message": [{"psnr": 1}], "reading": {"exact": 0.5, "words": 7}},
+    details={"psnr": 24.123, "by_message": [{"psnr": 1}], "reading": {"exact": 0.5, "words": 7}},
     tables=(
         Table(("messages", "PSNR"), (("3", "24.1 dB"),), "Recovered", "the template has 9 dB"),
         Table(("text", "key"), (("april", "date"), ("may", "date")), "Text", printed=1),
@@ -181,8 +190,50 @@ def test_the_first_screen_states_every_headline(folder):
     keep(folder, RESULT, "gi_dqa")
     keep(folder, Result("", "not granted, because …", status=NOT_GRANTED), "closed_form")
     top = page_of(folder).partition("<nav")[0]
-    assert "gi_dqa</a>: 2 of 3 pages are readable.</p>" in top
-    assert "closed_form</a>: not granted" in top
+    rows = re.findall(r"<tr>(.*?)</tr>", top)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+    assert ["attack", "verdict", "what it found"] in cells
+    assert [re.sub(r"<.*?>", "", cell) for cell in cells[-1]] == [
+        "gi_dqa",
+        "done",
+        "2 of 3 pages are readable.",
+    ]
+    assert [re.sub(r"<.*?>", "", cell) for cell in cells[-2]] == [
+        "closed_form",
+        "not applicable",
+        "not granted, because ….",
+    ]
+    assert "the run has no privacy mechanism" in top
+
+
+AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "shown"),
+    [(LEAK, "leak"), (NONE_SHOWN, "none shown"), (CANNOT_TELL, "cannot tell")],
+)
+def test_the_verdict_stands_first_and_its_number_in_the_first_row(folder, verdict, shown):
+    numbers = {"other": dataclasses.replace(AUC, interval=None, control=None), "auc": AUC}
+    result = Result("x", "so it is", verdict=verdict, primary="auc", numbers=numbers)
+    assert next(iter(lines(result))) == f"{shown}: so it is"
+    html = result_html(result)
+    assert f"<b>{shown.capitalize()}</b>: so it is." in html
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    assert rows[1] == ["auc", "0.83", "0.72 to 0.92", "51 providers", "0.5", "0.003", "0.7"]
+    assert rows[2][:4] == ["other", "0.83", "—", "51 providers"]
+    keep(folder, result, "pmia")
+    assert f"<b>{shown}</b></td><td>so it is.</td>" in page_of(folder).partition("<nav")[0]
+
+
+def test_rows_beyond_a_dozen_stand_below_a_fold():
+    rows = tuple((f"row {number}",) for number in range(30))
+    html = result_html(Result("x", "y", tables=(Table(("name",), rows),)))
+    above, below = html.split("<details><summary>18 more rows</summary>")
+    assert "row 11<" in above
+    assert "row 12<" not in above
+    assert "row 12<" in below
+    assert "row 29<" in below
 
 
 def test_attacks_of_a_kind_stand_in_one_table(folder):
@@ -215,7 +266,7 @@ def test_pictures_are_embedded_once_each(folder):
 
 
 def test_flat_numbers_keep_their_order_and_leave_out_lists():
-    assert flat(RESULT.numbers) == [
+    assert flat(RESULT.details) == [
         ("psnr", "24.12"),
         ("reading.exact", "0.5"),
         ("reading.words", "7"),
@@ -242,7 +293,7 @@ def test_flat_numbers_keep_their_order_and_leave_out_lists():
         json.dumps({**dataclasses.asdict(RESULT), "notes": None}),
         json.dumps({**dataclasses.asdict(RESULT), "left_out": {"x": "many"}}),
         json.dumps({**dataclasses.asdict(RESULT), "threat_model": ["all"]}),
-        json.dumps({**dataclasses.asdict(RESULT), "numbers": 10**400}),
+        json.dumps({**dataclasses.asdict(RESULT), "details": 10**400}),
     ],
 )
 def test_a_result_that_is_none_is_told_and_the_others_are_shown(folder, content):

@@ -110,7 +110,8 @@ def test_what_the_model_has_learnt_is_found_and_scored(run):
     assert found["perfect"][0]["occurrences"] == 5
     assert "better than the baseline" in found["headline"]
     written = json.loads((run / "findings/greedy/result.json").read_text())
-    assert written["numbers"] == json.loads(json.dumps(found["numbers"]))
+    kept = {name: found[name] for name in written["details"]}
+    assert written["details"] == json.loads(json.dumps(kept))
     assert set(written["threat_model"]) == {"ModelSeries", "ScrubbedFields"}
     rows = json.loads((run / "findings/greedy/fields.json").read_text())
     assert [row["reconstruction"] for row in rows] == [row["truth"] for row in rows]

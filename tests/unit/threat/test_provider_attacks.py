@@ -36,6 +36,7 @@ from fedpriv.threat.claims import (
 )
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.results import CANNOT_TELL
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
@@ -135,8 +136,6 @@ def run_dir(tmp_path_factory):
 
 
 def judged(run_dir, attack=None, **settings):
-    if not isinstance(attack, Nosy):
-        settings["resamples"] = 100
     chosen = AttackSettings(**settings)
     return run_attack_on(run_dir, attack or Accurate(), chooser, name="toy", settings=chosen)
 
@@ -147,13 +146,15 @@ def findings(run_dir, file, name="toy"):
 
 def test_a_model_that_remembers_gives_its_providers_away(run_dir):
     result = judged(run_dir)
-    numbers = result.numbers["classifiers"]["accurate"]
+    numbers = result.details["classifiers"]["accurate"]
     assert result.status == "done"
     assert (numbers["auc"], numbers["accuracy"]) == (1.0, 1.0)
-    assert numbers["n"] == result.numbers["providers"]
-    assert numbers["p_value"] < 0.05
-    assert result.headline.startswith("accurate tells members from non-members, with AUC 1.000")
-    assert findings(run_dir, "result.json")["numbers"] == json.loads(json.dumps(result.numbers))
+    assert numbers["n"] == result.details["providers"]
+    # Five of the smaller side, all told rightly, are as five coins: too few to be sure.
+    assert numbers["p_value"] == pytest.approx(2 * 0.5**5)
+    assert result.verdict == CANNOT_TELL
+    assert result.headline.startswith("accurate tells members from others with AUC 1.000 [0.48, 1")
+    assert findings(run_dir, "result.json")["details"] == json.loads(json.dumps(result.details))
     assert any(line.startswith("accurate") for line in render.lines(result))
 
 
@@ -167,10 +168,11 @@ def test_verdicts_are_kept_beside_the_truth(run_dir):
 
 def test_an_untrained_model_gives_nobody_away(tmp_path):
     result = judged(federation(tmp_path).run(0).run_dir)
-    numbers = result.numbers["classifiers"]["accurate"]
+    numbers = result.details["classifiers"]["accurate"]
     assert (numbers["auc"], numbers["balanced_accuracy"]) == (0.5, 0.5)
     assert numbers["p_value"] == 1.0
-    assert result.headline.startswith("accurate is not shown to tell members from non-members")
+    assert "no value at all would have been shown" in result.headline
+    assert result.verdict == CANNOT_TELL
 
 
 def reachable(things):
@@ -239,11 +241,11 @@ def test_without_a_keeper_there_is_nothing_that_the_server_saw(tmp_path):
 def test_a_run_is_attacked_from_its_folder_alone(run_dir, tmp_path):
     here = judged(run_dir)
     there = judged(Path(shutil.copytree(run_dir, tmp_path / "moved")))
-    assert {**here.numbers, "seconds": 0} == {**there.numbers, "seconds": 0}
+    assert {**here.details, "seconds": 0} == {**there.details, "seconds": 0}
 
 
 def test_findings_depend_on_the_seed_only(run_dir):
-    one, other = (judged(run_dir).numbers["classifiers"] for _ in range(2))
+    one, other = (judged(run_dir).details["classifiers"] for _ in range(2))
     assert one == other
 
 
@@ -273,7 +275,7 @@ def test_what_cannot_be_asked_is_counted(tmp_path):
     source = Pages(12, 4, answers=("bo", ""))
     result = judged(federation(tmp_path, source=source).run(1).run_dir)
     left_out = result.left_out["questions without an accepted answer"]
-    assert left_out == result.numbers["questions"] > 0
+    assert left_out == result.details["questions"] > 0
 
 
 def test_of_providers_that_nothing_can_be_asked_of_nobody_is_judged(tmp_path):
@@ -307,7 +309,7 @@ def test_probes_are_kept_and_scored(run_dir):
             return tuple(MemorisationProbe("removed", p, *about) for p in access.held_out.documents)
 
     result = run_attack_on(run_dir, Remembers(), chooser, name="toy")
-    members = result.numbers["memorisation"]["removed"]["final"]["name"]["members"]
+    members = result.details["memorisation"]["removed"]["final"]["name"]["members"]
     assert members["accuracy"] == 1.0
     first, *_ = findings(run_dir, "probes.json")
     assert (first["answer"], first["confidence"]) == ("bo", None)
@@ -322,7 +324,7 @@ def test_an_audit_is_of_canaries_and_nobody_else(tmp_path):
     made = federation(tmp_path, source=Pages(12, 4), canaries=canaries)
     run_dir = made.run(1).run_dir
     result = judged(run_dir, Coins())
-    metrics = result.numbers
+    metrics = result.details
     members = sum(p.member for p in made.bound.parts.values() if p.canary)
     assert (metrics["canaries"], metrics["guesses"], metrics["right"]) == (30, 30, members)
     assert metrics["epsilon_lower"] == 0.0

@@ -91,7 +91,7 @@ def test_the_closed_form_leaves_numbers_and_pictures(folder):
             "evaluations", "seconds"} <= set(metrics)  # fmt: skip
     written = found(folder, "closed_form")
     assert written["status"] == "done"
-    assert [m["client"] for m in written["numbers"]["by_message"]] == [0, 1]
+    assert [m["client"] for m in written["details"]["by_message"]] == [0, 1]
     pictures = sorted(p.name for p in (folder / "findings/closed_form").glob("*.png"))
     assert "round-1-client-0-page-0-reconstruction.png" in pictures
     assert not [name for name in pictures if "original" in name or "difference" in name]
@@ -287,7 +287,7 @@ def test_a_refused_attack_leaves_what_an_earlier_one_found(folder):
     assert log[1:] == [
         "findings/steal held a result of other settings, now replaced; name= keeps both"
     ]
-    assert found(folder, "steal")["numbers"]["messages"] == 1
+    assert found(folder, "steal")["details"]["messages"] == 1
     attack_of(folder, ClosedForm(), "steal", log, clients=(0,))
     assert len(log) == 2, "the same again is no surprise"
 

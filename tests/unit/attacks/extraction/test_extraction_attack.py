@@ -28,7 +28,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def metrics(study):
-    return result_of(study)["numbers"]
+    return result_of(study)["details"]
 
 
 def found(folder, name):
@@ -102,7 +102,7 @@ def test_no_answer_stands_in_the_findings_unless_it_may(study, tmp_path):
     assert not any("answer" in row for row in found(study, "canaries"))
     _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", "attack.originals=true", *QUICK)
     assert {row["answer"] for row in found(folder, "canaries")} <= set(WORDS)
-    assert "memorization" not in result_of(folder)["numbers"]
+    assert "memorization" not in result_of(folder)["details"]
     assert sorted(p.name for p in (folder.path / "retrained").iterdir()) == [
         "all-without",
         "plan.json",
@@ -111,11 +111,11 @@ def test_no_answer_stands_in_the_findings_unless_it_may(study, tmp_path):
 
 @pytest.mark.slow
 def test_a_resumed_run_trains_nothing_again_and_says_the_same(study):
-    before = result_of(study)["numbers"]
+    before = result_of(study)["details"]
     status, _, told = ran("resume", study.path, "--trust")
     assert status == 0
     assert "11 trainings, 0 to do" in told
-    assert {**result_of(study)["numbers"], "seconds": 0} == {**before, "seconds": 0}
+    assert {**result_of(study)["details"], "seconds": 0} == {**before, "seconds": 0}
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_the_least_validation_loss_chooses_a_round(tmp_path):
     _, folder, _ = ran("run", EXPERIMENT, f"runs={tmp_path}", *chosen, *QUICK)
     losses = {r["round"]: r["loss"] for r in folder.records("metrics.jsonl")}
     assert least_loss(folder) == min(losses, key=losses.get)
-    assert result_of(folder)["numbers"]["target"] == "loss"
+    assert result_of(folder)["details"]["target"] == "loss"
 
 
 def test_a_finished_run_is_attacked_by_the_one_command(tmp_path):
@@ -136,13 +136,13 @@ def test_a_finished_run_is_attacked_by_the_one_command(tmp_path):
     status, _, told = ran("attack", folder.path, *chosen, "ocr=null", "--trust")
     assert status == 0
     result = result_of(folder)
-    assert result["numbers"]["E"] == 12
-    assert "M" not in result["numbers"]
+    assert result["details"]["E"] == 12
+    assert "M" not in result["details"]
     assert "retrain=false: no variant of the run is trained; granted by retrain=true" in told
     assert not (folder.path / "retrained").exists()
     few = ["attack.splits=2", "attack.controls=false", "retrain=true"]
     assert ran("attack", folder.path, *chosen, *few, "ocr=null", "--trust")[0] == 0
-    assert result_of(folder)["numbers"]["M"] > 0
+    assert result_of(folder)["details"]["M"] > 0
     assert result_of(folder)["threat_model"] == {
         "BlackBox": True, "TrainingDocuments": True, "Retrain": True
     }  # fmt: skip

@@ -393,7 +393,7 @@ def scored(scoring):
 
 
 def test_the_sets_follow_from_what_the_models_say(scored):
-    numbers = scored.numbers
+    numbers = scored.details
     assert {key: numbers[key] for key in ("E", "G", "M", "pii", "unique_pii")} == {
         "E": 3, "G": 1, "M": 2, "pii": 1, "unique_pii": 1
     }  # fmt: skip
@@ -413,24 +413,24 @@ def test_the_scores_follow_from_the_splits(scored, scoring):
     """Ann and blue are said by the split with them only, rome by both, lima by none."""
     assert scoring.files["scores.json"]["memorization"] == [1.0, 1.0, 0.0, 0.0]
     assert scoring.files["scores.json"]["simplicity"] == [1.0, 1.0, 2.0, 0.0]
-    scores = scored.numbers["memorization"]
+    scores = scored.details["memorization"]
     assert scores["mean"] == 0.5
     assert (scores["of_M"]["mean"], scores["of_M"]["count"]) == (1.0, 2)
     assert (scores["of_G"]["mean"], scores["of_G"]["count"]) == (0.0, 1)
     assert scores["rank_test"]["auc"] == 1.0
     assert scores["null"] is None  # one model on either side cannot be halved
-    assert scored.numbers["simplicity"]["mean"] == 1.0
+    assert scored.details["simplicity"]["mean"] == 1.0
 
 
 def test_contexts_count_what_could_be_asked(scored):
-    assert scored.numbers["contexts"] == {
+    assert scored.details["contexts"] == {
         "baseline": sizes(3, 1, 2, 1, 1, asked=4),
         "shuffle": sizes(1, 0, 1, 1, 1, asked=2),
     }
 
 
 def test_defences_stand_against_the_model_without_any(scored):
-    rows = scored.numbers["defences"]
+    rows = scored.details["defences"]
     shown = {name: (row["M"], row["anls_change"]) for name, row in rows.items()}
     assert shown == {
         "none": (2, 0.0),
@@ -446,11 +446,11 @@ def test_defences_stand_against_the_model_without_any(scored):
 
 
 def test_members_are_told_by_the_loss_and_controls_compared(scored):
-    channel = scored.numbers["side_channel"]
+    channel = scored.details["side_channel"]
     assert channel["standard"]["auc"] == 1.0  # 0.1 and 0.2 in, 2 and 3 out
     assert channel["standard, refusal"]["auc"] == 0.5  # all alike
     assert set(channel) == {"standard", "standard, refusal"}
-    assert scored.numbers["controls"] == {
+    assert scored.details["controls"] == {
         "untrained": {"E": 0, "canaries": 4},
         "unseen": {"E": 1, "G": 1, "both": 0, "p": 1.0},
     }
@@ -466,7 +466,7 @@ def test_a_row_for_each_canary_holds_no_answer(scored, scoring):
 
 def test_the_terminal_shows_the_result(scored):
     shown = [" ".join(line.split()) for line in render.lines(scored)]
-    assert shown[0].startswith("done: the model says 3 of 4 training answers")
+    assert shown[0].startswith("cannot tell: the model says 3 of 4 training answers")
     assert "all 4 3 1 2 1 1" in shown
     assert "shuffled 2 1 0 1 1 1" in shown
     assert "DP 1 0 1 1 1 0.400 -50.0 ε = 8, δ = 1e-05" in shown
@@ -476,8 +476,8 @@ def test_the_terminal_shows_the_result(scored):
 def test_without_another_model_there_is_e_alone():
     alone = {**vars(CLAIM), "said": {"all": CLAIM.said["all"]}, "inside": np.zeros((0, 4), bool)}
     found = score_answers([ExtractedAnswers(**alone)], Scoring(None, {}, AttackSettings(), None))
-    assert found.numbers["E"] == 3
-    assert "M" not in found.numbers
+    assert found.details["E"] == 3
+    assert "M" not in found.details
     assert found.headline == (
         "the model says 3 of 4 training answers that were taken off their page; how many of them "
         "it would say without having seen them is not known"

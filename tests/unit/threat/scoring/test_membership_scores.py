@@ -4,7 +4,6 @@ import time
 
 import numpy as np
 import pytest
-from scipy.stats import hypergeom, mannwhitneyu
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score, roc_curve
 
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
@@ -27,8 +26,8 @@ def random_trial(seed, size=80, shift=0.7, decimals=1):
     return judged(members, (rng.normal(size=size) + shift * members).round(decimals))
 
 
-def metrics(*trials, seed=0, resamples=1000):
-    return membership_metrics(trials, np.random.default_rng(seed), resamples=resamples)
+def metrics(*trials):
+    return membership_metrics(trials).numbers
 
 
 def test_one_trial_by_hand():
@@ -50,7 +49,7 @@ def test_one_trial_by_hand():
 @pytest.mark.parametrize("seed", range(5))
 def test_scikit_learn_agrees(seed):
     trial = random_trial(seed)
-    found = metrics(trial, resamples=10)
+    found = metrics(trial)
     right, said, scores = trial.members, trial.guesses == MEMBER, trial.scores
     assert found["accuracy"] == pytest.approx(accuracy_score(right, said))
     assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(right, said))
@@ -77,7 +76,8 @@ def test_constant_scores_tell_nothing():
     trial = judged([1, 1, 0, 0, 0], np.zeros(5))
     found = metrics(trial)
     assert found["auc"] == 0.5
-    assert found["interval"]["auc"] == [0.5, 0.5]
+    # As sure as of two coins, the smaller side: not at all.
+    assert found["interval"]["auc"] == pytest.approx([0.0126, 0.9874], abs=1e-4)
     assert found["p_value_auc"] == found["p_value"] == 1.0
     assert found["tpr_at_fpr"] == {"0.01": 0.0, "0.001": 0.0}
     assert [line.tolist() for line in roc(trial.members, trial.scores)] == [[0, 1], [0, 1]]
@@ -94,39 +94,29 @@ def test_ties_count_against_the_attack():
     assert tpr_at(0.001, members, scores) == 0.25
 
 
-def test_the_p_value_of_guesses_is_the_hypergeometric_tail():
-    """With guesses of yes and no, the number of members found under permutation is known."""
-    trial = judged([1] * 12 + [0] * 18, [1] * 8 + [-1] * 4 + [1] * 6 + [-1] * 12)
-    exact = hypergeom(30, 12, 14).sf(8 - 1)
-    assert metrics(trial, resamples=40_000)["p_value"] == pytest.approx(exact, abs=0.004)
+def test_three_providers_tell_nothing_however_well_they_are_told():
+    found = metrics(judged([1, 1, 0], [2, 1, 0], [MEMBER, MEMBER, NON_MEMBER]))
+    assert found["auc"] == found["balanced_accuracy"] == found["tpr_at_fpr"]["0.01"] == 1.0
+    # The one of the smaller side: 1 - 0.975 of a single coin.
+    assert found["interval"]["auc"] == pytest.approx([0.025, 1.0])
+    assert found["p_value_auc"] == 1.0
 
 
-def test_the_p_value_of_scores_is_that_of_mann_and_whitney():
-    trial = random_trial(3, size=16, decimals=6, shift=0.4)
-    exact = mannwhitneyu(
-        trial.scores[trial.members],
-        trial.scores[~trial.members],
-        alternative="greater",
-        method="exact",
-    ).pvalue
-    assert 0.02 < exact < 0.98
-    assert metrics(trial, resamples=40_000)["p_value_auc"] == pytest.approx(exact, abs=0.01)
-
-
-def test_of_several_trials_twice_the_median_p_value():
-    perfect = judged([1] * 20 + [0] * 20, [1] * 20 + [-1] * 20)
-    useless = judged([1] * 20 + [0] * 20, np.zeros(40), [NO_GUESS] * 40)
-    assert metrics(perfect, resamples=99)["p_value"] == 1 / 100
-    assert metrics(perfect, perfect, useless, resamples=99)["p_value"] == 2 / 100
-    assert metrics(perfect, useless, useless, resamples=99)["p_value"] == 1.0
+@pytest.mark.parametrize("seed", range(20))
+def test_interval_and_p_value_agree(seed):
+    trials = [random_trial(seed, size=24, shift=0.9), random_trial(seed, size=24, shift=0.5)]
+    found = metrics(*trials)
+    for name, p in (("auc", "p_value_auc"), ("balanced_accuracy", "p_value")):
+        low, high = found["interval"][name]
+        assert (found[p] <= 0.05) == (not low <= 0.5 <= high)
 
 
 def test_the_interval_has_the_width_that_theory_gives():
     """Balanced accuracy is the mean of two shares, whose deviations are binomial."""
     trial = judged([1] * 200 + [0] * 300, [1] * 120 + [-1] * 80 + [1] * 90 + [-1] * 210)
-    low, high = metrics(trial, resamples=4000)["interval"]["balanced_accuracy"]
+    low, high = metrics(trial)["interval"]["balanced_accuracy"]
     deviation = np.sqrt(0.6 * 0.4 / 200 + 0.7 * 0.3 / 300) / 2
-    assert (low + high) / 2 == pytest.approx(0.65, abs=0.003)
+    assert (low + high) / 2 == pytest.approx(0.65, abs=0.005)
     assert (high - low) / (2 * 1.96) == pytest.approx(deviation, rel=0.07)
 
 
@@ -134,18 +124,17 @@ def test_a_provider_in_five_trials_is_one_provider():
     """Judging the same providers again makes nothing surer."""
     trial = random_trial(1, size=100)
     once, often = metrics(trial), metrics(*[trial] * 5)
-    for name in ("accuracy", "balanced_accuracy", "auc"):
+    for name in ("balanced_accuracy", "auc", "tpr"):
         widths = [high - low for low, high in (m["interval"][name] for m in (once, often))]
-        assert widths[1] == pytest.approx(widths[0], rel=0.15)
+        assert widths[1] == pytest.approx(widths[0], rel=0.05)
 
 
-def test_a_trial_that_loses_its_only_member_is_left_out_of_the_resample():
-    small = judged([1, 0], [1, -1], providers=["p0", "p79"])
-    large = random_trial(2)
-    names = tuple(f"p{i}" for i in range(80))
-    order = np.argsort(~large.members, kind="stable")
-    found = metrics(small, judged(large.members[order], large.scores[order], providers=names))
-    assert np.isfinite(list(found["interval"].values())).all()
+def test_draws_that_differ_make_the_mean_less_sure():
+    perfect = judged([1] * 20 + [0] * 20, [1] * 20 + [-1] * 20)
+    useless = judged([1] * 20 + [0] * 20, np.zeros(40), [NO_GUESS] * 40)
+    low, high = metrics(*[perfect, useless] * 2)["interval"]["auc"]
+    # Halves of 0.29 over four draws: two standard errors either side of 0.75.
+    assert high - low > 4 * np.std([1, 0.5, 1, 0.5], ddof=1) / 2 * 0.9
 
 
 @pytest.mark.parametrize(
@@ -171,10 +160,6 @@ def test_trials_must_agree_on_who_is_a_member():
         metrics(judged([1, 0], [0, 1]), judged([0, 1], [0, 1]))
     with pytest.raises(ValueError, match="no trial"):
         metrics()
-
-
-def test_the_same_generator_gives_the_same_numbers():
-    assert metrics(random_trial(0), seed=5) == metrics(random_trial(0), seed=5)
 
 
 def test_660_providers_in_five_trials_take_little_time():

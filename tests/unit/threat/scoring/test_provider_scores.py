@@ -7,13 +7,14 @@ from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.report import render
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import MembershipScores
-from fedpriv.threat.results import Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import (
     MOST_CURVES,
-    best_of,
     classifier_table,
     classifiers,
+    headline,
     roc_figures,
+    score_membership,
 )
 from fedpriv.threat.scoring.registry import Scoring
 from fedpriv.threat.settings import AttackSettings
@@ -28,7 +29,7 @@ NUMBERS = {
     "balanced_accuracy": 0.722,
     "auc": 0.83,
     "tpr_at_fpr": {"0.01": 0.125, "0.001": 0.0},
-    "interval": {"accuracy": [0.6, 0.8], "balanced_accuracy": [0.63, 0.82], "auc": [0.72, 0.92]},
+    "interval": {"tpr": [0.05, 0.25], "balanced_accuracy": [0.63, 0.82], "auc": [0.72, 0.92]},
     "p_value": 0.002,
     "p_value_auc": 0.003,
     "subsets": {},
@@ -37,11 +38,16 @@ AZK = {**NUMBERS, "subsets": {"10": {**NUMBERS, "accuracy": 0.651}}}
 UPDATE = {**NUMBERS, "trials": 1, "clients_right": 0.69}
 
 
+AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
+
+
 def test_a_row_for_each_classifier_and_s():
-    table = classifier_table({"azk": AZK, "server_update": UPDATE})
+    numbers = dict.fromkeys(("azk", "azk, s=10", "server_update"), AUC)
+    table = classifier_table({"azk": AZK, "server_update": UPDATE}, numbers)
     first, second, third = table.rows
     assert " ".join(first) == (
-        "azk 0 51 0.510 0.718 ± 0.011 0.722 [0.63, 0.82] 0.002 0.830 [0.72, 0.92] 0.125 —"
+        "azk 0 51 0.510 0.718 ± 0.011 0.722 [0.63, 0.82] 0.830 [0.72, 0.92] 0.003 "
+        "0.125 [0.05, 0.25] —"
     )
     assert (second[:2], second[4]) == (("azk", "10"), "0.651 ± 0.011")
     assert (third[4], third[-1]) == ("0.718", "69%")
@@ -52,19 +58,60 @@ def test_a_row_for_each_classifier_and_s():
 
 
 @pytest.mark.parametrize(
-    ("p_value", "others", "says"),
+    ("auc", "says"),
     [
-        (0.003, 0, "azk tells members from non-members, with AUC 0.830 [0.72, 0.92] on 51"),
-        (0.003, 9, "azk, the best of 10 classifiers, tells members from non-members"),
-        (0.006, 9, "azk, the best of 10 classifiers, is not shown to tell members from"),
-        (0.5, 0, "azk is not shown to tell members from non-members, with AUC"),
+        (
+            AUC,
+            "azk tells members from others with AUC 0.830 [0.72, 0.92] of 51 providers, against "
+            "0.5 without a leak, p 0.003",
+        ),
+        (
+            Number(0.55, (0.4, 0.7), 98, "provider", 0.5, 0.66, 0.4),
+            "against 0.5 without a leak, p 0.4; 0.66 or more would have been shown",
+        ),
+        (
+            Number(1.0, (0.025, 1.0), 3, "provider", 0.5, None, 1.0),
+            "no value at all would have been shown; for AUC 0.8 there must be 16 members and 16 "
+            "others or more",
+        ),
+        (Number(0.2, (0.1, 0.3), 60, "provider", 0.5, 0.66, 0.001), "worse than the control"),
     ],
 )
-def test_the_headline_is_fair_to_the_choice_among_classifiers(p_value, others, says):
-    worse = {f"other {n}": {**NUMBERS, "auc": 0.5} for n in range(others)}
-    line = best_of({**worse, "azk": {**NUMBERS, "p_value_auc": p_value}})
-    assert line.startswith(says)
-    assert f"p {min(1.0, p_value * (others + 1)):.2g}" in line
+def test_the_headline_says_what_could_have_been_shown(auc, says):
+    assert says in headline("azk", auc)
+
+
+def scored(*claims, members):
+    class Truth:
+        def parts(self):
+            return {n: TrainingMembership(int(m)) for n, m in members.items()}
+
+    scoring = Scoring(Truth(), {}, AttackSettings(), np.random.default_rng(0), 0.0, None, Remarks())
+    return score_membership(claims, scoring)
+
+
+def claim_of(members, shift, name, *, primary=False):
+    rng = np.random.default_rng(len(name))
+    scores = np.array(list(members.values())) * shift + rng.normal(size=len(members))
+    guesses = np.where(scores > 0, 1, -1).astype(np.int8)
+    return MembershipScores(tuple(members), scores, guesses, name, primary=primary)
+
+
+def test_the_verdict_rests_on_the_row_that_the_attack_has_chosen():
+    members = {f"p{n}": n % 2 for n in range(80)}
+    good, bad = claim_of(members, 3.0, "good"), claim_of(members, 0.0, "bad", primary=True)
+    found = scored(good, bad, members=members)
+    assert (found.primary, found.verdict) == ("bad", NONE_SHOWN)
+    assert found.tables[0].rows[0][0] == "bad"
+    assert scored(good, claim_of(members, 0.0, "bad"), members=members).verdict == LEAK
+
+
+def test_three_providers_cannot_tell():
+    members = {"a": 1, "b": 1, "c": 0}
+    found = scored(claim_of(members, 99.0, "sure"), members=members)
+    assert found.verdict == CANNOT_TELL
+    assert found.numbers["sure"].interval == pytest.approx((0.025, 1.0))
+    assert found.headline.startswith("sure tells members from others with AUC 1.000 [0.03, 1.00]")
 
 
 def test_the_roc_is_that_of_each_classifiers_first_split():

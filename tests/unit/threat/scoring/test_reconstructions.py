@@ -86,7 +86,7 @@ def scored(*found, fields=FIELDS, truths=TRUTHS, left_out=None, **settings):
 
 
 def scores(*found, **settings):
-    return scored(*found, **settings)[0].numbers
+    return scored(*found, **settings)[0].details
 
 
 def alone(number, mine, theirs=None):
@@ -202,7 +202,7 @@ def many(count):
 
 
 def test_lists_and_curves_keep_a_length_that_a_report_can_show():
-    three = many(60)[0].numbers["perfect"]
+    three = many(60)[0].details["perfect"]
     assert [one["text"] for one in three] == [str(i) for i in range(59, 59 - MOST_PERFECT, -1)]
     drawn = many(777)[1]["curves.json"]
     assert len(drawn["p"]) == len(drawn["acc_at"]["attack"]) <= MOST_POINTS

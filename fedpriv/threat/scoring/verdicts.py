@@ -1,0 +1,126 @@
+"""What a number means: a leak, none where one could have been seen, or nothing that can be told.
+
+A number that is shown to be above its control is a leak. One that is not is no leak only where an
+experiment of this size would have shown one that is worth knowing of; otherwise it tells nothing,
+and neither does an attack that comes out below what was known without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number
+from fedpriv.threat.statistics import (
+    CONFIDENCE,
+    LEVEL,
+    Estimate,
+    corrected,
+    detectable,
+    difference,
+    p_value,
+    share,
+)
+
+
+def number(estimate: Estimate, unit: str, control: Estimate | None = None) -> Number:
+    """Returns an estimate as a number beside its control.
+
+    Args:
+        estimate: the number.
+        unit: what was counted.
+        control: the same where nothing can leak; of other units, or known.
+    """
+    low, high = estimate.limits(CONFIDENCE)
+    sure = math.isfinite(low) and math.isfinite(high)
+    known = control is not None and sure
+    return Number(
+        estimate.value,
+        (low, high) if sure else None,
+        estimate.n,
+        unit,
+        control.value if control else None,
+        detectable(estimate, control) if control and known else None,
+        p_value(difference(estimate, control)) if control and known else None,
+    )
+
+
+def paired(values: ArrayLike, controls: ArrayLike, units: ArrayLike, unit: str) -> Number:
+    """Returns a mean beside that of a control on the same units, both of values in [0, 1].
+
+    The interval is that of the difference, moved to where the control lies.
+
+    Args:
+        values: (n,).
+        controls: (n,).
+        units: (n,), what hangs together.
+        unit: what that is called.
+    """
+    found, others = np.asarray(values, np.float64), np.asarray(controls, np.float64)
+    control, half = float(others.mean()), share((1 + found - others) / 2, units)
+    low, high = half.limits(CONFIDENCE)
+    chance = Estimate.known(0.5)
+    least = detectable(half, chance)
+    return Number(
+        float(found.mean()),
+        (control + 2 * low - 1, control + 2 * high - 1),
+        half.n,
+        unit,
+        control,
+        None if least is None else control + 2 * least - 1,
+        p_value(difference(half, chance)),
+    )
+
+
+def exploratory(numbers: Mapping[str, Number], primary: str) -> dict[str, Number]:
+    """Returns numbers with the p-values of all but the primary one corrected for their number."""
+    others = [name for name, one in numbers.items() if name != primary and one.p_value is not None]
+    p_values = corrected([p for name in others if (p := numbers[name].p_value) is not None])
+    shown = dict(zip(others, p_values, strict=True))
+    return {
+        name: dataclasses.replace(one, p_value=shown.get(name, one.p_value))
+        for name, one in numbers.items()
+    }
+
+
+def verdict(primary: Number, worth: float) -> str:
+    """Returns what a number shows.
+
+    Args:
+        primary: with a control.
+        worth: the least value whose absence is worth telling. Where not even that would have been
+            shown, that nothing was shown says nothing.
+    """
+    if primary.p_value is None or primary.control is None:
+        return CANNOT_TELL
+    if primary.p_value <= LEVEL:
+        return LEAK if primary.value > primary.control else CANNOT_TELL
+    could = primary.detectable
+    return NONE_SHOWN if could is not None and could <= worth else CANNOT_TELL
+
+
+def in_words(primary: Number, said: str, remedy: str = "") -> str:
+    """Returns a number with all that there is to know of it, as half a sentence.
+
+    Args:
+        primary: the number.
+        said: its value and what it is, such as "AUC 0.81".
+        remedy: how many units would tell more, where these tell nothing.
+    """
+    where = f"{said} of {primary.n:,} {primary.unit}{'s' * (primary.n != 1)}"
+    if primary.control is None or primary.p_value is None:
+        return where
+    against = f"{where}, against {primary.control:.3g} without a leak"
+    if primary.p_value <= LEVEL:
+        below = "" if primary.value > primary.control else ": worse than the control"
+        return f"{against}, p {primary.p_value:.2g}{below}"
+    could = (
+        f"{primary.detectable:.2g} or more would have been shown"
+        if primary.detectable is not None
+        else "no value at all would have been shown"
+    )
+    return f"{against}, p {primary.p_value:.2g}; {could}{f'; {remedy}' if remedy else ''}"

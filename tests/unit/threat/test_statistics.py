@@ -1,0 +1,200 @@
+"""Intervals, p-values and power: against exact tails, published numbers, and by simulation."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, binom, binomtest, norm
+
+from fedpriv.threat.statistics import (
+    Estimate,
+    area,
+    corrected,
+    detectable,
+    difference,
+    jackknife,
+    mean,
+    needed,
+    p_value,
+    share,
+)
+
+REPEATS = 400
+SLACK = 3 * np.sqrt(0.05 * 0.95 / REPEATS)
+"""Three standard deviations of a share of 5 % in so many repeats."""
+
+
+def coin(heads, count):
+    return share([1.0] * heads + [0.0] * (count - heads))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 17, 60])
+def test_one_coin_a_unit_has_the_interval_of_clopper_and_pearson(count):
+    for heads in range(count + 1):
+        exact = binomtest(heads, count).proportion_ci(0.95, "exact")
+        assert coin(heads, count).limits(0.95) == pytest.approx((exact.low, exact.high))
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 40])
+@pytest.mark.parametrize("bias", [0.01, 0.2, 0.5, 0.85])
+def test_coins_are_covered_as_often_as_stated(count, bias):
+    """No simulation: over all outcomes."""
+    heads = np.arange(count + 1)
+    inside = [low <= bias <= high for low, high in (coin(k, count).limits(0.95) for k in heads)]
+    assert binom.pmf(heads, count, bias) @ inside >= 0.95
+
+
+@pytest.mark.parametrize("units", [5, 25])
+@pytest.mark.parametrize("bias", [0.05, 0.5])
+@pytest.mark.parametrize("alike", [0.05, 0.5])
+def test_values_of_one_unit_hang_together(units, bias, alike):
+    """Beta-binomial units of ten values each, whose correlation is `alike`."""
+    rng = np.random.default_rng(0)
+    spread = 1 / alike - 1
+    missed = 0
+    for _ in range(REPEATS):
+        biases = rng.beta(bias * spread, (1 - bias) * spread, units)
+        values = rng.random((units, 10)) < biases[:, None]
+        low, high = share(values.ravel(), np.repeat(np.arange(units), 10)).limits(0.95)
+        missed += not low <= bias <= high
+    assert missed / REPEATS <= 0.05 + SLACK
+
+
+def test_many_values_of_few_units_are_not_many_units():
+    values, units = [1.0] * 500 + [0.0] * 500, np.repeat(np.arange(10), 100)
+    low, high = share(values, units).limits(0.95)
+    exact = binomtest(5, 10).proportion_ci(0.95, "exact")
+    assert high - low > 0.8 * (exact.high - exact.low)
+
+
+def drawn(rng, members, others, value):
+    scores = rng.normal(size=members + others)
+    scores[:members] += norm.ppf(value) * np.sqrt(2)
+    return np.arange(members + others) < members, scores
+
+
+@pytest.mark.parametrize("sides", [(1, 2), (4, 4), (5, 40), (30, 30)])
+@pytest.mark.parametrize("value", [0.5, 0.75, 0.97])
+def test_the_auc_is_covered_as_often_as_stated(sides, value):
+    rng = np.random.default_rng(1)
+    missed = 0
+    for _ in range(REPEATS):
+        members, scores = drawn(rng, *sides, value)
+        low, high = area([members], [scores], [np.arange(len(members))]).limits(0.95)
+        missed += not low <= value <= high
+    assert missed / REPEATS <= 0.05 + SLACK
+
+
+def test_draws_of_the_known_are_part_of_the_doubt():
+    """Each draw's classifier is as good as chance wills; their mean is what is covered."""
+    rng = np.random.default_rng(2)
+    missed = 0
+    for _ in range(REPEATS // 2):
+        members, noise = drawn(rng, 25, 25, 0.5)
+        scores = [noise + rng.normal(0.0, 1.5) * members for _ in range(5)]
+        low, high = area([members] * 5, scores, [np.arange(50)] * 5).limits(0.95)
+        missed += not low <= 0.5 <= high
+    assert missed / (REPEATS // 2) <= 0.05 + SLACK * np.sqrt(2)
+
+
+def test_the_mean_of_normal_values_is_covered():
+    rng = np.random.default_rng(3)
+    missed = 0
+    for _ in range(REPEATS):
+        values = rng.normal(2, 3, (6, 4)) + rng.normal(0, 2, (6, 1))
+        low, high = mean(values.ravel(), np.repeat(np.arange(6), 4)).limits(0.95)
+        missed += not low <= 2 <= high
+    assert missed / REPEATS <= 0.05 + SLACK
+
+
+def test_two_equal_shares_are_seldom_told_apart():
+    """Over all outcomes of 9 and 14 coins."""
+    for bias in (0.1, 0.5, 0.8):
+        level = sum(
+            binom.pmf(a, 9, bias) * binom.pmf(b, 14, bias)
+            for a in range(10)
+            for b in range(15)
+            if p_value(difference(coin(a, 9), coin(b, 14))) <= 0.05
+        )
+        assert level <= 0.05
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 30), st.data())
+def test_interval_and_p_value_of_a_difference_agree(one, other, data):
+    a, b = data.draw(st.integers(0, one)), data.draw(st.integers(0, other))
+    apart = difference(coin(a, one), coin(b, other))
+    low, high = apart.limits(0.95)
+    p = p_value(apart)
+    if abs(p - 0.05) > 1e-6:
+        assert (p <= 0.05) == (low > 0 or high < 0)
+    turned = difference(coin(b, other), coin(a, one))
+    assert p_value(turned) == pytest.approx(p, abs=1e-9)
+
+
+def test_the_p_value_of_coins_against_a_known_bias_is_twice_the_exact_tail():
+    for heads in (8, 9, 10):
+        exact = 2 * binom.sf(heads - 1, 10, 0.5)
+        found = p_value(difference(coin(heads, 10), Estimate.known(0.5)))
+        assert found == pytest.approx(min(1, exact), abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [8, 20, 100])
+def test_what_is_detectable_is_shown_in_four_of_five_experiments(count):
+    chance = Estimate.known(0.5)
+    least = detectable(coin(count // 2, count), chance)
+    heads = np.arange(count + 1)
+    shown = [coin(int(k), count).limits(0.95)[0] > 0.5 for k in heads]
+    power = binom.pmf(heads, count, least) @ shown
+    # Between whole heads the power jumps; it is 0.8 where heads could be divided.
+    assert 0.7 < power < 0.97
+    assert binom.pmf(heads, count, least - 0.1) @ shown < 0.8
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_from_too_few_units_nothing_could_be_shown(count):
+    assert 2 * 0.5**count > 0.05
+    assert detectable(coin(count, count), Estimate.known(0.5)) is None
+
+
+def test_a_useful_auc_needs_more_than_three_providers():
+    count = needed(0.8, 0.5, area=True)
+    rng = np.random.default_rng(5)
+    shown = 0
+    for _ in range(REPEATS):
+        members, scores = drawn(rng, count, count, 0.8)
+        shown += area([members], [scores], [np.arange(2 * count)]).limits(0.95)[0] > 0.5
+    assert 0.7 < shown / REPEATS < 0.97
+    assert needed(0.5, 0.5) is None
+
+
+def test_holms_correction_by_hand():
+    assert corrected([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert corrected([]) == []
+
+
+def test_the_jackknife_of_a_ratio_is_that_of_the_delta_method():
+    rng = np.random.default_rng(6)
+    above, below = rng.normal(4, 1, 400), rng.normal(2, 0.3, 400)
+    found = jackknife(lambda rows: above[rows].mean() / below[rows].mean(), np.arange(400))
+    residual = above / below.mean() - above.mean() * below / below.mean() ** 2
+    assert found.error == pytest.approx(residual.std(ddof=1) / 20, rel=0.02)
+    moved = found.through(np.exp)
+    assert moved.limits(0.9) == pytest.approx(tuple(np.exp(found.limits(0.9))))
+    assert moved.error == pytest.approx(np.exp(found.value) * found.error, rel=1e-4)
+
+
+def test_a_single_unit_has_no_interval():
+    low, high = mean([3.0, 4.0], ["a", "a"]).limits(0.95)
+    assert (low, high) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("values", [[], [1.2], [float("nan")]])
+def test_what_is_no_share_is_refused(values):
+    with pytest.raises(ValueError, match=r"a share is the mean of one or more values in \[0, 1\]"):
+        share(values)
+
+
+def test_the_beta_ends_are_those_of_the_binomial_tail():
+    low, high = coin(3, 12).limits(0.9)
+    assert (low, high) == pytest.approx((beta.ppf(0.05, 3, 10), beta.ppf(0.95, 4, 9)))
