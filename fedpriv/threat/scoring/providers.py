@@ -78,9 +78,7 @@ def headline(classifier: str, auc: Number) -> str:
     low, high = auc.interval or (0.0, 1.0)
     least = needed(WORTH, 0.5, area=True)
     remedy = f"for AUC {WORTH} there must be {least} members and {least} others or more"
-    said = (
-        f"{classifier} tells members from others with AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]"
-    )
+    said = f"{classifier} has AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]"
     return in_words(auc, said, remedy if verdict(auc, WORTH) == CANNOT_TELL else "")
 
 

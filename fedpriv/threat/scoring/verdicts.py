@@ -111,7 +111,7 @@ def in_words(primary: Number, said: str, remedy: str = "") -> str:
         said: its value and what it is, such as "AUC 0.81".
         remedy: how many units would tell more, where these tell nothing.
     """
-    where = f"{said} of {primary.n:,} {primary.unit}{'s' * (primary.n != 1)}"
+    where = f"{said} on {primary.n:,} {primary.unit}{'s' * (primary.n != 1)}"
     if primary.control is None or primary.p_value is None:
         return where
     against = f"{where}, against {primary.control:.3g} without a leak"

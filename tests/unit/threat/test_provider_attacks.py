@@ -153,7 +153,7 @@ def test_a_model_that_remembers_gives_its_providers_away(run_dir):
     # Five of the smaller side, all told rightly, are as five coins: too few to be sure.
     assert numbers["p_value"] == pytest.approx(2 * 0.5**5)
     assert result.verdict == CANNOT_TELL
-    assert result.headline.startswith("accurate tells members from others with AUC 1.000 [0.48, 1")
+    assert result.headline.startswith("accurate has AUC 1.000 [0.48, 1")
     assert findings(run_dir, "result.json")["details"] == json.loads(json.dumps(result.details))
     assert any(line.startswith("accurate") for line in render.lines(result))
 

@@ -62,8 +62,7 @@ def test_a_row_for_each_classifier_and_s():
     [
         (
             AUC,
-            "azk tells members from others with AUC 0.830 [0.72, 0.92] of 51 providers, against "
-            "0.5 without a leak, p 0.003",
+            "azk has AUC 0.830 [0.72, 0.92] on 51 providers, against 0.5 without a leak, p 0.003",
         ),
         (
             Number(0.55, (0.4, 0.7), 98, "provider", 0.5, 0.66, 0.4),
@@ -111,7 +110,7 @@ def test_three_providers_cannot_tell():
     found = scored(claim_of(members, 99.0, "sure"), members=members)
     assert found.verdict == CANNOT_TELL
     assert found.numbers["sure"].interval == pytest.approx((0.025, 1.0))
-    assert found.headline.startswith("sure tells members from others with AUC 1.000 [0.03, 1.00]")
+    assert found.headline.startswith("sure has AUC 1.000 [0.03, 1.00]")
 
 
 def test_the_roc_is_that_of_each_classifiers_first_split():
