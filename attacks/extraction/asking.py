@@ -80,12 +80,12 @@ class Said:
     Attributes:
         extracted: context or defence → whether each of the n canaries' answers was said; none where
             the context could not be had.
-        anls: defence → ANLS on the held-out pages; "none" without any.
+        anls: defence → ANLS of each question of each held-out page; "none" without any.
         losses: "trained" and "blocked" → each canary's loss.
     """
 
     extracted: Mapping[str, tuple[bool | None, ...]]
-    anls: Mapping[str, float]
+    anls: Mapping[str, tuple[tuple[float, ...], ...]]
     losses: Mapping[str, tuple[float, ...]]
 
 
@@ -151,15 +151,16 @@ def _hits(box: BlackBox, inquiry: Inquiry, name: str, way: Way) -> tuple[bool | 
     return tuple(found)
 
 
-def _anls(box: BlackBox, pages: Sequence[Document]) -> float:
-    """Returns the mean ANLS over all questions that have an answer."""
-    marks = [
-        anls(answer, question.answers)
+def _anls(box: BlackBox, pages: Sequence[Document]) -> tuple[tuple[float, ...], ...]:
+    """Returns the ANLS of each page's questions that have an answer."""
+    return tuple(
+        tuple(
+            anls(answer, question.answers)
+            for question, answer in zip(page.questions, answers, strict=True)
+            if question.answers
+        )
         for page, answers in zip(pages, box.answers(pages), strict=True)
-        for question, answer in zip(page.questions, answers, strict=True)
-        if question.answers
-    ]
-    return float(np.mean(marks))
+    )
 
 
 def _losses(box: GreyBox, canaries: Sequence[Canary]) -> dict[str, tuple[float, ...]]:

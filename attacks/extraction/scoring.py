@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +37,11 @@ from fedpriv.threat.scoring.extraction import (
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.verdicts import paired, verdict
+from fedpriv.threat.statistics import CONFIDENCE, mean
 
 Bools = NDArray[np.bool_]
+Marks = Sequence[Sequence[float]]
+"""Of each page, the ANLS of its questions."""
 
 WORTH = 0.1
 """Share of the canaries in M above the control whose absence is worth telling."""
@@ -115,8 +119,8 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         "canaries": dict(claim.described),
         **whole(pair),
         "anls": {
-            "standard": pair.said.anls.get(UNDEFENDED),
-            "without_canaries": pair.without.anls.get(UNDEFENDED),
+            "standard": utility(pair.said),
+            "without_canaries": utility(pair.without),
         },
         **memorized,
         **_compared(claim, pair),
@@ -163,7 +167,7 @@ def _extracted_only(claim: ExtractedAnswers) -> Result:
         "target": claim.target,
         "canaries": dict(claim.described),
         "E": int(hits(said).sum()),
-        "anls": {"standard": said.anls.get(UNDEFENDED)},
+        "anls": {"standard": utility(said)},
         "contexts": found,
     }
     headline = (
@@ -269,17 +273,39 @@ class Pair:
             if name in self.without.extracted and name not in (*PROMPTS, BLOCKED)
         }
 
-    def defence(self, name: str, undefended: float | None) -> dict[str, Any]:
-        """Returns a row of Table 1: the sizes, the ANLS, and its change.
+    def defence(self, name: str, undefended: Marks | None) -> dict[str, Any]:
+        """Returns a row of Table 1: the sizes, the ANLS, its change and where that lies.
+
+        The interval of the change is over the pages that both were asked about.
 
         Args:
             name: of the defence at inference; "none" for how the pair was trained.
             undefended: the ANLS of the model without any defence; none if it was not measured.
         """
-        context = BASELINE if name == UNDEFENDED else name
-        score = self.said.anls.get(name)
-        change = None if score is None or undefended is None else score - undefended
-        return {**self.sizes(context), "anls": score, "anls_change": change}
+        sizes = self.sizes(BASELINE if name == UNDEFENDED else name)
+        marks, score = self.said.anls.get(name), utility(self.said, name)
+        if marks is None or undefended is None or score is None:
+            return {**sizes, "anls": score, "anls_change": None, "anls_change_interval": None}
+        pages = [place for place, own in enumerate(marks) for _ in own]
+        change = mean(np.subtract(_flat(marks), _flat(undefended)), pages)
+        low, high = change.limits(CONFIDENCE)
+        between = [low, high] if math.isfinite(high) else None
+        return {
+            **sizes,
+            "anls": score,
+            "anls_change": change.value,
+            "anls_change_interval": between,
+        }
+
+
+def utility(said: Said, name: str = UNDEFENDED) -> float | None:
+    """Returns the ANLS on the held-out pages; none where it was not measured."""
+    marks = _flat(said.anls.get(name, ()))
+    return float(np.mean(marks)) if marks else None
+
+
+def _flat(marks: Marks) -> list[float]:
+    return [mark for page in marks for mark in page]
 
 
 def hits(said: Said, context: str = BASELINE) -> Bools:

@@ -152,7 +152,7 @@ def _defences(numbers: Numbers) -> list[Table]:
             name,
             *_counts(row),
             digits(row["anls"]),
-            _points(row["anls_change"]),
+            _change(row),
             f"ε = {row['epsilon']:.3g}, δ = {row['delta']:.2g}" if row.get("epsilon") else "",
         )
         for name, row in defences.items()
@@ -182,16 +182,17 @@ def _defences(numbers: Numbers) -> list[Table]:
 
 
 def _blocking_said(defences: Numbers) -> str:
-    """Says whether EB brings |M| to about 0 without losing ANLS."""
+    """Says whether EB brings |M| to about 0 without a loss of ANLS that is shown."""
     before = defences["none"]["M"]
     if "EB" not in defences or not before:
         return ""
-    left, change = defences["EB"]["M"], defences["EB"]["anls_change"]
-    cost = ", at a cost" if change is not None and change < 0 else ""
+    left, interval = defences["EB"]["M"], defences["EB"]["anls_change_interval"]
+    # By the interval: the sign of a change by chance is as often below 0 as above.
+    cost = ", at a cost" if interval is not None and interval[1] < 0 else ""
     stops = (
         f"stops the extraction{cost}" if left <= FEW * before else "does not stop the extraction"
     )
-    kept = "" if change is None else f", ANLS changes by {_points(change)} points"
+    kept = "" if interval is None else f", ANLS changes by {_change(defences['EB'])} points"
     return f"Extraction blocking {stops}: |M| goes from {before} to {left}{kept}."
 
 
@@ -309,6 +310,13 @@ def _series(names: Mapping[str, str], groups: Mapping[str, Numbers]) -> dict[str
 
 def _counts(row: Numbers) -> tuple[str, ...]:
     return tuple(digits(row.get(name), ",") for name in COUNTS)
+
+
+def _change(row: Numbers) -> str:
+    """Returns how much ANLS a defence costs, and where that lies."""
+    between = row["anls_change_interval"]
+    shown = _points(row["anls_change"])
+    return shown if between is None else f"{shown} [{', '.join(map(_points, between))}]"
 
 
 def _points(value: float | None, sign: str = "+") -> str:

@@ -61,11 +61,26 @@ NUMBERS = {
         "own <context>": sizes(2, 1, 1, 0, 0, asked=40),
     },
     "defences": {
-        "none": sizes(12, 3, 10, 6, 4, anls=0.5, anls_change=0.0),
-        "PR": sizes(8, 3, 6, 4, 2, anls=0.466, anls_change=-0.034),
-        "EB": sizes(1, 3, 0, 0, 0, anls=0.512, anls_change=0.012)
+        "none": sizes(12, 3, 10, 6, 4, anls=0.5, anls_change=0.0, anls_change_interval=None),
+        "PR": sizes(
+            8, 3, 6, 4, 2, anls=0.466, anls_change=-0.034, anls_change_interval=[-0.1, 0.03]
+        ),
+        "EB": sizes(
+            1, 3, 0, 0, 0, anls=0.512, anls_change=0.012, anls_change_interval=[-0.02, 0.04]
+        )
         | {"contexts": {"baseline": {"asked": 40, "M": 0, "pii": 0}}},
-        "DP": sizes(3, 3, 1, 0, 0, anls=0.2, anls_change=-0.3, epsilon=8.0, delta=1e-5),
+        "DP": sizes(
+            3,
+            3,
+            1,
+            0,
+            0,
+            anls=0.2,
+            anls_change=-0.3,
+            anls_change_interval=[-0.4, -0.2],
+            epsilon=8.0,
+            delta=1e-5,
+        ),
     },
     "side_channel": {
         "standard": {"auc": 0.52, "low": 0.46, "high": 0.58, "tpr": {"0.01": 0.01}},
@@ -162,9 +177,9 @@ def test_the_tables_of_the_paper():
     defences = table_of(NUMBERS, "defence")
     assert defences.rows == (
         ("none", "12", "3", "10", "6", "4", "0.500", "+0.0", ""),
-        ("PR", "8", "3", "6", "4", "2", "0.466", "-3.4", ""),
-        ("EB", "1", "3", "0", "0", "0", "0.512", "+1.2", ""),
-        ("DP", "3", "3", "1", "0", "0", "0.200", "-30.0", "ε = 8, δ = 1e-05"),
+        ("PR", "8", "3", "6", "4", "2", "0.466", "-3.4 [-10.0, +3.0]", ""),
+        ("EB", "1", "3", "0", "0", "0", "0.512", "+1.2 [-2.0, +4.0]", ""),
+        ("DP", "3", "3", "1", "0", "0", "0.200", "-30.0 [-40.0, -20.0]", "ε = 8, δ = 1e-05"),
     )
 
 
@@ -196,17 +211,24 @@ def test_the_side_channel_and_exposure_have_their_intervals():
 
 
 @pytest.mark.parametrize(
-    ("left", "change", "verdict"),
+    ("left", "change", "between", "verdict"),
     [
-        (0, 0.012, "stops the extraction: |M| goes from 10 to 0, ANLS changes by +1.2 points."),
-        (0, -0.05, "stops the extraction, at a cost: |M| goes from 10 to 0, ANLS changes by -5.0"),
-        (4, 0.012, "does not stop the extraction: |M| goes from 10 to 4, ANLS changes by +1.2"),
-        (0, None, "stops the extraction: |M| goes from 10 to 0."),
+        (
+            0,
+            0.012,
+            [-0.03, 0.05],
+            "stops the extraction: |M| goes from 10 to 0, ANLS changes by "
+            "+1.2 [-3.0, +5.0] points.",
+        ),
+        (0, -0.02, [-0.05, 0.01], "stops the extraction: |M| goes from 10 to 0, ANLS"),
+        (0, -0.05, [-0.08, -0.01], "stops the extraction, at a cost: |M| goes from 10 to 0, ANLS"),
+        (4, 0.012, [0.0, 0.02], "does not stop the extraction: |M| goes from 10 to 4, ANLS"),
+        (0, None, None, "stops the extraction: |M| goes from 10 to 0."),
     ],
 )
-def test_it_is_said_whether_blocking_did_what_it_promises(left, change, verdict):
+def test_it_is_said_whether_blocking_did_what_it_promises(left, change, between, verdict):
     defences = copy.deepcopy(NUMBERS["defences"])
-    defences["EB"] |= {"M": left, "anls_change": change}
+    defences["EB"] |= {"M": left, "anls_change": change, "anls_change_interval": between}
     note = table_of(changed(defences=defences), "ΔANLS / |M|").note
     assert note.startswith(f"Extraction blocking {verdict}")
 
@@ -345,7 +367,9 @@ def bits(text):
 
 def said(baseline, anls=None, losses=None, **others):
     extracted = {name: bits(text) for name, text in {"baseline": baseline, **others}.items()}
-    return Said(extracted, anls or {}, losses or {})
+    # Of ten pages with one question each.
+    marks = {name: ((value,),) * 10 for name, value in (anls or {}).items()}
+    return Said(extracted, marks, losses or {})
 
 
 FOUR = (
@@ -469,7 +493,7 @@ def test_the_terminal_shows_the_result(scored):
     assert shown[0].startswith("cannot tell: the model says 3 of 4 training answers")
     assert "all 4 3 1 2 1 1" in shown
     assert "shuffled 2 1 0 1 1 1" in shown
-    assert "DP 1 0 1 1 1 0.400 -50.0 ε = 8, δ = 1e-05" in shown
+    assert "DP 1 0 1 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
     assert any("f is trained on 9 samples, f_G on 5" in line for line in shown)
 
 
