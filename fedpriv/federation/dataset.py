@@ -46,6 +46,7 @@ class FederatedDataset:
             is a member, or of canaries.
         parts: of each of their providers in the training.
         public: documents that are neither trained on nor held out: the adversary's own.
+        canary_rate: the probability with which each canary was trained on.
     """
 
     build_model: Callable[[], nn.Module]
@@ -60,6 +61,7 @@ class FederatedDataset:
     suspects: tuple[Document, ...] = ()
     parts: Mapping[str, TrainingMembership] = field(default_factory=dict)
     public: tuple[Document, ...] = ()
+    canary_rate: float = 0.5
 
 
 class Augmentation(Protocol):
@@ -217,6 +219,7 @@ class DocumentData:
             suspects=dealt.of(self.test.asked(loaded.documents, seed)) + dealt.planted,
             parts=dealt.parts(),
             public=dealt.of(dealt.public),
+            canary_rate=self.canary_rate,
         )
 
     def dealt(self, seed: int) -> ClientSplit:

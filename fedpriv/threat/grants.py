@@ -471,8 +471,14 @@ def held_out_documents(run: AttackedRun) -> tuple[HeldOutDocuments, InWords]:
 
 @grants(PlantedCanaries)
 def planted_canaries(run: AttackedRun) -> tuple[PlantedCanaries, InWords]:
-    """The documents of planted providers, in or out by a coin."""
+    """The documents of planted providers, in or out by a fair coin."""
     documents = _answerable(run, canaries=True)
+    if (rate := run.candidates.canary_rate) != 0.5:
+        raise NotGranted(
+            f"each canary was trained on with probability {rate:g}, and what guesses show of ε is "
+            "proven for fair coins only",
+            "data.canary_rate=0.5 when the federation is run",
+        )
     require_both_kinds(documents, TruthStore(run.folder).parts())
     words = f"{_counted(documents)}, which a coin decided to train on or not"
     return PlantedCanaries(documents), (words,)

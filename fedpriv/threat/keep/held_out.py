@@ -86,6 +86,7 @@ class KeepHeldOut:
             {
                 "documents": keep_documents(folder, PAGES, kept),
                 "canaries": sorted(p for p, part in bound.parts.items() if part.canary),
+                "canary_rate": bound.canary_rate,
                 "duplicates_dropped": len(twice),
             },
         )
@@ -101,11 +102,13 @@ class Kept:
     Attributes:
         documents: by provider, in order.
         canaries: the providers that were planted.
+        canary_rate: the probability with which each was trained on.
         duplicates_dropped: how many pages were left out, because they were there twice.
     """
 
     documents: Mapping[str, tuple[Document, ...]]
     canaries: frozenset[str]
+    canary_rate: float
     duplicates_dropped: int
 
 
@@ -133,7 +136,8 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
             by_provider[document.provider].append(document)
         documents = {provider: tuple(pages) for provider, pages in by_provider.items()}
         dropped = operator.index(content["duplicates_dropped"])
-        return Kept(documents, frozenset(content["canaries"]), dropped)
+        rate = float(content["canary_rate"])
+        return Kept(documents, frozenset(content["canaries"]), rate, dropped)
 
 
 def _duplicates(bound: FederatedDataset) -> list[str]:

@@ -335,6 +335,15 @@ def test_an_audit_is_of_canaries_and_nobody_else(tmp_path):
     assert not [p for p in Nosy.seen[0].held_out.documents if p.startswith("canary")]
 
 
+def test_coins_that_are_not_fair_are_not_audited(tmp_path):
+    canaries = Pages(30, 1, first=100)
+    made = federation(tmp_path, source=Pages(12, 4), canaries=canaries, canary_rate=0.8)
+    result = judged(made.run(1).run_dir, Coins())
+    assert result.verdict == "not_applicable"
+    assert "trained on with probability 0.8" in result.headline
+    assert "data.canary_rate=0.5" in result.headline
+
+
 def test_without_canaries_there_is_no_audit(run_dir):
     result = judged(run_dir, Coins())
     assert result.refused
