@@ -95,23 +95,7 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         return _extracted_only(claim)
     pair = Pair(canaries, said["all"], said["all" + WITHOUT])
     in_e, in_g = hits(pair.said), hits(pair.without)
-    scores: dict[str, Sequence[float]] = {}
-    memorized: dict[str, Any] = {}
-    if len(claim.inside):
-        answered = [hits(said[split_name(number)]) for number in range(len(claim.inside))]
-        of_splits = Scores.of(np.stack(answered), claim.inside)
-        memorized = memorization_metrics(
-            of_splits,
-            in_e,
-            in_g,
-            [canary.repeats for canary in canaries],
-            generator(claim.seed, "extraction scoring"),
-            documents=[f"{c.question.key} {normalised(c.answer)}" for c in canaries],
-        )
-        scores = {
-            "memorization": of_splits.memorization.tolist(),
-            "simplicity": of_splits.simplicity.tolist(),
-        }
+    memorized, scores = _by_splits(claim, in_e, in_g)
     numbers = {
         "model": claim.trained["all"]["model"].rpartition(".")[2],
         "target": claim.target,
@@ -154,6 +138,29 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         primary="M",
         numbers={"M": only_f},
     )
+
+
+def _by_splits(
+    claim: ExtractedAnswers, in_e: Bools, in_g: Bools
+) -> tuple[dict[str, Any], dict[str, Sequence[float]]]:
+    """Returns what the models of the splits say together, and M_E and S_E of each canary."""
+    if not len(claim.inside):
+        return {}, {}
+    answered = [hits(claim.said[split_name(number)]) for number in range(len(claim.inside))]
+    of_splits = Scores.of(np.stack(answered), claim.inside)
+    memorized = memorization_metrics(
+        of_splits,
+        in_e,
+        in_g,
+        [canary.repeats for canary in claim.canaries],
+        generator(claim.seed, "extraction scoring"),
+        documents=[f"{c.question.key} {normalised(c.answer)}" for c in claim.canaries],
+    )
+    of_each = {
+        "memorization": of_splits.memorization.tolist(),
+        "simplicity": of_splits.simplicity.tolist(),
+    }
+    return memorized, of_each
 
 
 def _extracted_only(claim: ExtractedAnswers) -> Result:

@@ -99,8 +99,7 @@ class Measured:
 def membership_metrics(trials: Sequence[Judged]) -> Measured:
     """Returns the metrics of one classifier.
 
-    * `n`, `members`: providers judged in a trial, and members among them; means where they differ.
-    * `trials`: how many.
+    * `trials`, `n`, `members`: how many, and the mean of providers judged, and of members.
     * `prior`: the share of the larger class, which a constant guess gets right.
     * `accuracy`, `balanced_accuracy`: a provider without a guess counts as half right.
     * `accuracy_std`: standard deviation over the trials (n - 1); 0 for one.
@@ -126,25 +125,23 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
     sides, units = [t.members for t in trials], [t.providers for t in trials]
     of_scores = area(sides, [t.scores for t in trials], units)
     of_guesses = area(sides, [t.said for t in trials], units, ranked=False)
-    found = [provider for t in trials for provider in np.array(t.providers)[t.members]]
+    found = np.concatenate([np.array(t.providers)[t.members] for t in trials])
     rates = {
         rate: np.concatenate([found_at(rate, t.members, t.scores) for t in trials])
         for rate in FALSE_POSITIVE_RATES
     }
-    members = [int(trial.members.sum()) for trial in trials]
-    sizes = [len(trial.providers) for trial in trials]
-    accuracies = [float(np.mean(trial.right)) for trial in trials]
+    members = np.array([trial.members.sum() for trial in trials])
+    sizes = np.array([len(trial.members) for trial in trials])
+    accuracies = [np.mean(trial.right) for trial in trials]
     chance = Estimate.known(0.5)
     return Measured(
         of_scores,
         of_guesses,
         {
-            "n": sizes[0] if len(set(sizes)) == 1 else float(np.mean(sizes)),
-            "members": members[0] if len(set(members)) == 1 else float(np.mean(members)),
+            "n": float(sizes.mean()),
+            "members": float(members.mean()),
             "trials": len(trials),
-            "prior": float(
-                np.mean([max(m, n - m) / n for m, n in zip(members, sizes, strict=True)])
-            ),
+            "prior": float((np.maximum(members, sizes - members) / sizes).mean()),
             "accuracy": float(np.mean(accuracies)),
             "accuracy_std": float(np.std(accuracies, ddof=1)) if len(trials) > 1 else 0.0,
             "balanced_accuracy": of_guesses.value,

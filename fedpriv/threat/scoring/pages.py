@@ -128,17 +128,7 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
             note=_beaten(numbers),
         )
     ]
-    read = tuple(
-        (
-            message_name(one.message).replace("-", " "),
-            str(len(one.text.tokens)),
-            one.text.question or "—",
-            one.text.answer or "—",
-        )
-        for one in claims[:MOST_PAGES]
-        if one.text is not None
-    )
-    if read:
+    if read := _texts(claims):
         headings = ("message", "tokens", "question read", "answer read")
         tables.append(Table(headings, read, title="Text", printed=0))
     numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
@@ -155,6 +145,20 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         verdict=_verdict(recovered[primary]) if primary else CANNOT_TELL,
         primary=primary,
         numbers=exploratory(recovered, primary),
+    )
+
+
+def _texts(claims: Sequence[RecoveredBatch]) -> tuple[tuple[str, ...], ...]:
+    """Returns what was read out of the first messages, a row each."""
+    return tuple(
+        (
+            message_name(one.message).replace("-", " "),
+            str(len(one.text.tokens)),
+            one.text.question or "—",
+            one.text.answer or "—",
+        )
+        for one in claims[:MOST_PAGES]
+        if one.text is not None
     )
 
 
