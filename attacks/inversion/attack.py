@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from torch import nn
+
 from fedpriv.attacks.closed_form import solve
 from fedpriv.attacks.inversion.engine import invert
 from fedpriv.attacks.inversion.method import Inversion
+from fedpriv.attacks.inversion.objective import NothingToMatch, choose, names_of
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import (
     Message,
@@ -49,17 +52,22 @@ class GradientInversion:
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Inverts every message, those of a round together.
 
-        Messages whose text cannot be read are refused, and the means are over the others.
+        Messages whose text cannot be read, or whose gradients are all zero, are refused, and the
+        means are over the others.
         """
         found = messages(access, self.target)
-        if page_size(found[0].victim.model) == (0, 0):
+        model = found[0].victim.model
+        if page_size(model) == (0, 0):
             raise NotApplicable("the model reads no page")
+        method = self._method(access.view, model, context)
         ready: list[tuple[Message, RecoveredText | None]] = []
         refused: list[str] = []
         for message in found:
             try:
+                if method.evaluations:
+                    choose(model, message.victim.gradient, method.objective)
                 ready.append(self._with_text(message))
-            except NotApplicable as reason:
+            except (NotApplicable, NothingToMatch) as reason:
                 refused.append(f"message {message.key}: {reason}")
         if not ready:
             raise NotApplicable("; ".join(refused))
@@ -67,7 +75,7 @@ class GradientInversion:
         context.remarks.notes.extend(note for message, _ in ready for note in notes_on(message))
         made = invert(
             [message.victim for message, _ in ready],
-            self._method(access.view),
+            method,
             context.rng,
             tell=context.log,
             checkpoint=context.scratch,
@@ -79,9 +87,22 @@ class GradientInversion:
             for (message, text), one in zip(ready, made, strict=True)
         )
 
-    def _method(self, view: Transcript) -> Inversion:
-        """Returns the method as this run needs it: that clients clip is public, by how much not."""
+    def _method(self, view: Transcript, model: nn.Module, context: AttackContext) -> Inversion:
+        """Returns the method as this run needs it.
+
+        That clients clip is public, by how much is not. Where the layers that the method matches
+        are frozen, as with adapters, all that are trained are matched.
+        """
         method = self.method
+        layers = method.objective.layers
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        if method.evaluations and not trained & set(names_of(model, layers)):
+            objective = dataclasses.replace(method.objective, layers="all")
+            method = dataclasses.replace(method, objective=objective)
+            context.remarks.notes.append(
+                f"of layers={layers} all are frozen (finetuning): the gradients of all layers that "
+                "are trained are matched, which tell less of the page"
+            )
         if self.hybrid:
             method = dataclasses.replace(method, start="template")
         client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))

@@ -25,6 +25,10 @@ POSITIONS = re.compile(r"\.(pos_embed|position_embeddings)$")
 """Tables of a page's places; those of a text's end in `.weight`."""
 
 
+class NothingToMatch(ValueError):
+    """Of the tensors that an objective compares, none was sent with a gradient other than zero."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """A weighted sum of distances between gradients g and those that were sent, g*.
@@ -119,8 +123,8 @@ def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objectiv
     """Returns which tensors of a gradient are to be matched.
 
     Raises:
-        ValueError: if a gradient is missing, not finite, of no parameter or of another shape, or
-            none is left.
+        NothingToMatch: if none is left: all are frozen, or zero.
+        ValueError: if a gradient is missing, not finite, of no parameter or of another shape.
     """
     parameters = dict(model.named_parameters())
     for name, tensor in gradient.items():
@@ -133,7 +137,7 @@ def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objectiv
             )
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{name}: the gradient holds NaN or infinity, there is no match")
-    wanted = [name for name in _of_layers(model, objective.layers) if name in parameters]
+    wanted = names_of(model, objective.layers)
     missing = [n for n in wanted if n not in gradient and parameters[n].requires_grad]
     if missing and not objective.partial:
         raise ValueError(
@@ -150,15 +154,21 @@ def choose(model: nn.Module, gradient: Mapping[str, Tensor], objective: Objectiv
             left_out[name] = f"its norm, {norm:.1g}, is nothing beside {whole:.1g}"
     names = tuple(name for name in norms if name not in left_out)
     if not names:
-        raise ValueError(
-            f"no gradient is left to match of layers={objective.layers!r}: "
-            f"{left_out or 'the model has no such parameter'}"
-        )
+        why = "all of them are frozen (finetuning), so their gradients are not sent"
+        if left_out:
+            name, reason = next(iter(left_out.items()))
+            others = f", and so on for {len(left_out) - 1} others" if len(left_out) > 1 else ""
+            why = f"{name}: {reason}{others}"
+        raise NothingToMatch(f"no gradient is left to match of layers={objective.layers!r}: {why}")
     return Matched(names, left_out)
 
 
-def _of_layers(model: Any, layers: Layers) -> list[str]:
-    """Returns the names of parameters before or after page and text meet."""
+def names_of(model: Any, layers: Layers) -> list[str]:
+    """Returns the names of parameters before or after page and text meet.
+
+    Raises:
+        ValueError: if the model does not say where that is.
+    """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     if layers == "all":
         return list(names.values())

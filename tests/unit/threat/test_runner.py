@@ -1,5 +1,6 @@
 """The runner: what an attack is granted, what comes out, and that none reaches the truth."""
 
+import dataclasses
 import gc
 import json
 import shutil
@@ -38,15 +39,16 @@ from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
+from fedpriv.training.adapters import FineTuned, LoRA, TopLayers
 from fedpriv.training.loops import Optimizer
 
 SMALL = partial(layoutlmv3, task="answers", size="small", image_size=64)
 
 
-def run(folder, clients=2, masking=None, keep=(KeepTranscript(),), **client):  # noqa: B008
+def run(folder, clients=2, masking=None, keep=(KeepTranscript(),), model=SMALL, **client):  # noqa: B008
     documents = Slips((64, 64), providers=clients, documents_per_provider=2, questions=("total",))
     federation = Federation(
-        model=SMALL,
+        model=model,
         data=DocumentData(documents, Iid(clients), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(**client),
@@ -436,6 +438,44 @@ def test_a_change_after_local_training_is_read_with_its_learning_rate(tmp_path):
     assert any("after local training" in note for note in page["notes"])
     inversion = GradientInversion(gi_dqa_tuned(20))
     assert attacked(delta, inversion, SMALL, "tuned")["psnr_roi"] > page["template_psnr_roi"]
+
+
+@pytest.mark.parametrize("finetuning", [LoRA(4), TopLayers(1), TopLayers(0)])
+def test_where_embeddings_are_frozen_all_that_is_trained_is_matched(tmp_path, finetuning):
+    model = FineTuned(SMALL, finetuning)
+    frozen = run(tmp_path, clients=1, model=model)
+    inversion = GradientInversion(gi_dqa_tuned(3))
+    given = attacked(frozen, inversion, model, "tuned", assume=Assumed(text="given"))
+    assert given["status"] == "done"
+    assert given["evaluations"] == 3
+    assert any("of layers=pre_fusion all are frozen" in note for note in given["notes"])
+    unread = attacked(frozen, inversion, model, "unread")
+    assert unread["status"] == "not applicable"
+    assert "it is frozen or was not sent" in unread["headline"]
+    solved = attacked(frozen, ClosedForm(), model, "closed_form")
+    assert "are frozen (finetuning), so their gradients are not sent" in solved["headline"]
+
+
+def test_a_message_of_zeros_is_refused_with_the_reason(folder):
+    view = transcript.load(RunFolder.existing(folder))
+    (seen,) = view.rounds
+    empty = [
+        dataclasses.replace(one, tensors={n: torch.zeros_like(t) for n, t in one.tensors.items()})
+        for one in seen.uploads
+    ]
+    nothing = dataclasses.replace(
+        view, rounds=(dataclasses.replace(seen, uploads=(*empty[:1], *seen.uploads[1:])),)
+    )
+    of = {
+        (1, client): load_known(RunFolder.existing(folder), (1, client), Assumed(text="given"))
+        for client in range(2)
+    }
+    context = AttackContext(np.random.default_rng(0), lambda line: None, folder / "scratch")
+    access = MessageAccess(nothing, BatchKnowledge(of), Architecture(SMALL))
+    (recovered,) = GradientInversion(gi_dqa_tuned(2)).run(access, context)
+    assert recovered.message == (1, 1)
+    (refused,) = [note for note in context.remarks.notes if note.startswith("refused")]
+    assert "no gradient is left to match of layers='pre_fusion'" in refused
 
 
 def test_models_without_the_weakness_are_not_applicable(folder):
