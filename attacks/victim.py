@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
 from fedpriv.threat.access import Architecture, BatchKnowledge, Known, MessageKey, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted
@@ -48,10 +49,13 @@ class Victim:
     Attributes:
         model: holds the parameters that the client was sent, in evaluation mode; several victims
             of one round share it.
-        gradient: by parameter name, the gradient of `model.loss(batch)`, as far as it was seen.
+        gradient: by parameter name, the gradient of `model.loss(batch)`, as far as it was seen; or
+            the sum of `steps`.
         batch: the model's columns but `pixels`, each of shape (B, …), recovered or given.
         template: the pages as far as known, (B, 3, H, W), float32 in 0…255; white where nothing is.
         private: which pixels are not known, (B, 1, H, W), bool.
+        steps: the local steps whose updates (θ_t - θ_{t+1}) / η the gradient is the sum of, to be
+            simulated from `model` on. None for one gradient.
     """
 
     model: nn.Module
@@ -59,6 +63,7 @@ class Victim:
     batch: Batch
     template: Tensor
     private: Tensor
+    steps: LocalSteps | None = None
 
     def seen(self, name: str, needs: str) -> NDArray[np.float64]:
         """Returns the gradient of a parameter.
@@ -81,7 +86,7 @@ class Reconstruction:
     Attributes:
         pixels: (B, 3, H, W), float32 in 0…255; the template outside of the private pixels, unless
             the whole page was sought.
-        evaluations: gradients of the model that were computed for it.
+        evaluations: gradients of the model that were computed for it; T for T simulated steps.
         seconds: of processor time, its share where several victims were inverted together.
         curve: what was measured on the way, in order: evaluations, objective and what else the
             method knows, without the truth.
@@ -102,12 +107,16 @@ class Message:
         kind: what the message was.
         victim: to be attacked.
         known: what the adversary was granted.
+        local: whether it is a model's change after local training.
+        steps: of that training; None where the client's settings do not tell them.
     """
 
     key: MessageKey
     kind: Kind
     victim: Victim
     known: Known
+    local: bool = False
+    steps: LocalSteps | None = None
 
 
 def messages(access: MessageAccess, target: Target) -> list[Message]:
@@ -139,9 +148,12 @@ def messages(access: MessageAccess, target: Target) -> list[Message]:
         if key in of:
             gradient = as_gradient(tensors, kind, round.kind, view.settings)
             _check(gradient, models[id(round)], key)
-            found.append(
-                Message(key, kind, victim_of(models[id(round)], gradient, of[key]), of[key])
-            )
+            victim = victim_of(models[id(round)], gradient, of[key])
+            local = "delta" in (kind, round.kind)
+            # Of a sum, the mean client's.
+            examples = of[key].size // (max(1, len(round.answered)) if target == "aggregate" else 1)
+            steps = LocalSteps.of(view.settings.get("client", {}), examples) if local else None
+            found.append(Message(key, kind, victim, of[key], local, steps))
     return found
 
 

@@ -7,14 +7,14 @@ given: black box → question and answer → page.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import nn
-
 from fedpriv.attacks.closed_form import solve
+from fedpriv.attacks.inversion.drift import Reading, read
 from fedpriv.attacks.inversion.engine import invert
 from fedpriv.attacks.inversion.method import Inversion
-from fedpriv.attacks.inversion.objective import NothingToMatch, choose, names_of
+from fedpriv.attacks.inversion.objective import NothingToMatch, Objective, choose, names_of
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import (
     Message,
@@ -40,11 +40,14 @@ class GradientInversion:
         method: of `fedpriv.attacks.inversion.presets`, or put together from its parts.
         target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
         hybrid: start from the page that the closed form gives, whatever start the method has.
+        local_steps: how the update of several local steps is read: "scale", "midpoint", "unrolled",
+            or "auto", see `fedpriv.attacks.inversion.drift`. Of gradients it changes nothing.
     """
 
     method: Inversion
     target: Target = "update"
     hybrid: bool = False
+    local_steps: Reading = "auto"
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -59,20 +62,21 @@ class GradientInversion:
         model = found[0].victim.model
         if page_size(model) == (0, 0):
             raise NotApplicable("the model reads no page")
-        method = self._method(access.view, model, context)
+        method = self._method(access.view, found[0], context)
         ready: list[tuple[Message, RecoveredText | None]] = []
         refused: list[str] = []
         for message in found:
             try:
                 if method.evaluations:
                     choose(model, message.victim.gradient, method.objective)
-                ready.append(self._with_text(message))
+                ready.append(self._ready(message, method))
             except (NotApplicable, NothingToMatch) as reason:
                 refused.append(f"message {message.key}: {reason}")
         if not ready:
             raise NotApplicable("; ".join(refused))
         note_refused(context, refused)
-        context.remarks.notes.extend(note for message, _ in ready for note in notes_on(message))
+        for message, _ in ready:
+            context.remarks.notes.extend((*notes_on(message), *_drift_notes(message, method)))
         made = invert(
             [message.victim for message, _ in ready],
             method,
@@ -87,13 +91,14 @@ class GradientInversion:
             for (message, text), one in zip(ready, made, strict=True)
         )
 
-    def _method(self, view: Transcript, model: nn.Module, context: AttackContext) -> Inversion:
+    def _method(self, view: Transcript, first: Message, context: AttackContext) -> Inversion:
         """Returns the method as this run needs it.
 
         That clients clip is public, by how much is not. Where the layers that the method matches
-        are frozen, as with adapters, all that are trained are matched.
+        are frozen, as with adapters, all that are trained are matched. Of updates of Adam, only the
+        signs are compared, unless its steps are simulated.
         """
-        method = self.method
+        method, model = self.method, first.victim.model
         layers = method.objective.layers
         trained = {name for name, p in model.named_parameters() if p.requires_grad}
         if method.evaluations and not trained & set(names_of(model, layers)):
@@ -106,13 +111,23 @@ class GradientInversion:
         if self.hybrid:
             method = dataclasses.replace(method, start="template")
         client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
-        if client.get("clip_norm") is not None or strategy.get("mechanism") is not None:
-            objective = dataclasses.replace(method.objective, any_scale=True)
-            method = dataclasses.replace(method, objective=objective)
-        return method
+        scaled = client.get("clip_norm") is not None or strategy.get("mechanism") is not None
+        objective = method.objective
+        if first.steps is not None and first.steps.optimizer.name != "sgd":
+            scaled = scaled or self.local_steps == "scale"
+            if self.local_steps in ("auto", "midpoint"):
+                objective = Objective(signs=1, layers=objective.layers, partial=objective.partial)
+        elif first.local and first.steps is None:
+            scaled = True
+        if scaled and not objective.signs:
+            objective = dataclasses.replace(objective, any_scale=True)
+        return dataclasses.replace(method, objective=objective)
 
-    def _with_text(self, message: Message) -> tuple[Message, RecoveredText | None]:
-        """Returns the message with its text, read out of the gradient unless it was given."""
+    def _ready(self, message: Message, method: Inversion) -> tuple[Message, RecoveredText | None]:
+        """Returns the message with its text, read out of the gradient unless it was given.
+
+        Its update is read as `local_steps` says.
+        """
         victim, text = message.victim, None
         if self.hybrid:
             if message.known.size > 1:
@@ -130,4 +145,29 @@ class GradientInversion:
                     "without it no page can be sought; assume.text=given gives it"
                 )
             victim = dataclasses.replace(victim, batch=tensors_of(text.columns))
+        if message.steps is not None and method.evaluations:
+            layers = method.objective.layers
+            victim = read(victim, message.steps, self.local_steps, layers)
         return dataclasses.replace(message, victim=victim), text
+
+
+def _drift_notes(message: Message, method: Inversion) -> Iterator[str]:
+    """Yields what a reader must know of how the steps behind an update were taken into account."""
+    if not message.local or not method.evaluations:
+        return
+    if message.steps is None:
+        yield "how many local steps the update is the sum of is not known: its scale is left open"
+        return
+    count, kind = message.steps.count, message.steps.optimizer.name
+    if message.victim.steps is not None:
+        yield (
+            f"{count} local steps of {kind} were simulated on the whole batch: exact where each "
+            "step took all of it and no dropout was on"
+        )
+    elif count > 1:
+        yield (
+            f"{count} local steps of {kind} were read as {count} times one gradient: nothing is "
+            "recovered where the gradient turned on the way; local_steps=unrolled simulates them"
+        )
+    if method.objective.signs:
+        yield f"of updates of {kind} the signs were compared: their sizes are no gradient's"

@@ -116,14 +116,20 @@ def _best(tries: Sequence[_Result]) -> Reconstruction:
 
 def _groups(runs: Sequence[_Attempt], method: Inversion) -> list[list[_Attempt]]:
     """Returns the attempts that go together."""
-    # A step of L-BFGS mixes all numbers that it is given: victims would not be independent.
-    most = 1 if method.optimizer == "lbfgs" else method.together
     alike: dict[object, list[_Attempt]] = defaultdict(list)
     for one in runs:
         victim = one.victim
         columns = tuple((n, c.shape, c.dtype) for n, c in sorted(victim.batch.items()))
-        alike[id(victim.model), victim.template.shape, columns, one.matched.names].append(one)
-    return [some[k : k + most] for some in alike.values() for k in range(0, len(some), most)]
+        shape = victim.template.shape
+        alike[id(victim.model), shape, columns, one.matched.names, victim.steps].append(one)
+    groups: list[list[_Attempt]] = []
+    for some in alike.values():
+        # A step of L-BFGS mixes all numbers that it is given: victims would not be independent.
+        # Simulated steps take T times the memory of one gradient.
+        single = method.optimizer == "lbfgs" or some[0].victim.steps is not None
+        most = 1 if single else method.together
+        groups.extend(some[k : k + most] for k in range(0, len(some), most))
+    return groups
 
 
 class _Run:
@@ -151,7 +157,9 @@ class _Run:
         self._pixels = torch.stack(guesses).to(like).requires_grad_()
         soft = method.labels == "soft" and method.evaluations > 0
         self._labels = _soft_labels(group, say) if soft else []
-        self._gradients = Gradients(model, group[0].matched.names, bool(self._labels))
+        steps = victims[0].steps
+        self._gradients = Gradients(model, group[0].matched.names, bool(self._labels), steps)
+        self._cost = 1 if steps is None else steps.count
         self._best = self._pixels.detach().clone()
         self._least = torch.full((len(group),), math.inf, dtype=like.dtype, device=like.device)
         self._evaluations, self._stale = 0, 0
@@ -196,7 +204,7 @@ class _Run:
         pages = self._canvas.page(kept.clamp(0, 255)).float().cpu()
         seconds = self._cpu / self._count
         return [
-            (least, Reconstruction(page, self._evaluations, seconds, tuple(curve)))
+            (least, Reconstruction(page, self._cost * self._evaluations, seconds, tuple(curve)))
             for least, page, curve in zip(self._least.tolist(), pages, self._curves, strict=True)
         ]
 
@@ -301,8 +309,9 @@ class _Run:
 
     def _fingerprint(self) -> str:
         """Returns a name for these victims, this method and these starts."""
-        digest = hashlib.sha256(repr(self._method).encode())
+        digest = hashlib.sha256(repr((self._method, self._gradients.steps)).encode())
         held = {
+            **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent.gradient},
             **self._sent.columns,
             **self._sent.gradient,
             "/template": self._canvas.template,

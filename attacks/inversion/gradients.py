@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
 from fedpriv.training.safe_masks import safe_masks
 
@@ -28,7 +29,7 @@ class Sent:
 
 
 class Gradients(nn.Module):
-    """The gradient of a model's loss by some of its parameters.
+    """The gradient of a model's loss by some of its parameters, or the sum over local steps.
 
     The model itself stays as it is: its parameters and buffers are lent as copies.
 
@@ -36,13 +37,23 @@ class Gradients(nn.Module):
         model: has `loss(batch)`.
         names: of the parameters.
         soft: whether a batch's labels are scores of their own (see `soft_loss`).
+        steps: to be simulated, all of them on the whole batch; None for one gradient.
     """
 
-    def __init__(self, model: nn.Module, names: Sequence[str], soft: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        soft: bool = False,
+        steps: LocalSteps | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.soft = soft
+        self.steps = steps
         every = {name: p.detach() for name, p in model.named_parameters()}
+        if steps is not None:  # a parameter that is not matched moves all the same
+            names = [name for name, p in model.named_parameters() if p.requires_grad]
         self._wanted = {f"model.{n}": every[n].clone().requires_grad_() for n in names}
         self._rest = {f"model.{n}": p for n, p in every.items() if n not in names}
         self._lent: dict[str, Tensor] = {f"model.{n}": b.clone() for n, b in model.named_buffers()}
@@ -68,14 +79,20 @@ class Gradients(nn.Module):
         Returns:
             The distance, a scalar, and its derivatives by the pages and by each of the labels.
         """
-        wanted = list(self._wanted.values())
         sought = [tensor.detach().requires_grad_() for tensor in (pages, *labels)]
-        loss = self._loss(self._wanted, {**of.columns, "pixels": sought[0]}, sought[1:])
-        found = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
-        dense = [
-            torch.zeros_like(p) if g is None else g for p, g in zip(wanted, found, strict=True)
-        ]
-        distance = far(dict(zip(of.gradient, dense, strict=True)), of.gradient)
+        batch = {**of.columns, "pixels": sought[0]}
+
+        def gradient(at: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            loss, wanted = self._loss(at, batch, sought[1:]), list(at.values())
+            found = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
+            return {
+                name: torch.zeros_like(p) if g is None else g
+                for (name, p), g in zip(at.items(), found, strict=True)
+            }
+
+        start = self._wanted
+        update = gradient(start) if self.steps is None else self.steps.simulate(start, gradient)
+        distance = far({name: update[f"model.{name}"] for name in of.gradient}, of.gradient)
         return distance.detach(), list(torch.autograd.grad(distance, sought))
 
     def slopes_together(

@@ -21,8 +21,9 @@ class Inversion:
 
     Attributes:
         objective: distance between gradients.
-        evaluations: gradients of the model that may be computed for a victim and a restart, those
-            within a step of L-BFGS counted; 0 returns the start.
+        evaluations: of the distance, for a victim and a restart, those within a step of L-BFGS
+            counted; 0 returns the start. Each takes one gradient of the model, or T where T local
+            steps are simulated: a reconstruction tells how many it took.
         priors: weight and penalty, each on the pages divided by 255.
         prior_schedule: φ.
         start: of the free pixels, see `fedpriv.attacks.inversion.start`.

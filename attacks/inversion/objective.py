@@ -42,6 +42,10 @@ class Objective:
         absolute: of Σ_l |g_l - g*_l| in L1 (TAG).
         positions: of 1 - cos for the table of the page's places alone (APRIL); nothing where there
             is no such table.
+        signs: of Σ_l mean max(0, -s g_l / rms(g_l)), with s = g*_l / max |g*_l|: for updates of
+            Adam, which tell the signs of a gradient and little else. It is zero where all signs
+            agree, whatever the sizes (the one-sided l1 of one-bit compressed sensing; Jacques et
+            al. 2013).
         layers: "pre_fusion", what a page goes through before it meets the text: embeddings and
             vision encoder; "post_fusion", all else; or "all".
         partial: whether gradients may be missing; those that are there are matched then.
@@ -56,6 +60,7 @@ class Objective:
     global_cosine: float = 0.0
     absolute: float = 0.0
     positions: float = 0.0
+    signs: float = 0.0
     layers: Layers = "all"
     partial: bool = False
     any_scale: bool = False
@@ -97,12 +102,16 @@ class Objective:
             found = found + self.cosine * _apart([(mine, theirs)])
         if self.absolute:
             found = found + self.absolute * apart.abs().sum()
+        if self.signs:
+            sure = theirs / theirs.abs().max()
+            rms = (mine.square().mean() + torch.finfo(mine.dtype).tiny).sqrt()
+            found = found + self.signs * (-sure * mine / rms).relu().mean()
         return found
 
     def _weights(self) -> tuple[float, ...]:
         return (
             self.mse, self.squares, self.relative, self.cosine, self.global_cosine, self.absolute,
-            self.positions,
+            self.positions, self.signs,
         )  # fmt: skip
 
 

@@ -478,6 +478,32 @@ def test_a_message_of_zeros_is_refused_with_the_reason(folder):
     assert "no gradient is left to match of layers='pre_fusion'" in refused
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "note"),
+    [
+        (Optimizer("sgd", lr=1e-3), "5 local steps of sgd were read as 5 times one gradient"),
+        (Optimizer("adamw", lr=1e-4), "of updates of adamw the signs were compared"),
+    ],
+)
+def test_a_change_after_several_local_steps_is_more_than_the_template(tmp_path, optimizer, note):
+    documents = Slips((64, 64), providers=1, documents_per_provider=1, questions=("total",))
+    federation = Federation(
+        model=SMALL,
+        data=DocumentData(documents, Iid(1), HoldOut(fraction=0), cache="off"),
+        strategy=FedAvg(),
+        client=LocalTraining(epochs=5, optimizer=optimizer),
+        keep=[KeepTranscript()],
+        runs=tmp_path,
+    )
+    trained = federation.run(1).run_dir
+    given = {"assume": Assumed(text="given")}
+    page = attacked(trained, GradientInversion(gi_dqa_tuned(25)), SMALL, "tuned", **given)
+    assert page["psnr_roi"] > page["template_psnr_roi"] + 0.5
+    assert any(line.startswith(note) for line in page["notes"])
+    unrolled = GradientInversion(gi_dqa_tuned(1), local_steps="unrolled")
+    assert attacked(trained, unrolled, SMALL, "unrolled", **given)["evaluations"] == 5
+
+
 def test_models_without_the_weakness_are_not_applicable(folder):
     batch = run(folder.parent / "batches", clients=1, batch_size=2)
     metrics = attacked(batch, ClosedForm(), SMALL, "closed_form")

@@ -1,5 +1,6 @@
 """The engine of gradient inversion: what it reads, resumes, refuses and says."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -8,14 +9,17 @@ import torch
 from model_checks import page
 
 from fedpriv.attacks.inversion import Inversion, Objective, invert
+from fedpriv.attacks.inversion.drift import read
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.inversion.presets import PRESETS, april, dlg, gi_dqa, gi_dqa_tuned, idlg
+from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Question
 from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.training.loops import Optimizer
 
 SIDE = 32
 
@@ -194,6 +198,76 @@ def test_april_says_where_there_is_no_table_of_places(known):
     victim, _ = victim_of(seeded_model(donut, 0).eval(), side=64)
     one(victim, april(1), tell=said.append)
     assert "there is no table of the page's places: its direction is not compared" in said
+
+
+# Updates of several local steps
+
+
+def updated(known, optimizer, count):
+    """Returns the victim of a client that trained on the page, Σ_t u_t as its gradient."""
+    victim, truth = known
+    trained = copy.deepcopy(victim.model)
+    steps = optimizer.build(trained)
+    for _ in range(count):
+        steps.zero_grad()
+        trained.loss({**victim.batch, "pixels": truth}).backward()
+        steps.step()
+    after = dict(trained.named_parameters())
+    scale = 1 if optimizer.name == "sgd" else optimizer.lr
+    total = {
+        name: scale * (p - after[name]).detach() / optimizer.lr
+        for name, p in victim.model.named_parameters()
+        if name in victim.gradient
+    }
+    return dataclasses.replace(victim, gradient=total), LocalSteps(count, optimizer)
+
+
+def gain(known, victim, method):
+    """Returns how far above the blank template an inversion comes, in dB."""
+    private, truth = known[0].private, known[1]
+    blank = psnr(known[0].template, truth, private)
+    return psnr(one(victim, method).pixels, truth, private) - blank
+
+
+def test_five_steps_of_sgd_are_not_one_gradient(known):
+    victim, steps = updated(known, Optimizer("sgd", lr=1e-3), 5)
+    straight = read(victim, steps, "auto", "pre_fusion")
+    assert straight.steps is None
+    as_one = gain(known, victim, gi_dqa_tuned(30))
+    assert gain(known, straight, gi_dqa_tuned(30)) > as_one + 2.5
+
+
+def test_steps_that_turn_on_the_way_are_simulated(known):
+    victim, steps = updated(known, Optimizer("sgd", lr=2e-2), 5)
+    unrolled = read(victim, steps, "auto", "pre_fusion")
+    assert unrolled.steps == steps
+    assert one(unrolled, gi_dqa_tuned(2)).evaluations == 10
+    assert gain(known, unrolled, gi_dqa_tuned(15)) > 1.8
+    for reading in ("scale", "midpoint"):
+        taken = read(victim, steps, reading, "pre_fusion")
+        assert gain(known, taken, gi_dqa_tuned(15)) < 1
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_signs_of_adams_update_tell_the_page(known, count):
+    victim, steps = updated(known, Optimizer("adamw", lr=1e-4, weight_decay=0.1), count)
+    signs = gi_dqa_tuned(30, objective=Objective(signs=1, layers="pre_fusion"))
+    assert gain(known, read(victim, steps, "auto", "pre_fusion"), signs) > 2
+    assert gain(known, victim, gi_dqa_tuned(30)) < 0
+
+
+def test_the_midpoint_lies_between_the_ends_that_the_server_knows(known):
+    victim, steps = updated(known, Optimizer("sgd", lr=1e-2, weight_decay=0.1), 5)
+    read_at = read(victim, steps, "midpoint", "pre_fusion")
+    before, middle = victim.model.get_parameter(WEIGHT), read_at.model.get_parameter(WEIGHT)
+    change = -1e-2 * victim.gradient[WEIGHT]
+    torch.testing.assert_close(middle, before + 0.4 * change)
+    mean = victim.gradient[WEIGHT] / 5 - 0.1 * middle
+    torch.testing.assert_close(read_at.gradient[WEIGHT], mean)
+    scaled = read(victim, steps, "scale", "pre_fusion")
+    assert scaled.model is victim.model
+    one_step = LocalSteps(1, Optimizer("sgd", lr=1e-2))
+    assert read(victim, one_step, "auto", "pre_fusion").model is victim.model
 
 
 # Together, again, and from where it stopped

@@ -68,9 +68,20 @@ def test_the_direction_of_the_table_of_places_counts_alone():
     assert found.item() == pytest.approx(2 * (1 - COS), rel=1e-6)
 
 
+def test_wrong_signs_count_by_how_sure_they_are_and_sizes_do_not():
+    sent = {"a": torch.tensor([1.0, -0.5, -1.0, 0.0])}
+    mine = {"a": torch.tensor([3.0, 1.0, -1.0, -1.0])}  # rms √3, the second is wrong
+    expected = 0.5 * 1 / math.sqrt(3) / 4
+    for scale in (1.0, 1e-3):
+        scaled = {"a": scale * mine["a"]}
+        found = Objective(signs=1).distance(scaled, sent)
+        assert found.item() == pytest.approx(expected, rel=1e-5)
+    assert Objective(signs=1).distance({"a": sent["a"].sign()}, sent).item() == 0
+
+
 def test_a_gradient_of_zero_has_a_finite_slope():
     zero = torch.zeros(3, requires_grad=True)
-    far = Objective(cosine=1, global_cosine=1).distance({"a": zero}, {"a": torch.ones(3)})
+    far = Objective(cosine=1, global_cosine=1, signs=1).distance({"a": zero}, {"a": torch.ones(3)})
     (slope,) = torch.autograd.grad(far, zero)
     assert torch.isfinite(slope).all()
 
