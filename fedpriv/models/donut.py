@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from transformers import (
     DonutSwinConfig,
@@ -22,6 +21,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.checkpoints import another_type, config_of, network_of
 from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets, choose
 from fedpriv.models.readers.donut_reader import MARKS, START, DonutReader, with_prompt
@@ -220,15 +220,18 @@ def _windows(
 def _load(given: Mapping[str, Any]) -> Donut:
     folder = given["pretrained"]
     saved = settings_of(folder)
-    config = VisionEncoderDecoderConfig.from_pretrained(str(folder))
+    config = config_of(VisionEncoderDecoderConfig, folder)
+    parts = (config.encoder.model_type, config.decoder.model_type)
+    if parts != (DonutSwinConfig.model_type, MBartConfig.model_type):
+        raise another_type(folder, " with ".join(parts), "donut-swin with mbart, which is a Donut")
     if given["dropout"] is not None:
         config.decoder.dropout = given["dropout"]
     if given["drop_path"] is not None:
         config.encoder.drop_path_rate = given["drop_path"]
-    network = VisionEncoderDecoderModel.from_pretrained(
-        str(folder),
+    network, _ = network_of(
+        VisionEncoderDecoderModel,
+        folder,
         config=config,
-        dtype=torch.float32,
         attn_implementation={"encoder": "eager", "decoder": given["attention"]},
     )
     subwords = with_prompt(Subwords.from_pretrained(folder))

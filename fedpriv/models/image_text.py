@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
@@ -32,6 +31,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.checkpoints import another_type, network_of
 from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention
 from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader, subwords_of
@@ -88,17 +88,14 @@ def _network(folder: str | Path, attention: Attention) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(str(folder))
     known = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if not known or config.is_encoder_decoder:
-        raise ValueError(
-            f"pretrained={str(folder)!r}: a {config.model_type} is no image-text-to-text model "
-            "with a decoder alone; expected one such as PaliGemma, LLaVA or Idefics3, or take "
-            "model=pix2struct, model=donut"
+        raise another_type(
+            folder,
+            config.model_type,
+            "an image-text-to-text model with a decoder alone, such as PaliGemma, LLaVA, Idefics3",
         )
-    return cast(
-        PreTrainedModel,
-        AutoModelForImageTextToText.from_pretrained(
-            str(folder), dtype=torch.float32, attn_implementation=attention
-        ),
-    )
+    kind = AutoModelForImageTextToText
+    network, _ = network_of(kind, folder, config=config, attn_implementation=attention)
+    return cast(PreTrainedModel, network)
 
 
 def _processor(folder: str | Path) -> Any:

@@ -18,6 +18,7 @@ from transformers import (
     LayoutLMv3PreTrainedModel,
 )
 
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
 from fedpriv.models.layoutlmv3_network import OnLayoutLMv3
 from fedpriv.models.presets import Presets, choose, small_network
@@ -27,7 +28,6 @@ from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import (
     draw_linear,
     fits_positions,
-    load_network,
     positions,
     settings_of,
 )
@@ -152,14 +152,16 @@ def _load(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
     saved = settings_of(folder)
     labels = given["labels"] or saved.get("labels", ())
     kind, num_labels = _head(task, labels)
-    config = LayoutLMv3Config.from_pretrained(str(folder), num_labels=num_labels)
+    config = config_of(LayoutLMv3Config, folder, num_labels=num_labels)
     if image and not config.visual_embed:
         raise ValueError(f"image=True: the network in {folder} reads no image; take image=False")
     if image is not None:
         config.visual_embed = image
     most = positions(config)
     length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
-    network = load_network(kind, config, given)
+    if given["dropout"] is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = given["dropout"]
+    network, _ = network_of(kind, folder, new_head=True, config=config)
     if task == "tags" and saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
     subwords = Subwords.from_pretrained(folder)

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.generation import EncoderDecoderAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.pix2struct_reader import Pix2StructReader
@@ -127,11 +128,14 @@ def _draw(given: Mapping[str, Any]) -> Pix2Struct:
 def _load(given: Mapping[str, Any]) -> Pix2Struct:
     folder = given["pretrained"]
     saved = settings_of(folder)
-    config = Pix2StructConfig.from_pretrained(str(folder))
+    config = config_of(Pix2StructConfig, folder)
     if given["dropout"] is not None:
         config.text_config.dropout_rate = given["dropout"]
-    network = Pix2StructForConditionalGeneration.from_pretrained(
-        str(folder), config=config, dtype=torch.float32, attn_implementation=given["attention"]
+    network, _ = network_of(
+        Pix2StructForConditionalGeneration,
+        folder,
+        config=config,
+        attn_implementation=given["attention"],
     )
     vision = network.config.vision_config
     reader = Pix2StructReader(

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from transformers import RobertaConfig, RobertaForTokenClassification
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.presets import Attention, Presets, small_network
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import (
     draw_linear,
     fits_positions,
-    load_network,
     positions,
     settings_of,
 )
@@ -108,8 +108,16 @@ def _load(given: Mapping[str, Any]) -> RobertaTagger:
     folder = given["pretrained"]
     saved = settings_of(folder)
     labels = given["labels"] or saved.get("labels", ())
-    config = RobertaConfig.from_pretrained(str(folder), num_labels=len(tags_of(labels)))
-    network = load_network(RobertaForTokenClassification, config, given)
+    config = config_of(RobertaConfig, folder, num_labels=len(tags_of(labels)))
+    if given["dropout"] is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = given["dropout"]
+    network, _ = network_of(
+        RobertaForTokenClassification,
+        folder,
+        new_head=True,
+        config=config,
+        attn_implementation=given["attention"],
+    )
     if saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
     most = positions(config)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -95,33 +94,6 @@ def there(folder: str | Path) -> None:
             f"pretrained={str(folder)!r}: there is no such folder; expected one that "
             "save_pretrained wrote, or a model's name on the hub, such as google-t5/t5-base"
         )
-
-
-def load_network(
-    kind: type[PreTrainedModel], config: PreTrainedConfig, given: Mapping[str, Any]
-) -> Any:
-    """Loads a network of transformers in float32; a head of another shape is drawn anew.
-
-    Args:
-        kind: class of the network.
-        config: of the network; changed in place.
-        given: `pretrained`, a local folder or a hub id; `dropout`, in the embeddings, the layers
-            and the head, where None keeps the config's; `attention`, the network's fastest if it
-            is not given.
-
-    Raises:
-        OSError: if there is no such folder and no such model on the hub.
-    """
-    if given["dropout"] is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = given["dropout"]
-    # The type of a checkpoint would become that of the model: float16 cannot be trained.
-    return kind.from_pretrained(
-        str(given["pretrained"]),
-        config=config,
-        ignore_mismatched_sizes=True,
-        dtype=torch.float32,
-        attn_implementation=given.get("attention"),
-    )
 
 
 def positions(config: PreTrainedConfig) -> int:

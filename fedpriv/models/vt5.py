@@ -20,6 +20,7 @@ from transformers import BeitConfig, BeitModel, T5Config, T5ForConditionalGenera
 from transformers.utils import cached_file
 
 from fedpriv.data.examples import Batch
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.generation import EncoderDecoderAnswerer, greedy
 from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.reader import normalised
@@ -149,33 +150,38 @@ def _draw(given: Mapping[str, Any]) -> VT5:
 
 def _load(given: Mapping[str, Any]) -> VT5:
     """Returns a saved VT5 or, if `visual` is given, a T5 joined to that visual encoder."""
-    pretrained, visual, dropout = given["pretrained"], given["visual"], given["dropout"]
+    pretrained, visual = given["pretrained"], given["visual"]
+    dropout, attention = given["dropout"], given["attention"]
     name = str(SHIPPED if pretrained == "shipped" else pretrained)
     reading = {
         key: given[key]
         for key in ("max_length", "answer_length", "coordinates")
         if given[key] is not None
     }
-    language, page = {}, {}
+    language = page = ""
     if visual is None:
         there(name)
-        language, page = {"subfolder": LANGUAGE}, {"subfolder": VISUAL}
+        language, page = LANGUAGE, VISUAL
         saved = Path(str(cached_file(name, SETTINGS))).read_text("utf-8")
         reading = json.loads(saved) | reading
         reading.pop("vocabulary", None)  # for information
-    common = {"dtype": torch.float32, "attn_implementation": given["attention"]}
-    backbone = T5ForConditionalGeneration.from_pretrained(
-        name, **language, **({} if dropout is None else {"dropout_rate": dropout}), **common
+    drops = {} if dropout is None else {"dropout_rate": dropout}
+    config = config_of(T5Config, name, language, **drops)
+    backbone, _ = network_of(
+        T5ForConditionalGeneration, name, language, config=config, attn_implementation=attention
     )
-    image_model = BeitModel.from_pretrained(
-        str(visual or name),
+    drops = {} if dropout is None else {DIT_DROPOUT: dropout}
+    config = config_of(BeitConfig, visual or name, page, **drops)
+    image_model, _ = network_of(
+        BeitModel,
+        visual or name,
+        page,
+        config=config,
         add_pooling_layer=False,
-        **page,
-        **({} if dropout is None else {DIT_DROPOUT: dropout}),
-        **common,
+        attn_implementation=attention,
     )
     reading.setdefault("image_size", image_model.config.image_size)
-    reader = VT5Reader(Subwords.from_pretrained(name, **language), **reading)
+    reader = VT5Reader(Subwords.from_pretrained(name, language), **reading)
     model = VT5(backbone, image_model, reader, train_visual=given["train_visual"])
     if visual is None:
         weights = load_file(Path(str(cached_file(name, BETWEEN))))

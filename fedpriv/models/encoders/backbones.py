@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -21,6 +20,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.encoders.encoder import Encoder
 from fedpriv.models.encoders.roi import small_visual
 from fedpriv.models.field_model import Task
@@ -200,13 +200,7 @@ class Backbone:
         saved = settings_of(folder)
         labels = list(given["labels"] or saved.get("labels", ()))
         task = given["task"] or saved.get("task", "tags")
-        found, expected = self.config.get_config_dict(str(folder))[0], self.config.model_type
-        if found.get("model_type", expected) != expected:
-            # transformers would load no weight of it, and go on
-            raise ValueError(
-                f"{folder} holds a model of type {found['model_type']!r}: expected {expected!r}"
-            )
-        config = self.config.from_pretrained(str(folder))
+        config = config_of(self.config, folder)
         if dropout is not None:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         most, side = config.max_position_embeddings, saved.get("image_size")
@@ -216,15 +210,15 @@ class Backbone:
         reader = Reader(Subwords.from_pretrained(folder), length, side, boxes="word")
         # A head that fedpriv saved is in a file of its own.
         kind = (task == "mlm" and not saved and self.masked) or self.network
-        whole, info = kind.from_pretrained(
-            str(folder),
+        whole, drawn = network_of(
+            kind,
+            folder,
+            new_head=True,
             config=config,
-            dtype=torch.float32,
             attn_implementation=given.get("attention"),
-            output_loading_info=True,
         )
         model = _with_head(whole.base_model, reader, labels, task)
-        has_scores = not any(name.startswith("cls.") for name in info["missing_keys"])
+        has_scores = not any(name.startswith("cls.") for name in drawn)
         if isinstance(model, MaskedWords) and kind is self.masked and has_scores:
             scores = whole.cls.predictions.state_dict()
             # The decoder is the embeddings, and its bias the head's.

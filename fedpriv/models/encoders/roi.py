@@ -11,8 +11,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import BeitModel
+from transformers import BeitConfig, BeitModel
 
+from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.readers.reader import normalised
 from fedpriv.models.saving import there
 
@@ -145,7 +146,8 @@ def beit_visual(
         OSError: if there is no such folder and no such model on the hub.
     """
     there(folder)
-    image_model = BeitModel.from_pretrained(
-        str(folder), add_pooling_layer=False, dtype=torch.float32, attn_implementation=attention
+    config = config_of(BeitConfig, folder)
+    image_model, _ = network_of(
+        BeitModel, folder, config=config, add_pooling_layer=False, attn_implementation=attention
     )
     return RoiVisual(PatchMap(image_model), image_model.config.hidden_size, hidden_size)

@@ -1,0 +1,118 @@
+"""Checkpoints of transformers, refused where their weights are of another architecture.
+
+Given a checkpoint of another architecture, transformers warns, loads what happens to have the same
+name, draws all other weights at random, and goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+TAKEN_BY = {
+    "bert": ("model=bert", "google-bert/bert-base-uncased"),
+    "bros": ("model=bros", "jinho8345/bros-base-uncased"),
+    "layoutlm": ("model=layoutlm", "microsoft/layoutlm-base-uncased"),
+    "layoutlmv3": ("model=layoutlmv3", "microsoft/layoutlmv3-base"),
+    "roberta": ("model=roberta", "FacebookAI/roberta-base"),
+    "t5": ("model=vt5 with a visual encoder, model.visual", "google-t5/t5-base"),
+    "beit": ("model=vt5 as its model.visual", "microsoft/dit-base"),
+    "vision-encoder-decoder": ("model=donut", "naver-clova-ix/donut-base-finetuned-docvqa"),
+    "pix2struct": ("model=pix2struct", "google/pix2struct-docvqa-base"),
+}
+"""Type of a checkpoint → what takes it here, and a published one."""
+
+UNUSED = ("pooler.", "mask_token")
+"""In names of weights that no model here uses, and that published checkpoints may lack."""
+
+NAMED = 3
+"""Missing weights that an error names."""
+
+
+def config_of(
+    kind: type[PreTrainedConfig], folder: str | Path, subfolder: str = "", **changes: Any
+) -> Any:
+    """Reads the config of a checkpoint of the right architecture.
+
+    Args:
+        kind: the class of the config that the model needs. A `config.json` without `model_type`,
+            as some older ones are, passes.
+        folder: a local folder or a hub id.
+        subfolder: in it.
+        changes: settings that replace those of the checkpoint.
+
+    Raises:
+        ValueError: if the checkpoint is of another architecture.
+        OSError: if there is no such checkpoint.
+    """
+    given, _ = kind.get_config_dict(str(folder), subfolder=subfolder)
+    if (found := given.get("model_type", kind.model_type)) != kind.model_type:
+        raise another_type(Path(folder, subfolder), found, kind.model_type)
+    return kind.from_pretrained(str(folder), subfolder=subfolder, **changes)
+
+
+def another_type(folder: str | Path, found: str, expected: str) -> ValueError:
+    """Returns the error that says what a checkpoint holds, and what would work.
+
+    Args:
+        folder: a local folder or a hub id.
+        found: the type of its model.
+        expected: another one, or what else would do, in words.
+    """
+    needed = f"{expected!r}, such as {TAKEN_BY[expected][1]}" if expected in TAKEN_BY else expected
+    other = f"; this one is for {TAKEN_BY[found][0]}" if found in TAKEN_BY else ""
+    return ValueError(f"{folder} holds a model of type {found!r}: expected {needed}{other}")
+
+
+def network_of(
+    kind: type[PreTrainedModel],
+    folder: str | Path,
+    subfolder: str = "",
+    *,
+    new_head: bool = False,
+    **given: Any,
+) -> tuple[Any, frozenset[str]]:
+    """Loads a network in float32: in the float16 of some checkpoints it could not be trained.
+
+    Args:
+        kind: class of the network.
+        folder: a local folder or a hub id.
+        subfolder: in it.
+        new_head: whether what is not part of the base model may be missing, or of another shape,
+            and is then drawn anew.
+        given: further arguments of `from_pretrained`.
+
+    Returns:
+        The network, and the names of the weights that were drawn.
+
+    Raises:
+        ValueError: if any other weight is missing, or of another shape.
+        OSError: if there is no such checkpoint.
+    """
+    network, told = kind.from_pretrained(
+        str(folder),
+        subfolder=subfolder,
+        ignore_mismatched_sizes=True,
+        dtype=torch.float32,
+        output_loading_info=True,
+        **given,
+    )
+    drawn = frozenset((*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])))
+    base = {id(parameter) for parameter in network.base_model.parameters()}
+    needed = [
+        name
+        for name, parameter in network.named_parameters()
+        if (id(parameter) in base or not new_head) and not any(part in name for part in UNUSED)
+    ]
+    if lost := [name for name in needed if name in drawn]:
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        raise ValueError(
+            f"{Path(folder, subfolder)} holds a model of type {network.config.model_type!r}, but "
+            f"{len(lost)} of the {len(needed)} weights of a {type(network).__name__} are not there "
+            f"or have another shape: {', '.join(lost[:NAMED])}{more}; expected all of them, as "
+            "its save_pretrained writes them"
+        )
+    return network, drawn
