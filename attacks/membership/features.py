@@ -11,14 +11,16 @@ Of each question:
 Members should have the higher values, but for L. The paper gives no signs for G3, and no way to
 bring a provider's questions together: here the mean, or the minimum, maximum or median by name.
 
-G4. NLS_mem is the ANLS on one key, with every clue on it cleared. It is 0 below a likeness of 1/2:
-the raw one is above 0 as soon as two texts share a letter, and its threshold at 0 would let nearly
-everybody pass. For ΔNLS_mem the model first says something about the page unasked (an empty
-question). That is cleared off the page, and the same is asked again; ΔNLS_mem is the likeness of
-the two answers. The paper tells this in three sentences: ΔNLS_mem is how much the output changes
-if it is removed from the input, and what stays alike is a sign of memory. Where it does not stand
-on the page, nothing is removed and nothing changes: ΔNLS_mem is 1, without a second question, and
-a note says how often. A model that says nothing unasked shows nothing: the page is left out.
+G4. NLS_mem is the ANLS on one key, with every clue on it cleared: 0 below a likeness of 1/2. The
+paper's raw NLS (`memory="nls"`) is above 0 as soon as two texts share a letter, and CLS1's
+threshold at 0 lets nearly everybody pass. For ΔNLS_mem the model first says something about the
+page unasked (an empty question). That is cleared off the page, and the same is asked again;
+ΔNLS_mem is the likeness of the two answers. The paper tells this in three sentences: ΔNLS_mem is
+how much the output changes if it is removed from the input, and what stays alike is a sign of
+memory. Where it does not stand on the page, there is nothing to remove, and a model that repeats
+itself would look like one that remembers: the words most like it are cleared instead, since it may
+be a wrong reading of them, and a note says how often. A model that says nothing unasked shows
+nothing: the page is left out.
 
 A provider without any test has NLS_mem 0, no sign of memory for its threshold, and the median of
 the other providers' ΔNLS_mem, which is on neither side.
@@ -35,6 +37,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz import fuzz
 
 from fedpriv.data.document import Document, Question
 from fedpriv.data.redaction.answers import letters
@@ -45,6 +48,7 @@ from fedpriv.threat.access import BlackBox, GreyBox
 from fedpriv.threat.queries import Reply
 
 Aggregate = Literal["mean", "min", "max", "median"]
+Memory = Literal["anls", "nls"]
 
 G1 = ("accuracy", "nls")
 G2 = ("loss", "confidence")
@@ -99,6 +103,7 @@ def measured(
     *,
     aggregate: Aggregate = "mean",
     memory_key: str = "provider",
+    memory: Memory = "anls",
     log: Callable[[str], None] = lambda line: None,
 ) -> Features:
     """Asks the models about all documents; returns the features of each provider.
@@ -110,6 +115,7 @@ def measured(
         start: the public model that training started from, likewise.
         aggregate: "mean", "min", "max" or "median" over the provider's questions.
         memory_key: of the questions on which NLS_mem is measured.
+        memory: "anls", with a threshold of 1/2, or the paper's "nls" without, for NLS_mem.
         log: shows a line of progress.
 
     Raises:
@@ -130,7 +136,9 @@ def measured(
         missing |= dict.fromkeys(G3, why)
     log("asking again with the answers cleared off the pages")
     tests: dict[str, MemoryTest] = {
-        "memory": partial(_memory, key=memory_key),
+        "memory": partial(
+            _memory, key=memory_key, threshold=THRESHOLD if memory == "anls" else 0.0
+        ),
         "memory_change": _memory_change,
     }
     notes: list[str] = []
@@ -208,11 +216,14 @@ class _NoTest(Exception):
 Test = tuple[str, Document, Sequence[str]]
 """Provider, page with its one question, and the answers to be cleared."""
 
+Clear = Callable[[Document, Sequence[str]], Document | None]
+"""Returns a page without answers; None where they cannot be cleared."""
+
 
 def _memory(
-    final: BlackBox, pages: Documents, skipped: Counter[str], key: str
+    final: BlackBox, pages: Documents, skipped: Counter[str], key: str, threshold: float
 ) -> tuple[dict[str, list[float]], list[str]]:
-    """Returns NLS_mem: ANLS on one key where every clue on it is off the page (App. D.1.1)."""
+    """Returns NLS_mem: NLS on one key where every clue on it is off the page (App. D.1.1)."""
     tests: list[Test] = [
         (provider, dataclasses.replace(page, questions=(question,)), question.answers)
         for provider, page in _each(pages)
@@ -223,7 +234,7 @@ def _memory(
         raise _NoTest(f"no page has a question on {key!r}")
     why = f"the {key} cannot be cleared off the page"
     found: dict[str, list[float]] = defaultdict(list)
-    for provider, likeness in _after_clearing(final, tests, THRESHOLD):
+    for provider, likeness in _after_clearing(final, tests, _without, threshold):
         if likeness is None:
             skipped[why] += 1
         else:
@@ -242,16 +253,35 @@ def _memory_change(
         skipped["nothing is said to an empty question"] += silent
     if not tests:
         raise _NoTest("on every page, nothing is said to an empty question")
-    found: dict[str, list[float]] = defaultdict(list)
     elsewhere = 0
-    for provider, likeness in _after_clearing(final, tests, threshold=0):
-        elsewhere += likeness is None
-        found[provider].append(1.0 if likeness is None else likeness)
+
+    def without(page: Document, answers: Sequence[str]) -> Document | None:
+        nonlocal elsewhere
+        if (cleared := _without(page, answers)) is None:
+            elsewhere += 1
+            cleared = _without(page, [_most_like(page, answers[0])])
+        return cleared
+
+    found: dict[str, list[float]] = defaultdict(list)
+    for provider, likeness in _after_clearing(final, tests, without, threshold=0):
+        if likeness is None:
+            skipped["no word is on the page that could be cleared"] += 1
+        else:
+            found[provider].append(likeness)
+    if not found:
+        raise _NoTest("no page has a word that could be cleared")
     note = (
         f"on {elsewhere} of {len(tests)} pages, the answer to an empty question does not stand "
-        "there: nothing is cleared, and memory_change is 1"
+        "there: for memory_change, the words most like it are cleared"
     )
     return dict(found), [note] if elsewhere else []
+
+
+def _most_like(page: Document, answer: str) -> str:
+    """Returns as many words in a row as the answer has, those that are most like it."""
+    words, length = [word.text for word in page.words], len(answer.split())
+    rows = (" ".join(words[n : n + length]) for n in range(max(1, len(words) - length + 1)))
+    return max(rows, key=lambda row: fuzz.ratio(letters(row), letters(answer)))
 
 
 def _unasked(final: BlackBox, pages: Documents) -> list[Test]:
@@ -269,21 +299,21 @@ def _unasked(final: BlackBox, pages: Documents) -> list[Test]:
 
 
 def _after_clearing(
-    final: BlackBox, tests: Sequence[Test], threshold: float
+    final: BlackBox, tests: Sequence[Test], without: Clear, threshold: float
 ) -> Iterator[tuple[str, float | None]]:
-    """Yields each test's provider, and how like the cleared answers the new one is.
+    """Yields each test's provider, and how like its answers the one to the cleared page is.
 
-    None where they cannot be cleared: then nothing is asked.
+    None where nothing can be cleared: then nothing is asked.
     """
     for start in range(0, len(tests), CLEARED_AT_ONCE):
         some = tests[start : start + CLEARED_AT_ONCE]
-        shown = [_shown(page, answers) for _, page, answers in some]
+        shown = [without(page, answers) for _, page, answers in some]
         given = iter(final.answers([page for page in shown if page is not None]))
         for (provider, _, answers), page in zip(some, shown, strict=True):
             yield provider, None if page is None else anls(next(given)[0], answers, threshold)
 
 
-def _shown(page: Document, answers: Sequence[str]) -> Document | None:
+def _without(page: Document, answers: Sequence[str]) -> Document | None:
     """Returns a page without its answers; none where they do not stand there."""
     try:
         return without_clues(page, page.questions[0], answers).page

@@ -12,22 +12,33 @@ from fedpriv.attacks.membership import features as features_module
 from fedpriv.attacks.membership.classifiers import (
     Opinion,
     above_zero,
+    are_two,
     ensemble,
     folds,
     forest,
     two_means,
 )
 from fedpriv.attacks.membership.features import G1, G2, G3, G4, UNASKED, Features, measured
-from fedpriv.attacks.membership.pmia import ALONE, ENSEMBLES, PMIA, PMIAAccess, judged
+from fedpriv.attacks.membership.pmia import (
+    ALIKE,
+    ALONE,
+    ENSEMBLES,
+    ONE_CLUSTER,
+    PMIA,
+    PMIAAccess,
+    abstaining,
+    judged,
+)
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.redaction.painting import Redacted
 from fedpriv.threat.access import HeldOutDocuments, KnownMembershipSplit, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 
 EVERY = {*ALONE, *ENSEMBLES}
-OUTSIDE = {"azk", "cls1", "cls2", "azk_ensemble"}
+OUTSIDE = {"azk", "azk_accuracy", "azk_g4", "cls1", "cls2", "azk_ensemble"}
 """What an adversary without confidence and loss can run."""
 
 
@@ -170,8 +181,8 @@ def test_untrained_models_give_nobody_away(context):
 def test_a_black_box_leaves_what_needs_answers_only(context):
     claims = judge(context, start=None, grey=False)
     refused = context.remarks.not_applicable
-    assert {c.classifier for c in claims} == OUTSIDE | {"apk_g1"}
-    assert set(refused) == EVERY - OUTSIDE - {"apk_g1"}
+    assert {c.classifier for c in claims} == OUTSIDE | {"apk_accuracy", "apk_g1"}
+    assert set(refused) == EVERY - OUTSIDE - {"apk_accuracy", "apk_g1"}
     assert "confidence and loss of the final model" in refused["apk_g1_g2"]
     assert refused["apk_ensemble"].startswith("apk has no vote: ")
 
@@ -180,6 +191,7 @@ def test_without_the_public_model_there_is_no_g3(context):
     judge(context, start=None)
     refused = context.remarks.not_applicable
     assert set(refused) == {"apk", "apk_g4", "kmeans_all", "apk_ensemble"}
+    assert "apk_accuracy" not in refused
     assert "training started from" in refused["apk"]
 
 
@@ -195,7 +207,7 @@ def test_the_truth_about_the_judged_changes_nothing():
         {claim.classifier: claim for claim in judge(fresh(), splits=(split,))}
         for split in (SPLITS[0], lied)
     )
-    for name in ("azk", "kmeans_all", "cls1", "cls2", "azk_ensemble"):
+    for name in ("azk", "azk_g4", "kmeans_all", "cls1", "cls2", "azk_ensemble"):
         np.testing.assert_array_equal(true[name].scores, false[name].scores)
     assert scored_auc(true["apk"]) > 0.9
     assert scored_auc(false["apk"]) < 0.1
@@ -244,6 +256,8 @@ def test_splits_that_know_too_little_are_said(context):
 def test_settings_and_access_that_make_no_sense(context):
     with pytest.raises(ValueError, match="aggregate='sum': expected one of"):
         PMIA(aggregate="sum")
+    with pytest.raises(ValueError, match="vote='hard': expected one of"):
+        PMIA(vote="hard")
     with pytest.raises(NotApplicable, match="no split"):
         judge(context, splits=())
 
@@ -328,18 +342,37 @@ def unasked(said):
     return one_by_one(reply), asked
 
 
-def test_what_does_not_stand_on_the_page_cannot_change():
-    """Nothing is removed, and nothing changes: 1, as of what is said again; asked once only."""
-    box, asked = unasked({"1": "elsewhere", "2": "number", "3": "", "4": " -- "})
+def test_of_what_does_not_stand_on_the_page_the_words_most_like_it_are_cleared():
+    """A wrong reading of "number" changes with it; what comes from elsewhere stays."""
+    asked = []
+
+    def reply(document, question):
+        if question != UNASKED:
+            return Reply("?", 0.5, 1.0)
+        words = [word.text for word in document.words]
+        asked.append(" ".join(words))
+        said = {"1": "nimbus" if "number" in words else "0001", "2": "elsewhere", "3": "", "4": "-"}
+        return Reply(said[document.id.split()[-1]], 0.5, 1.0)
+
     pages = {"aabb works": tuple(page("aabb works", number) for number in (1, 2, 3, 4))}
-    found = measured(pages, box, aggregate="min")
-    assert found.columns["memory_change"].tolist() == [1.0]
-    assert asked == [f"aabb works {number}" for number in (1, 2, 3, 4, 2)]
+    found = measured(pages, one_by_one(reply), aggregate="mean")
+    assert found.columns["memory_change"].tolist() == [0.5]
+    whole = [f"aabb works number 000{number}" for number in (1, 2, 3, 4)]
+    assert asked == [*whole, "aabb works 0001", "aabb number 0002"]
     assert found.skipped == {"nothing is said to an empty question": 2}
     assert found.notes == (
-        "on 1 of 2 pages, the answer to an empty question does not stand there: nothing is "
-        "cleared, and memory_change is 1",
+        "on 2 of 2 pages, the answer to an empty question does not stand there: for memory_change, "
+        "the words most like it are cleared",
     )
+
+
+def test_a_page_without_words_shows_no_change():
+    bare = dataclasses.replace(page("aabb works", 1), words=())
+    found = measured(
+        {"aabb works": (bare,)}, one_by_one(lambda document, question: Reply("said", 0.5, 1.0))
+    )
+    assert found.missing["memory_change"] == "no page has a word that could be cleared"
+    assert found.skipped["no word is on the page that could be cleared"] == 1
 
 
 def test_who_is_silent_unasked_gets_the_median_of_the_others():
@@ -361,7 +394,7 @@ def test_who_is_silent_unasked_gets_the_median_of_the_others():
     )
     # On neither side: k-means does not part it from the provider in the middle.
     opinion = two_means(found.columns["memory_change"][:, None], 0)
-    assert opinion.members[3] == opinion.members[1]
+    assert opinion.guesses[3] == opinion.guesses[1]
     assert opinion.scores[3] == opinion.scores[1]
 
 
@@ -371,6 +404,9 @@ def test_a_shared_letter_is_no_memory():
     found = measured({"aabb works": (page("aabb works", 7),)}, reply)
     assert found.columns["nls"][0] > 0
     assert found.columns["memory"].tolist() == [0.0]
+    raw = measured({"aabb works": (page("aabb works", 7),)}, reply, memory="nls")
+    # One of ten letters.
+    assert raw.columns["memory"].tolist() == [pytest.approx(0.1)]
 
 
 def test_what_cannot_be_asked_is_counted():
@@ -398,7 +434,7 @@ def test_a_model_that_takes_no_empty_question(context):
 
     judge(context, replies, replies)
     refused = context.remarks.not_applicable
-    assert set(refused) == {"cls2", "apk_g4", *ENSEMBLES}
+    assert set(refused) == {"cls2", "azk_g4", "apk_g4", *ENSEMBLES}
     assert "empty question: a question without words" in refused["cls2"]
 
 
@@ -409,7 +445,7 @@ def test_a_model_that_has_diverged(context):
         ]
 
     claims = judge(context, replies, TRAINED)
-    assert {c.classifier for c in claims} == OUTSIDE | {"apk_g1"}
+    assert {c.classifier for c in claims} == OUTSIDE | {"apk_accuracy", "apk_g1"}
     why = context.remarks.not_applicable["apk_g1_g2"]
     assert why.startswith("loss is no number for 40 providers")
 
@@ -447,8 +483,8 @@ def test_nobody_can_be_asked():
 def test_two_means_finds_the_better_answered():
     rows = np.array([[0.1, 0.2], [0.9, 0.8], [0.2, 0.2], [0.8, 0.9], [0.15, 0.3]])
     opinion = two_means(rows, seed=0)
-    assert opinion.members.tolist() == [False, True, False, True, False]
-    assert ((opinion.scores > 0) == opinion.members).all()
+    assert opinion.guesses.tolist() == [-1, 1, -1, 1, -1]
+    assert (np.sign(opinion.scores) == opinion.guesses).all()
     # Worked out by hand: a point in the middle between both centres, after scaling, has score 0.
     halfway = two_means(np.array([[0.0], [0.0], [1.0], [1.0]]), seed=0)
     assert halfway.scores.tolist() == [-1, -1, 1, 1]
@@ -463,7 +499,7 @@ def test_the_units_of_a_feature_do_not_matter():
 @pytest.mark.parametrize("count", [1, 4])
 def test_providers_that_are_all_alike(count):
     opinion = two_means(np.full((count, 2), 0.7), seed=0)
-    assert not opinion.members.any()
+    assert (opinion.guesses == NON_MEMBER).all()
     assert not opinion.scores.any()
 
 
@@ -472,7 +508,7 @@ def test_a_forest_learns_what_the_known_ones_show():
     rows = rng.normal(size=(300, 3))
     members = rows[:, 1] > 0
     opinion = forest(rows[:60], members[:60], rows[60:], seed=0)
-    assert (opinion.members == members[60:]).mean() > 0.9
+    assert ((opinion.guesses == MEMBER) == members[60:]).mean() > 0.9
     assert opinion.scores.min() >= 0
     assert opinion.scores.max() <= 1
 
@@ -488,17 +524,149 @@ def test_a_forest_of_two_known_providers():
     opinion = forest(
         np.array([[0.0], [1.0]]), np.array([False, True]), np.array([[-1.0], [2.0]]), 0
     )
-    assert opinion.members.tolist() == [False, True]
+    assert opinion.guesses.tolist() == [NON_MEMBER, MEMBER]
+
+
+@pytest.mark.parametrize("known", [8, 16, 32])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_forest_of_few_known_providers_splits(known, seed):
+    """A leaf of eight of eight known would give everybody the same score."""
+    rng = np.random.default_rng(seed)
+    members = np.arange(known) % 2 == 0
+    opinion = forest(
+        rng.normal(size=(known, 6)) + members[:, None], members, rng.random((20, 6)), 0
+    )
+    assert np.ptp(opinion.scores) > 0
+
+
+@pytest.mark.usefixtures("smaller_forests")
+@pytest.mark.parametrize(("known", "leaves"), [(8, {1}), (16, {1, 2}), (100, {1, 6, 12})])
+def test_the_smallest_leaf_is_a_share_of_the_known(known, leaves, monkeypatch):
+    tried = set()
+
+    class Watched(classifiers_module.RandomForestClassifier):
+        def fit(self, *data):
+            tried.add(self.min_samples_leaf)
+            return super().fit(*data)
+
+    monkeypatch.setattr(classifiers_module, "RandomForestClassifier", Watched)
+    rows = np.random.default_rng(0).normal(size=(known, 2))
+    forest(rows, np.arange(known) % 2 == 0, rows, 0)
+    assert tried == leaves
 
 
 def test_the_vote_of_three():
-    base = Opinion(np.array([0.1, 0.9, 0.5, 0.4]), np.array([False, True, True, False]))
+    base = Opinion.of(np.array([0.1, 0.9, 0.5, 0.4]), np.array([False, True, True, False]))
     first = above_zero(np.array([0.0, 0.6, 0.0, 0.7]))
-    second = Opinion(np.zeros(4), np.array([False, False, False, True]))
+    second = Opinion.of(np.zeros(4), np.array([False, False, False, True]))
     vote = ensemble([base, first, second])
-    assert vote.members.tolist() == [False, True, False, True]
-    # Votes 0, 2, 1, 2; ranks of the base 1, 4, 3, 2, out of five.
-    assert vote.scores == pytest.approx([0.2, 2.8, 1.6, 2.4])
+    assert vote.guesses.tolist() == [-1, 1, -1, 1]
+    # Votes -3, 1, -1, 1; ranks of the base 1, 4, 3, 2, out of five.
+    assert vote.scores == pytest.approx([-2.8, 1.8, -0.4, 1.4])
+
+
+def test_who_abstains_leaves_it_to_the_others():
+    base = Opinion(np.array([0.9, 0.1, 0.2, 0.5]), np.array([1, -1, -1, 0], np.int8))
+    first = Opinion(np.zeros(4), np.array([0, 0, 1, 0], np.int8))
+    second = Opinion(np.zeros(4), np.array([-1, 0, 1, 0], np.int8))
+    # A tie, which is the base's; the base alone; overruled by both; nobody has anything to say.
+    assert ensemble([base, first, second]).guesses.tolist() == [1, -1, 1, 0]
+
+
+# One cluster or two
+
+
+LUMPS = {
+    "gaussian": lambda rng, n: rng.normal(size=n),
+    "uniform": lambda rng, n: rng.random(n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "mean of four likenesses": lambda rng, n: rng.beta(2, 3, (n, 4)).mean(1),
+}
+
+
+@pytest.mark.parametrize("lump", LUMPS)
+def test_one_lump_is_seldom_two_clusters(lump):
+    """At a level of 5 %, more than 9 of 60 lumps would be found to be two once in 1000 times."""
+    found = [
+        are_two(LUMPS[lump](np.random.default_rng(seed), 30)[:, None], np.random.default_rng(seed))
+        for seed in range(60)
+    ]
+    assert sum(found) <= 9
+
+
+@pytest.mark.parametrize("features", [1, 2])
+def test_two_clusters_far_apart_are_two(features):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(30, features)) + 8 * (np.arange(30) < 15)[:, None]
+        assert are_two(rows, rng)
+        assert are_two(rows * 1e3 - 5, rng)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_so_few_or_all_alike_are_not_two(count):
+    rng = np.random.default_rng(0)
+    assert not are_two(np.full((count, 2), 0.7), rng)
+    assert not are_two(np.array([[0.0], [1.0]]), rng)
+
+
+# Abstaining
+
+
+def case(columns, vote, known=None):
+    """Judges six providers by features of their own; the rest are 0.5 of everybody."""
+    names = tuple(f"p{n}" for n in range(6))
+    every = {name: np.full(6, 0.5) for name in (*G1, *G2, *G3, *G4)} | columns
+    split = KnownMembershipSplit(
+        0, 0, known or {}, tuple(n for n in names if n not in (known or {}))
+    )
+    context = fresh()
+    claims = judged(Features(every, names), (split,), context, vote)
+    return {claim.classifier: claim for claim in claims}, context.remarks.notes
+
+
+APART = np.array([0.0, 0.01, 0.02, 0.98, 0.99, 1.0])
+SPREAD = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+CROSS = np.array([0.6, 0.2, 0.8, 0.4, 1.0, 0.0])
+SIGN = np.array([0.7, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_no_sign_of_memory_abstains_and_in_the_papers_vote_says_no():
+    columns = {"accuracy": SPREAD, "nls": SPREAD, "memory": SIGN, "memory_change": CROSS}
+    sound, notes = case(columns, "sound")
+    paper, _ = case(columns, "paper")
+    for name in ("cls1", "cls2", "azk"):
+        np.testing.assert_array_equal(sound[name].scores, paper[name].scores)
+        np.testing.assert_array_equal(sound[name].guesses, paper[name].guesses)
+    assert sound["cls1"].guesses.tolist() == [MEMBER] + [NON_MEMBER] * 5
+    assert sound["azk"].guesses.tolist() == [-1] * 3 + [1] * 3
+    assert sound["cls2"].guesses.tolist() == [1, -1, 1, -1, 1, -1]
+    every = ("azk", "azk_accuracy", "azk_g4", "kmeans_all", "cls2")
+    assert f"{ONE_CLUSTER}: {', '.join(f'{name} in 1' for name in every)} of 1 splits" in notes
+    assert sound["azk_ensemble"].guesses.tolist() == sound["azk"].guesses.tolist()
+    # Worse than AZK by two coins: in the first, CLS1 and CLS2 agree; in the last, CLS1's no wins.
+    assert paper["azk_ensemble"].guesses.tolist() == [1, -1, -1, -1, 1, -1]
+
+
+def test_two_clusters_of_memory_have_a_vote():
+    columns = {"accuracy": SPREAD, "nls": SPREAD, "memory": SIGN, "memory_change": APART}
+    found, notes = case(columns, "sound")
+    assert found["cls2"].guesses.tolist() == [-1] * 3 + [1] * 3
+    assert not any("cls2" in note for note in notes)
+
+
+def test_the_same_score_for_everybody_is_told_and_abstains():
+    known = {"p0": True, "p1": False}
+    found, notes = case({"nls": SPREAD}, "sound", known)
+    assert any(note.startswith(f"{ALIKE}: ") and "apk_accuracy in 1" in note for note in notes)
+    assert np.ptp(found["apk_accuracy"].scores) == 0
+
+
+def test_a_base_that_says_nothing_leaves_it_to_memory():
+    """A forest that learnt nothing has no vote, and no casting one."""
+    alike = abstaining("apk", Opinion.of(np.full(3, 0.5), np.zeros(3, bool)), ALIKE)
+    signs = abstaining("cls1", above_zero(np.array([0.0, 0.6, 0.0])), "")
+    assert ensemble([alike, signs]).guesses.tolist() == [NO_GUESS, MEMBER, NO_GUESS]
 
 
 # Chance
