@@ -115,15 +115,23 @@ class PMIA:
         memory_key: of the question that is asked with the answer cleared off the page.
         memory: "anls", which is 0 below a likeness of 1/2, or the paper's raw "nls", for NLS_mem.
         vote: in the ensembles; "sound" lets those abstain that have nothing to say, "paper" none.
+        primary: the classifier that the verdict rests on; where it cannot judge, "azk". The others
+            are exploratory: the best of many looks good by luck.
+
+    Raises:
+        ValueError: if a setting is none of its choices.
     """
 
     aggregate: Aggregate = "mean"
     memory_key: str = "provider"
     memory: Memory = "anls"
     vote: Vote = "sound"
+    primary: str = "apk"
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if self.primary not in (every := [*ALONE, *ENSEMBLES]):
+            raise ValueError(f"primary={self.primary!r}: expected one of {', '.join(every)}")
 
     def run(self, access: PMIAAccess, context: AttackContext) -> tuple[MembershipScores, ...]:
         """Asks about all documents once, then judges the providers in each split.
@@ -145,7 +153,10 @@ class PMIA:
             memory=self.memory,
             log=context.log,
         )
-        return judged(features, access.held_out.splits, context, self.vote)
+        claims = judged(features, access.held_out.splits, context, self.vote)
+        judging = {claim.classifier for claim in claims}
+        chosen = self.primary if self.primary in judging else "azk"
+        return tuple(replace(one, primary=one.classifier == chosen) for one in claims)
 
 
 def judged(

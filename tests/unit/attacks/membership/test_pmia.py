@@ -148,6 +148,14 @@ def scored(claims):
     return {name: membership_metrics(of).numbers for name, of in found.items()}
 
 
+def test_the_verdict_rests_on_one_classifier(context):
+    assert {c.classifier for c in judge(context) if c.primary} == {"apk"}
+    assert {c.classifier for c in judge(context, primary="cls2") if c.primary} == {"cls2"}
+    # Without confidence and loss there is no forest.
+    outside = judge(context, grey=False)
+    assert {c.classifier for c in outside if c.primary} == {"azk"}
+
+
 def test_every_classifier_judges_every_split(context):
     claims = judge(context, splits=SPLITS)
     assert {c.classifier for c in claims} == EVERY
@@ -258,6 +266,8 @@ def test_settings_and_access_that_make_no_sense(context):
         PMIA(aggregate="sum")
     with pytest.raises(ValueError, match="vote='hard': expected one of"):
         PMIA(vote="hard")
+    with pytest.raises(ValueError, match="primary='best': expected one of azk"):
+        PMIA(primary="best")
     with pytest.raises(NotApplicable, match="no split"):
         judge(context, splits=())
 
