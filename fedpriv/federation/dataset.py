@@ -47,6 +47,7 @@ class FederatedDataset:
         parts: of each of their providers in the training.
         public: documents that are neither trained on nor held out: the adversary's own.
         canary_rate: the probability with which each canary was trained on.
+        held_out: what the column `document` of `test` counts; empty where there are none.
     """
 
     build_model: Callable[[], nn.Module]
@@ -62,6 +63,7 @@ class FederatedDataset:
     parts: Mapping[str, TrainingMembership] = field(default_factory=dict)
     public: tuple[Document, ...] = ()
     canary_rate: float = 0.5
+    held_out: tuple[Document, ...] = ()
 
 
 class Augmentation(Protocol):
@@ -220,6 +222,7 @@ class DocumentData:
             parts=dealt.parts(),
             public=dealt.of(dealt.public),
             canary_rate=self.canary_rate,
+            held_out=test,
         )
 
     def dealt(self, seed: int) -> ClientSplit:

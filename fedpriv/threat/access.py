@@ -33,6 +33,7 @@ __all__ = [
     "Architecture",
     "BatchKnowledge",
     "BlackBox",
+    "FieldCandidates",
     "GreyBox",
     "HeldOutDocuments",
     "Known",
@@ -214,6 +215,24 @@ class ScrubbedFields:
     examples: Examples
     text: Callable[[Sequence[int]], str]
     left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FieldCandidates:
+    """Scrubbed fields, each with a list of values that may have stood there, in random order.
+
+    Some fields are of documents that were trained on, the others of documents held out, on which
+    the same attack shows what is no memory. As with all scrubbed fields, an attack must judge each
+    by its own window and list.
+
+    Attributes:
+        scrubbed: the fields of both.
+        lists: number of a field → C candidates, each the ids of its k tokens, no two alike. What
+            is in them is said at `fedpriv.threat.candidates.Candidates`.
+    """
+
+    scrubbed: ScrubbedFields
+    lists: Mapping[int, Sequence[tuple[int, ...]]]
 
 
 @dataclass(frozen=True)

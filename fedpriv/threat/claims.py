@@ -5,7 +5,7 @@ An attack returns one claim or a tuple of them, of one type or several.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,6 +188,46 @@ class Reconstruction:
     number: int
     attempts: tuple[Attempt, ...]
     baseline: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
+class RankedField:
+    """What an attack says of the candidates for one field.
+
+    Attributes:
+        number: of the field.
+        candidates: C, each the ids of k tokens, no two alike.
+        losses: (C,), float64. Lower means more likely to have stood there.
+
+    Raises:
+        ValueError: if there are not as many losses as candidates, or one is not finite.
+    """
+
+    number: int
+    candidates: Sequence[tuple[int, ...]]
+    losses: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.losses.shape != (len(self.candidates),) or not np.isfinite(self.losses).all():
+            raise ValueError(
+                f"RankedField.losses of field {self.number}: got {self.losses!r:.80}, expected "
+                f"{len(self.candidates)} finite numbers, one for each candidate"
+            )
+
+
+@dataclass(frozen=True)
+class FieldRanking:
+    """The candidates for scrubbed fields, ranked with one model.
+
+    Attributes:
+        fields: of training documents and of documents held out.
+        model: name of the model in words, as `WhiteBox.name`.
+        round: after which the model was.
+    """
+
+    fields: tuple[RankedField, ...]
+    model: str = "the end of the run"
+    round: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import functools
 import math
 import types
 import typing
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from fedpriv.data.document import Document
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.models.field_model import as_field_model
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import FINAL, METRICS, START, RunFolder
 from fedpriv.runtime.seeds import generator
@@ -32,6 +34,7 @@ from fedpriv.threat.access import (
     Architecture,
     BatchKnowledge,
     BlackBox,
+    FieldCandidates,
     GreyBox,
     HeldOutDocuments,
     Known,
@@ -42,6 +45,7 @@ from fedpriv.threat.access import (
     PublicDocuments,
     PublicModel,
     Retrain,
+    ScrubbedField,
     ScrubbedFields,
     TrainingDocuments,
     Transcript,
@@ -578,21 +582,75 @@ def _counted(documents: Documents) -> str:
 @grants(ScrubbedFields, reads=("most_fields",))
 def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
     """Training documents with one field masked at a time."""
-    kept, most = run.kept_fields, run.settings.most_fields
-    fields = kept.fields
-    if most is not None and most < len(fields):
-        rng = generator(run.settings.seed, "attacked fields")
-        chosen = sorted(rng.choice(len(fields), most, False).tolist())
-        fields = tuple(fields[place] for place in chosen)
+    kept = run.kept_fields
+    fields = _drawn(kept.fields, run, "attacked fields")
+    surface = ScrubbedFields(fields, kept.examples, _subwords(run).text, kept.left_out)
+    return surface, (_scrubbed_in_words(fields, kept, "of the training"),)
+
+
+@grants(FieldCandidates, reads=("most_fields", "candidates"))
+def field_candidates(run: AttackedRun) -> tuple[FieldCandidates, InWords]:
+    """Fields of training documents and of documents held out, with lists of possible values."""
+    kept, settings, seed = run.kept_fields, run.settings.candidates, run.settings.seed
+    subwords, left_out = _subwords(run), Counter(kept.left_out)
+    texts = settings.texts(kept.public, generator(seed, "values of candidates"))
+    pools: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
+    for key, values in texts.items():
+        for value in values:
+            tokens = tuple(subwords.tokens(value))
+            pools[key, len(tokens)][tokens] = None
+    truths, lists = TruthStore(run.folder).fields(), {}
+    trained = _drawn(kept.fields, run, "attacked fields")
+    for one in (*trained, *_drawn(kept.held_out, run, "attacked fields, held out")):
+        pool, rng = (
+            tuple(pools[one.key, len(one.places)]),
+            generator(seed, "candidates", client=one.number),
+        )
+        candidates = settings.of(pool, truths[one.number].tokens, rng)
+        if candidates is None:
+            left_out[f"fewer than {settings.least} candidates of that key and length"] += 1
+        else:
+            lists[one.number] = candidates
+    if not lists:
+        raise NotGranted(
+            f"of no field are there {settings.least} candidates of its key and number of tokens",
+            "candidates.documents, candidates.values or candidates.least=1",
+        )
+    fields = tuple(one for one in (*kept.fields, *kept.held_out) if one.number in lists)
+    scrubbed = ScrubbedFields(fields, kept.examples, subwords.text, left_out)
+    held = _scrubbed_in_words(fields, kept, "of the training or held out, it does not know which,")
+    return FieldCandidates(scrubbed, lists), (held, settings.in_words())
+
+
+def _drawn(
+    fields: tuple[ScrubbedField, ...], run: AttackedRun, purpose: str
+) -> tuple[ScrubbedField, ...]:
+    """Returns as many of the fields as are to be attacked, in their order."""
+    most = run.settings.most_fields
+    if most is None or most >= len(fields):
+        return fields
+    chosen = generator(run.settings.seed, purpose).choice(len(fields), most, False)
+    return tuple(fields[place] for place in sorted(chosen.tolist()))
+
+
+def _subwords(run: AttackedRun) -> Subwords:
+    """Returns the model's tokenizer.
+
+    Raises:
+        NotApplicable: if it tells no loss example by example.
+    """
     try:
-        text = as_field_model(run.models.new()).reader.subwords.text
+        return as_field_model(run.models.new()).reader.subwords
     except TypeError as error:
         raise NotApplicable(str(error)) from error
+
+
+def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which: str) -> str:
     documents = len({field.document for field in fields})
     what = "text, layout, labels" + (" and page" if kept.examples.shared else "")
-    return ScrubbedFields(fields, kept.examples, text, kept.left_out), (
-        f"of {documents} documents of the training the adversary holds {what}, but for one field "
-        "at a time, the number of tokens of which it knows",
+    return (
+        f"of {documents} documents {which} the adversary holds {what}, but for one field at a "
+        "time, the number of tokens of which it knows"
     )
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedpriv.metrics.ocr import OCR
+from fedpriv.threat.candidates import Candidates
 from fedpriv.threat.knowledge import Assumed
 
 CRITERIA = ("precision", "loss")
@@ -66,7 +67,9 @@ class AttackSettings:
             one after the other (CDMI, Fig. 7). A client's epoch is a round's, where there is one
             client.
         every: rounds from one model of the series to the next.
-        most_fields: how many scrubbed fields are attacked, drawn at random; None for all.
+        most_fields: how many scrubbed fields are attacked, drawn at random; None for all. Of those
+            for control as many.
+        candidates: which values a scrubbed field may hold, as far as the adversary knows.
         retrain: whether variants of the run may be trained, for attacks that compare models.
         workers: variants that are trained side by side, each in a process of its own; 0 trains them
             in this process, and None takes as many as the run has (`federation.workers`).
@@ -93,6 +96,7 @@ class AttackSettings:
     target: str | int = "final"
     every: int = 1
     most_fields: int | None = None
+    candidates: Candidates = Candidates()  # noqa: RUF009 - frozen
     retrain: bool = False
     workers: int | None = None
     ocr: OCR | None = None

@@ -52,12 +52,14 @@ class TrueField:
         text: as the document has it.
         occurrences: documents of the training set with an entity of that text (lower-cased).
         public: public documents with such a one: the adversary can know it without the model.
+        trained: whether its document was trained on; the others are for control.
     """
 
     tokens: tuple[int, ...]
     text: str
     occurrences: int = 1
     public: int = 0
+    trained: bool = True
 
 
 @dataclass(frozen=True)

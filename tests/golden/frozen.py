@@ -123,6 +123,10 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attack.generator.epochs=2",
         "attack.candidates=16",
     ),
+    "fields: field_candidates": (
+        "attack=field_candidates",
+        "candidates.least=1",
+    ),
 }
 
 

@@ -1,10 +1,13 @@
-"""Fields of the documents that a run trained on, masked, for attacks that reconstruct them.
+"""Fields of a run's documents, masked, for attacks that reconstruct them.
 
 `fields/` in a run folder holds each field's window of tokens with the field masked, in text and
-image (SCRUB of CDMI, §3.2), and the public documents in full. The text of the fields is in the
-truth store. One field is masked at a time, and the document's other fields stay in its window. So
-an adversary with all windows could read a field in another window. The paper defines the game so:
-an attack must look only at the field's own window.
+image (SCRUB of CDMI, §3.2), and the public documents in full. The fields are those of the documents
+that were trained on, and for control those of the documents held out, which nobody trained on. The
+text of the fields is in the truth store.
+
+One field is masked at a time, and the document's other fields stay in its window. So an adversary
+with all windows could read a field in another window. The paper defines the game so: an attack must
+look only at the field's own window.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class NoFields(ValueError):
 
 @dataclass(frozen=True)
 class KeepScrubbed:
-    """Keeps the fields of the training documents, scrubbed, and the public documents.
+    """Keeps the fields of training and held-out documents, scrubbed, and the public documents.
 
     Args:
         keys: labels of the entities to be attacked; empty for all. CDMI: "answer" of FUNSD;
@@ -82,7 +85,7 @@ class KeepScrubbed:
             found.append(
                 f"keep.scrubbed.keys: the data has no entities {unknown}, but {list(bound.labels)}"
             )
-        elif not any(True for _ in self._found(bound, model.reader, Counter())):
+        elif not any(self._found(bound.documents, bound.train, model.reader, Counter())):
             found.append(
                 f"keep.scrubbed: no field of {self.min_tokens} to {self.max_tokens} tokens lies "
                 f"whole in a window of {model.reader.max_length}: take a longer model.max_length "
@@ -94,32 +97,47 @@ class KeepScrubbed:
         """Writes the scrubbed windows, the public documents and, as truth, the fields."""
         folder, bound, reader = run.folder, run.bound, as_field_model(run.model).reader
         left_out: Counter[str] = Counter()
-        found = list(self._found(bound, reader, left_out))
+        trained = list(self._found(bound.documents, bound.train, reader, left_out))
+        held_out = (
+            list(self._found(bound.held_out, bound.test, reader, Counter())) if bound.test else []
+        )
+        found = trained + held_out
         folder.save_state(START, run.model.state_dict())
-        windows = _scrubbed(found, bound, reader)
+        windows = _scrubbed(found, reader)
         notes = {
             "fields": [[one.document.id, one.entity.label, one.places] for one in found],
+            "trained": len(trained),
             "left_out": dict(left_out),
             "labels": bound.labels,
         }
         save_tensors(folder, WINDOWS, {n: as_tensor(a) for n, a in windows.items()}, notes)
         folder.write_json(PUBLIC, keep_documents(folder, PAGES, bound.public))
-        trained, public = (
+        in_training, public = (
             Counter(text for document in documents for text in _texts(document, self.keys))
             for documents in (bound.documents, bound.public)
         )
-        save_fields(folder, [one.truth(bound.train, trained, public) for one in found])
+        save_fields(
+            folder,
+            [
+                one.truth(in_training, public, trained=number < len(trained))
+                for number, one in enumerate(found)
+            ],
+        )
 
     def after(self, run: Prepared) -> None:
         """Does nothing: all is written before the first round."""
 
     def _found(
-        self, bound: FederatedDataset, reader: Reader, left_out: Counter[str]
+        self,
+        documents: Sequence[Document],
+        examples: Examples,
+        reader: Reader,
+        left_out: Counter[str],
     ) -> Iterator[_Found]:
         """Yields the fields that can be attacked; counts the others by the reason."""
-        owners = words_of_tokens(bound.train.column("word"), bound.train.column("attention_mask"))
-        document_of_row = bound.train.column(DOCUMENT)
-        for number, document in enumerate(bound.documents):
+        owners = words_of_tokens(examples.column("word"), examples.column("attention_mask"))
+        document_of_row = examples.column(DOCUMENT)
+        for number, document in enumerate(documents):
             rows = np.flatnonzero(document_of_row == number)
             pieces = reader.subwords.pieces([word.text for word in document.words])
             words = dict(zip(rows.tolist(), owners[rows], strict=True))
@@ -135,27 +153,28 @@ class KeepScrubbed:
                 elif size > self.max_tokens:
                     left_out[f"more than {self.max_tokens} tokens"] += 1
                 elif place := _place(words, entity, size):
-                    yield _Found(document, entity, *place)
+                    row, tokens = place
+                    yield _Found(document, entity, examples.take([row]), tokens)
                 else:
                     left_out[CUT] += 1
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A field with its window: the row in the training examples, and the tokens' places in it."""
+    """A field with its window, one row, and the tokens' places in it."""
 
     document: Document
     entity: Entity
-    row: int
+    window: Examples
     places: tuple[int, ...]
 
     def truth(
-        self, train: Examples, trained: Mapping[str, int], public: Mapping[str, int]
+        self, in_training: Mapping[str, int], public: Mapping[str, int], *, trained: bool
     ) -> TrueField:
-        tokens = train.take([self.row]).column("input_ids")[0, list(self.places)]
+        tokens = self.window.column("input_ids")[0, list(self.places)]
         text = _text(self.document, self.entity)
         same = text.lower()
-        return TrueField(tuple(tokens.tolist()), text, trained[same], public[same])
+        return TrueField(tuple(tokens.tolist()), text, in_training[same], public[same], trained)
 
 
 @dataclass(frozen=True)
@@ -163,14 +182,16 @@ class KeptFields:
     """What `KeepScrubbed.before` wrote.
 
     Attributes:
-        fields: F.
-        examples: F rows, their masked windows.
+        fields: F of training documents.
+        held_out: H of documents that nobody trained on.
+        examples: F + H rows, their masked windows.
         public: the public documents, in full.
         labels: of the entities.
         left_out: reason → number of fields.
     """
 
     fields: tuple[ScrubbedField, ...]
+    held_out: tuple[ScrubbedField, ...]
     examples: Examples
     public: tuple[Document, ...]
     labels: tuple[str, ...]
@@ -203,8 +224,10 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
             ScrubbedField(number, document, key, tuple(places))
             for number, (document, key, places) in enumerate(notes["fields"])
         )
+        trained = int(notes.get("trained", len(fields)))
         return KeptFields(
-            fields,
+            fields[:trained],
+            fields[trained:],
             Examples.of(columns, shared),
             public,
             tuple(notes["labels"]),
@@ -223,16 +246,17 @@ def _place(
     return None
 
 
-def _scrubbed(
-    found: Sequence[_Found], bound: FederatedDataset, reader: Reader
-) -> dict[str, NDArray[Any]]:
-    """Returns the windows of the fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
+def _scrubbed(found: Sequence[_Found], reader: Reader) -> dict[str, NDArray[Any]]:
+    """Returns the windows of F fields, masked: columns of F rows, and the pages, (F, 3, S, S)."""
     from fedpriv.models.heads.masked_lm import CHOSEN  # not at the top: it brings transformers
 
-    windows = bound.train.take([one.row for one in found])
-    names = [n for n, c in bound.train.columns.items() if c.dtype.kind != "U"]
+    names = [n for n, c in found[0].window.columns.items() if c.dtype.kind != "U"] if found else []
     # CHOSEN is drawn from the tokens that are to be hidden: guesses could be checked against it.
-    columns = {n: windows.column(n) for n in names if n not in (DOCUMENT, PROVIDER, CHOSEN)}
+    columns = {
+        name: np.concatenate([one.window.column(name) for one in found])
+        for name in names
+        if name not in (DOCUMENT, PROVIDER, CHOSEN)
+    }
     for row, one in enumerate(found):
         columns["input_ids"][row, list(one.places)] = reader.subwords.mask
     columns["page"] = np.arange(len(found))

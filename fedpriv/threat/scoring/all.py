@@ -1,5 +1,13 @@
 """All scorers: importing this module registers them."""
 
-from fedpriv.threat.scoring import audit, exposure, memorisation, pages, providers, reconstructions
+from fedpriv.threat.scoring import (
+    audit,
+    exposure,
+    memorisation,
+    pages,
+    providers,
+    rankings,
+    reconstructions,
+)
 
-__all__ = ["audit", "exposure", "memorisation", "pages", "providers", "reconstructions"]
+__all__ = ["audit", "exposure", "memorisation", "pages", "providers", "rankings", "reconstructions"]

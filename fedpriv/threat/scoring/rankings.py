@@ -1,0 +1,229 @@
+"""How often the true value of a scrubbed field is the first of its candidates.
+
+Fields of documents that were trained on are held against those of documents held out whose text
+stands in no training document: both are ranked by the same losses among values of the same key and
+length, and what is above the control is memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpriv.threat.access import FieldCandidates, ScrubbedField
+from fedpriv.threat.claims import FieldRanking, RankedField
+from fedpriv.threat.results import Number, Result, Table
+from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.summaries import digits
+from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
+from fedpriv.threat.statistics import Estimate, share
+from fedpriv.threat.truth import TrueField
+
+TITLE = "Candidates for scrubbed fields"
+
+WORTH = 0.1
+"""Share of the fields above the control whose absence is worth telling."""
+
+TRAINED, HELD_OUT, REPEATED = "trained on", "held out", "held out, text in training"
+"""Whose fields: the last are of documents held out, but their text stands in a training document
+too, such as the name of a company; they are neither the attack's nor control."""
+
+SIDES = (TRAINED, HELD_OUT, REPEATED)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A field, its truth, and how its candidates were ranked."""
+
+    field: ScrubbedField
+    truth: TrueField
+    ranking: RankedField
+
+    @property
+    def side(self) -> str:
+        """Whose field it is: `TRAINED`, `HELD_OUT` or `REPEATED`."""
+        if self.truth.trained:
+            return TRAINED
+        return REPEATED if self.truth.occurrences else HELD_OUT
+
+    @property
+    def place(self) -> int | None:
+        """The true value's place in the list; None where the list has it not."""
+        listed = list(self.ranking.candidates)
+        return listed.index(self.truth.tokens) if self.truth.tokens in listed else None
+
+    @property
+    def first(self) -> float:
+        """How likely the true value is first where the order of equal losses is drawn."""
+        least = self.ranking.losses == self.ranking.losses.min()
+        return 0.0 if self.place is None else float(least[self.place] / least.sum())
+
+    @property
+    def auc(self) -> float | None:
+        """Share of the others that have a higher loss than the true value; ties count half."""
+        if self.place is None:
+            return None
+        others = np.delete(self.ranking.losses, self.place)
+        apart = np.sign(others - self.ranking.losses[self.place])
+        return float((1 + apart).mean() / 2) if len(others) else 0.5
+
+    @property
+    def chance(self) -> float:
+        """How likely a guess is right."""
+        return 0.0 if self.place is None else 1 / len(self.ranking.candidates)
+
+
+@scorer(FieldRanking)
+def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
+    """Scores how the candidates were ranked with each model.
+
+    Numbers and tables are of the last model:
+
+    * `first`: share of the fields whose true value has the least loss; the verdict's.
+    * `auc`: mean share of the other candidates that the true value is ahead of, of the fields
+      whose list has it.
+    * `sides`, `by_key`: the same, with chance, by whose fields they are and by key.
+    * `series`: `first` and its control of each model.
+
+    `rankings.json` holds the first candidate of every field, and the true value where that is it.
+    """
+    granted: FieldCandidates = scoring.granted[FieldCandidates]
+    known, truths = {one.number: one for one in granted.scrubbed.fields}, scoring.truth.fields()
+    series, numbers, ranked = [], dict[str, Number](), list[Ranked]()
+    for claim in claims:
+        ranked = [Ranked(known[one.number], truths[one.number], one) for one in claim.fields]
+        if not any(one.side == TRAINED for one in ranked):
+            raise ValueError("no field of a training document was ranked")
+        numbers = exploratory(_numbers(ranked), "first")
+        first = numbers["first"]
+        series.append({"round": claim.round, "first": first.value, "control": first.control})
+    first = numbers["first"]
+    sides = {side: _brief([r for r in ranked if r.side == side]) for side in SIDES}
+    by_key = {
+        key: {
+            side: _brief([r for r in ranked if r.field.key == key and r.side == side])
+            for side in SIDES
+        }
+        for key in sorted({one.field.key for one in ranked})
+    }
+    scoring.files["rankings.json"] = [_row(one, scoring, granted.scrubbed.text) for one in ranked]
+    trained = sides[TRAINED]
+    said = (
+        f"of {trained['candidates']:.0f} candidates the true one comes first in {first.value:.3f} "
+        f"of {trained['fields']} fields"
+    )
+    return Result(
+        "rankings",
+        in_words(first, said),
+        {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
+        _tables(sides, by_key, numbers),
+        left_out=granted.scrubbed.left_out,
+        verdict=verdict(first, (first.control or 0.0) + WORTH),
+        primary="first",
+        numbers=numbers,
+    )
+
+
+def _numbers(ranked: Sequence[Ranked]) -> dict[str, Number]:
+    """Returns share and AUC of fields trained on, against those held out, else against chance."""
+    found = {}
+    chance = float(np.mean([one.chance for one in ranked if one.side == TRAINED]))
+    for name, known in (("first", chance), ("auc", 0.5)):
+        estimates = {}
+        for side in (TRAINED, HELD_OUT):
+            rows = [
+                (value, one.field.document)
+                for one in ranked
+                if one.side == side and (value := getattr(one, name)) is not None
+            ]
+            if rows:
+                values, documents = zip(*rows, strict=True)
+                estimates[side] = share(values, documents)
+        if TRAINED in estimates:
+            control = estimates.get(HELD_OUT, Estimate.known(known))
+            found[name] = number(estimates[TRAINED], "document", control)
+    return found
+
+
+def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
+    """Returns the means over some fields; None where there is nothing to average."""
+    areas = [auc for one in ranked if (auc := one.auc) is not None]
+    means: dict[str, Sequence[float]] = {
+        "candidates": [len(one.ranking.candidates) for one in ranked],
+        "listed": [one.place is not None for one in ranked],
+        "first": [one.first for one in ranked],
+        "auc": areas,
+        "chance": [one.chance for one in ranked],
+    }
+    return {
+        "fields": len(ranked),
+        "documents": len({one.field.document for one in ranked}),
+        **{name: float(np.mean(values)) if values else None for name, values in means.items()},
+    }
+
+
+def _row(one: Ranked, scoring: Scoring, text: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    """Returns what was made of a field, for `rankings.json`."""
+    least = int(one.ranking.losses.argmin())
+    shown = {
+        "document": one.field.document,
+        "key": one.field.key,
+        "whose": one.side,
+        "candidates": len(one.ranking.candidates),
+        "first": text(one.ranking.candidates[least]),
+        "right": least == one.place,
+        "auc": one.auc,
+        "public": one.truth.public,
+    }
+    if scoring.settings.originals or least == one.place:
+        shown["truth"] = one.truth.text
+    return shown
+
+
+def _tables(
+    sides: Mapping[str, Mapping[str, Any]],
+    by_key: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    numbers: Mapping[str, Number],
+) -> tuple[Table, ...]:
+    """Returns the rankings by whose fields they are, and by key."""
+
+    def cells(brief: Mapping[str, Any]) -> tuple[str, ...]:
+        return (
+            f"{brief['fields']:,}",
+            digits(brief["candidates"], ".0f"),
+            digits(brief["listed"], ".2f"),
+            digits(brief["first"], ".3f"),
+            digits(brief["auc"], ".3f"),
+            digits(brief["chance"], ".3f"),
+        )
+
+    headings = ("fields", "candidates", "true one listed", "first", "AUC", "chance")
+    spans = "; ".join(
+        f"{name} of fields trained on {one.value:.3f} [{one.interval[0]:.3f}, "
+        f"{one.interval[1]:.3f}] of {one.n} documents"
+        for name, one in numbers.items()
+        if one.interval is not None
+    )
+    return (
+        Table(
+            ("whose fields", *headings),
+            tuple((side, *cells(brief)) for side, brief in sides.items() if brief["fields"]),
+            TITLE,
+            f"First: share of the fields whose true value has the least loss. AUC: share of the "
+            f"others that it is ahead of. {spans}.",
+        ),
+        Table(
+            ("key, whose fields", *headings),
+            tuple(
+                (f"{key}, {side}", *cells(brief))
+                for key, briefs in by_key.items()
+                for side, brief in briefs.items()
+                if brief["fields"] and side != REPEATED
+            ),
+            TITLE,
+            printed=0,
+        ),
+    )
