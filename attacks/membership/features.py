@@ -149,16 +149,21 @@ def measured(
             missing[name] = str(error)
         else:
             notes += said
-    columns = {}
-    for name, of in marks.items():
-        found = {provider: getattr(np, aggregate)(own) for provider, own in of.items()}
-        # Only G4 has providers without a value.
-        instead = np.median(list(found.values())) if name in NEUTRAL else 0.0
-        columns[name] = np.array([found.get(one, instead) for one in pages], np.float64)
-        if wrong := int((~np.isfinite(columns[name])).sum()):
+    columns = {name: _column(name, of, pages, aggregate) for name, of in marks.items()}
+    for name, column in columns.items():
+        if wrong := int((~np.isfinite(column)).sum()):
             missing[name] = f"{name} is no number for {wrong} providers: has the model diverged?"
     notes += _notes(marks, documents, pages)
     return Features(columns, tuple(pages), missing, dict(skipped), tuple(notes))
+
+
+def _column(
+    name: str, of: Mapping[str, Sequence[float]], pages: Documents, aggregate: Aggregate
+) -> NDArray[np.float64]:
+    """Brings each provider's values together; only of G4 are there providers without any."""
+    found = {provider: getattr(np, aggregate)(own) for provider, own in of.items()}
+    instead = np.median(list(found.values())) if name in NEUTRAL else 0.0
+    return np.array([found.get(provider, instead) for provider in pages], np.float64)
 
 
 def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[Document]]:

@@ -73,13 +73,14 @@ def write_report(run_dir: Path, problems: Sequence[str] = ()) -> Path:
 def render(run: Run) -> str:
     """Returns the page of a run as HTML."""
     template = templates().get_template("page.html.j2")
+    privacy = privacy_view(run.ledger)
     return template.render(
-        head=headline(run),
+        head=headline(run, privacy),
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
         curves=curve_charts(run.rounds),
         clients=client_chart(run.rounds),
         partition=partition_view(run.partition),
-        privacy=privacy_view(run.ledger),
+        privacy=privacy,
         prediction=prediction_view(run.prediction),
         findings=run.findings,
         comparisons=comparisons(run.findings),
@@ -91,8 +92,8 @@ def render(run: Run) -> str:
     )
 
 
-def headline(run: Run) -> dict[str, Any]:
-    """Returns the top of the page: name, date, state, final metrics, sizes, warnings."""
+def headline(run: Run, privacy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the top of the page: name, date, state, metrics, ε, attacks, sizes, warnings."""
     state, complete = run_state(run)
     unsure = "" if complete else " (the folder of a run still going looks the same)"
     return {
@@ -101,7 +102,7 @@ def headline(run: Run) -> dict[str, Any]:
         "state": state + unsure,
         "complete": complete,
         "tiles": tiles(run.rounds),
-        "epsilons": promised(run.ledger),
+        "epsilons": promised(privacy),
         "attacks": [
             (one.name, said(one.result), one.result) for one in run.findings[:MOST_HEADLINES]
         ],

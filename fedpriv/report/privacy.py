@@ -24,9 +24,12 @@ def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
         return None
 
 
-def promised(ledger: Row | None) -> dict[str, Any] | None:
-    """Returns the unit and ε of each adversary there is; None where nothing is promised."""
-    view = privacy_view(ledger)
+def promised(view: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the unit and ε of each adversary there is; None where nothing is promised.
+
+    Args:
+        view: of `privacy_view`.
+    """
     if view is None or not view["private"]:
         return None
     rows = [

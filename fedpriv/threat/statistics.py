@@ -52,9 +52,9 @@ class Estimate:
         value: of the units that were looked at.
         n: units.
         limits: confidence → ends of the interval.
+        error: standard error.
         coins: of a share or an AUC: value → how many coins of that bias would vary as much. None
             for what is not in [0, 1].
-        error: standard error.
     """
 
     value: float

@@ -67,6 +67,7 @@ class CuriousGrid(RoundGrid):
             if node in kept and not reply.has_error():
                 self._received(client_of[node], reply)
             chunk.add(client_of[node], reply)
+            del reply  # or it would be there while the next clients train
         yield from chunk.replies()
 
 

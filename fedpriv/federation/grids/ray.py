@@ -138,6 +138,7 @@ class Worker:
             if failure:
                 failures.append(failure)
             chunk.add(job.client, reply)
+            del reply  # or it would be there while the next client trains
         yield chunk.replies(), failures
 
 

@@ -224,7 +224,7 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
             ScrubbedField(number, document, key, tuple(places))
             for number, (document, key, places) in enumerate(notes["fields"])
         )
-        trained = int(notes.get("trained", len(fields)))
+        trained = int(notes["trained"])
         return KeptFields(
             fields[:trained],
             fields[trained:],

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
 from fedpriv.threat.statistics import CONFIDENCE, Estimate, area, difference, p_value, share
@@ -75,11 +74,6 @@ class Judged:
         """For each provider, 1 where the guess is right, 0 where wrong, 1/2 where none."""
         return np.where(self.members, self.said, 1 - self.said)
 
-    @property
-    def balanced(self) -> float:
-        """The balanced accuracy."""
-        return float((self.right[self.members].mean() + self.right[~self.members].mean()) / 2)
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -104,7 +98,7 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
     * `accuracy`, `balanced_accuracy`: a provider without a guess counts as half right.
     * `accuracy_std`: standard deviation over the trials (n - 1); 0 for one.
     * `auc`: 1/2 for constant scores.
-    * `tpr_at_fpr`: by false-positive rate; see `tpr_at`.
+    * `tpr_at_fpr`: by false-positive rate; see `found_at`.
     * `interval`: of `balanced_accuracy` and `auc`, over providers and over trials, by
       `fedpriv.threat.statistics.area`; of `tpr`, at the first of the rates, over members.
     * `p_value`, `p_value_auc`: of balanced accuracy and AUC, against 1/2; of the same procedure.
@@ -156,21 +150,6 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
             "p_value_auc": p_value(difference(of_scores, chance)),
         },
     )
-
-
-def auc(members: Bools, scores: Floats) -> float:
-    """Returns how often a member's score is above a non-member's; a tie counts half."""
-    count = int(members.sum())
-    above = rankdata(scores)[members].sum() - count * (count + 1) / 2
-    return float(above / (count * (len(members) - count)))
-
-
-def tpr_at(rate: float, members: Bools, scores: Floats) -> float:
-    """Returns the largest share of members above a threshold with at most `rate` false positives.
-
-    See `found_at`.
-    """
-    return float(np.mean(found_at(rate, members, scores)))
 
 
 def found_at(rate: float, members: Bools, scores: Floats) -> Bools:

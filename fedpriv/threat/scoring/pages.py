@@ -84,8 +84,8 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 MOST_PAGES = 4
 """Pages of one attack that the report shows."""
 
-WORTH, WORTH_OF_TEXT = 3.0, 0.1
-"""Decibels above the template, and share of the text, that are worth telling."""
+WORTH = {"psnr_roi": 3.0, "private_text": 0.1, "answer_exact": 0.1, "token_recall": 0.1}
+"""How far above its control a number is worth telling: decibels, and shares of the text."""
 
 SMALLEST_SSIM = 11
 """Side of a page below which it has no SSIM."""
@@ -142,7 +142,7 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=_verdict(recovered[primary]) if primary else CANNOT_TELL,
+        verdict=_verdict(recovered[primary], WORTH[primary]) if primary else CANNOT_TELL,
         primary=primary,
         numbers=exploratory(recovered, primary),
     )
@@ -184,20 +184,18 @@ def acted_on(scores: Sequence[Scores]) -> dict[str, Number]:
             interval=gain.interval and (gain.interval[0] + control, gain.interval[1] + control),
             detectable=None if gain.detectable is None else gain.detectable + control,
         )
-    for name in ("private_text", "answer_exact", "token_recall"):
+    for name in list(WORTH)[1:]:
         if values := [value for one in scores if (value := one.get(name)) is not None]:
             found[name] = number(share(values), "message", Estimate.known(0.0))
     return found
 
 
-def _verdict(primary: Number) -> str:
+def _verdict(primary: Number, worth: float) -> str:
     """Returns what was recovered: one page is enough to show a leak, but not that there is none."""
-    above = primary.value - (primary.control or 0.0)
+    least = (primary.control or 0.0) + worth
     if primary.interval is None or primary.n == 1:
-        return LEAK if above >= (WORTH if primary.control else WORTH_OF_TEXT) else CANNOT_TELL
-    return verdict(
-        primary, (primary.control or 0.0) + (WORTH if primary.control else WORTH_OF_TEXT)
-    )
+        return LEAK if primary.value >= least else CANNOT_TELL
+    return verdict(primary, least)
 
 
 def _headline(numbers: Mapping[str, Any], messages: int) -> str:

@@ -60,26 +60,28 @@ def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Re
     """
     scored, numbers = classifiers(claims, scoring)
     primary = next((claim for claim in claims if claim.primary), claims[0]).classifier
-    numbers = {primary: numbers[primary]} | numbers
+    numbers = exploratory({primary: numbers[primary]} | numbers, primary)
+    shown = verdict(numbers[primary], WORTH)
     return Result(
         "membership",
-        headline(primary, numbers[primary]),
+        headline(primary, numbers[primary], shown),
         {"classifiers": scored, **asked_about(scoring)},
-        (classifier_table({primary: scored[primary]} | scored, exploratory(numbers, primary)),),
+        (classifier_table({primary: scored[primary]} | scored, numbers),),
         roc_figures(claims, scoring.truth.parts()),
-        verdict=verdict(numbers[primary], WORTH),
+        verdict=shown,
         primary=primary,
-        numbers=exploratory(numbers, primary),
+        numbers=numbers,
     )
 
 
-def headline(classifier: str, auc: Number) -> str:
+def headline(classifier: str, auc: Number, shown: str) -> str:
     """Returns how well a classifier tells members from non-members, in one sentence."""
     low, high = auc.interval or (0.0, 1.0)
-    least = needed(WORTH, 0.5, area=True)
-    remedy = f"for AUC {WORTH} there must be {least} members and {least} others or more"
-    said = f"{classifier} has AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]"
-    return in_words(auc, said, remedy if verdict(auc, WORTH) == CANNOT_TELL else "")
+    remedy = ""
+    if shown == CANNOT_TELL:
+        least = needed(WORTH, 0.5, area=True)
+        remedy = f"for AUC {WORTH} there must be {least} members and {least} others or more"
+    return in_words(auc, f"{classifier} has AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]", remedy)
 
 
 def classifiers(

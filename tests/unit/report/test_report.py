@@ -377,7 +377,7 @@ def test_a_quiet_run_has_no_warning(folder):
 def test_tiles_name_the_round_of_a_value_that_is_not_the_last_rounds(folder):
     rows = [a_round(1, f1=0.9), a_round(2, f1=0.5), a_round(3, f1=None)]
     write_lines(folder / "metrics.jsonl", rows)
-    tile = build.headline(build.read_run(folder))["tiles"][0]
+    tile = build.headline(build.read_run(folder), None)["tiles"][0]
     assert (tile.label, tile.value) == ("F1", "0.500")
     assert tile.note == "in round 2, best 0.900 in round 1"
 

@@ -10,6 +10,7 @@ from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import (
     MOST_CURVES,
+    WORTH,
     classifier_table,
     classifiers,
     headline,
@@ -17,6 +18,7 @@ from fedpriv.threat.scoring.providers import (
     score_membership,
 )
 from fedpriv.threat.scoring.registry import Scoring
+from fedpriv.threat.scoring.verdicts import verdict
 from fedpriv.threat.settings import AttackSettings
 
 NUMBERS = {
@@ -77,7 +79,7 @@ def test_a_row_for_each_classifier_and_s():
     ],
 )
 def test_the_headline_says_what_could_have_been_shown(auc, says):
-    assert says in headline("azk", auc)
+    assert says in headline("azk", auc, verdict(auc, WORTH))
 
 
 def scored(*claims, members):
