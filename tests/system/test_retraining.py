@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -140,7 +141,11 @@ def test_a_failed_training_does_not_keep_the_others_from_their_end(alone, tmp_pa
 
 
 def killed_after_the_first(process, folder):
-    """Kills a driver when a training has come to its end; returns those that have."""
+    """Kills a driver when a training has come to its end; returns those that have.
+
+    Workers outlive their driver by a moment, in which another training may come to its end: what is
+    returned is a lower bound.
+    """
     deadline = time.monotonic() + 120
     while not (found := list(folder().glob("retrained/*/checkpoints/final*"))):
         assert time.monotonic() < deadline
@@ -151,6 +156,10 @@ def killed_after_the_first(process, folder):
     found = list(folder().glob("retrained/*/checkpoints/final*"))
     assert 1 <= len(found) < 3
     return {path.parents[1].name: touched(path.parents[3]) for path in found}
+
+
+def to_do(said):
+    return int(re.search(r"3 trainings, (\d) to do", said).group(1))
 
 
 def rewritten(folder, name, before):
@@ -171,7 +180,7 @@ def test_a_killed_run_is_resumed_and_trains_only_what_is_missing(straight, tmp_p
     status, folder, said = ran("resume", folders(), "--trust")
 
     assert status == 0, said
-    assert f"3 trainings, {3 - len(done)} to do" in said
+    assert 1 <= to_do(said) <= 3 - len(done)
     assert not any(rewritten(folder.path, name, before) for name, before in done.items())
     same(folder.path, straight)
     assert losses(folder.path) == losses(straight)
@@ -191,7 +200,7 @@ def test_a_killed_attack_is_started_again_and_trains_only_what_is_missing(
 
     assert status == 0, err
     assert (tmp_path / run_dir(out)).samefile(folder / "findings" / "Seeds")
-    assert f"3 trainings, {3 - len(done)} to do" in err
+    assert 1 <= to_do(err) <= 3 - len(done)
     assert not any(rewritten(folder, name, before) for name, before in done.items())
     same(folder, straight)
     assert losses(folder, "Seeds") == losses(straight)
