@@ -24,11 +24,11 @@ from fedpriv.attacks.extraction.canary import Canary, normalised
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
-from fedpriv.threat.results import Result
+from fedpriv.threat.results import Number, Result
 from fedpriv.threat.scoring.extraction import (
     Scores,
-    mcnemar,
     memorised,
+    memorised_share,
     memorization_metrics,
     pii_counts,
     set_sizes,
@@ -36,7 +36,7 @@ from fedpriv.threat.scoring.extraction import (
 )
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.verdicts import paired, verdict
+from fedpriv.threat.scoring.verdicts import exploratory, verdict
 from fedpriv.threat.statistics import CONFIDENCE, mean
 
 Bools = NDArray[np.bool_]
@@ -85,6 +85,10 @@ class ExtractedAnswers:
     seed: int
     originals: bool
 
+    def pair(self, name: str) -> Pair:
+        """Returns the two models of a kind."""
+        return Pair(self.canaries, self.said[name], self.said[name + WITHOUT])
+
 
 @scorer(ExtractedAnswers)
 def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Result:
@@ -93,7 +97,7 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
     canaries, said = claim.canaries, claim.said
     if "all" + WITHOUT not in said:
         return _extracted_only(claim)
-    pair = Pair(canaries, said["all"], said["all" + WITHOUT])
+    pair = claim.pair("all")
     in_e, in_g = hits(pair.said), hits(pair.without)
     memorized, scores = _by_splits(claim, in_e, in_g)
     numbers = {
@@ -109,13 +113,7 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         **memorized,
         **_compared(claim, pair),
     }
-    # M is never below 0: what f_G alone says is what chance makes of it.
-    only_f = paired(
-        memorised(in_e, in_g),
-        memorised(in_g, in_e),
-        [normalised(c.answer) for c in canaries],
-        "answer",
-    )
+    acted_on = exploratory(_shares(claim, pair), "M")
     names = [canary.name for canary in canaries]
     sets = {**scores, "names": names, "in_E": in_e.tolist(), "in_G": in_g.tolist()}
     scoring.files["scores.json"] = sets
@@ -134,10 +132,22 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
             "answer, and the question as it was trained on (other contexts say what differs)",
             "it sees the model's answers only; the side channel and the exposure, its losses too",
         ),
-        verdict=verdict(only_f, (only_f.control or 0.0) + WORTH),
+        verdict=verdict(acted_on["M"], (acted_on["M"].control or 0.0) + WORTH),
         primary="M",
-        numbers={"M": only_f},
+        numbers=acted_on,
     )
+
+
+def _shares(claim: ExtractedAnswers, pair: Pair) -> dict[str, Number]:
+    """Returns the share of the canaries in M: of all, by context, and under each defence."""
+    found = {"M": pair.share()}
+    asked = (name for name in pair.asked if name != BASELINE)
+    found |= {f"M, {tables.CONTEXTS.get(name, name)}": pair.share(name) for name in asked}
+    found |= {f"M under {name}": pair.share(name) for name in claim.prompts}
+    for name in ("EB", "DP"):
+        if name in claim.said:
+            found[f"M under {name}"] = claim.pair(name).share()
+    return found
 
 
 def _by_splits(
@@ -186,11 +196,7 @@ def _extracted_only(claim: ExtractedAnswers) -> Result:
 
 def _compared(claim: ExtractedAnswers, pair: Pair) -> dict[str, Any]:
     """Returns the sections that compare models of several kinds."""
-    said = claim.said
-
-    def of(name: str) -> Pair:
-        return Pair(claim.canaries, said[name], said[name + WITHOUT])
-
+    said, of = claim.said, claim.pair
     standard = pair.said.anls.get(UNDEFENDED)
     found: dict[str, Any] = {"contexts": pair.contexts()}
     if claim.resolutions:
@@ -257,28 +263,38 @@ class Pair:
     without: Said
 
     def sizes(self, context: str = BASELINE) -> dict[str, Any]:
-        """Returns `asked`, |E|, |G|, |M|, `pii` and `unique_pii` of a context or defence.
+        """Returns `asked`, the sizes of the sets, `pii` and `unique_pii` of a context or defence.
 
-        Canaries that the context cannot be had of are not among them. The rows of both models
-        answer for the same context: Pinto et al., §5 notes that f_G is weaker in some, so that M
-        grows.
+        The rows of both models answer for the same context: Pinto et al., §5 notes that f_G is
+        weaker in some, so that M grows.
         """
-        there = [hit is not None for hit in self.said.extracted[context]]
-        canaries = list(itertools.compress(self.canaries, there))
-        in_e, in_g = (hits(said, context)[there] for said in (self.said, self.without))
+        canaries, in_e, in_g = self.answered(context)
         personal = pii_counts(
             memorised(in_e, in_g), [c.pii for c in canaries], [c.repeats for c in canaries]
         )
         personal.pop("pii_classes")
-        return {"asked": len(canaries), **set_sizes(in_e, in_g), **personal}
+        return {"asked": len(canaries), **set_sizes(in_e, in_g, _answers(canaries)), **personal}
+
+    def share(self, context: str = BASELINE) -> Number:
+        """Returns the share of the canaries in M beside its control."""
+        canaries, in_e, in_g = self.answered(context)
+        return memorised_share(in_e, in_g, _answers(canaries))
+
+    def answered(self, context: str) -> tuple[Sequence[Canary], Bools, Bools]:
+        """Returns the canaries that the context can be had of, and which are in E and in G."""
+        there = [hit is not None for hit in self.said.extracted[context]]
+        in_e, in_g = (hits(said, context)[there] for said in (self.said, self.without))
+        return list(itertools.compress(self.canaries, there)), in_e, in_g
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The contexts that both were asked in."""
+        both = (name for name in self.said.extracted if name in self.without.extracted)
+        return tuple(name for name in both if name not in (*PROMPTS, BLOCKED))
 
     def contexts(self) -> dict[str, dict[str, Any]]:
         """Returns the sizes of every context that both were asked in."""
-        return {
-            name: self.sizes(name)
-            for name in self.said.extracted
-            if name in self.without.extracted and name not in (*PROMPTS, BLOCKED)
-        }
+        return {name: self.sizes(name) for name in self.asked}
 
     def defence(self, name: str, undefended: Marks | None) -> dict[str, Any]:
         """Returns a row of Table 1: the sizes, the ANLS, its change and where that lies.
@@ -305,6 +321,10 @@ class Pair:
         }
 
 
+def _answers(canaries: Sequence[Canary]) -> list[str]:
+    return [normalised(canary.answer) for canary in canaries]
+
+
 def utility(said: Said, name: str = UNDEFENDED) -> float | None:
     """Returns the ANLS on the held-out pages; none where it was not measured."""
     marks = _flat(said.anls.get(name, ()))
@@ -323,11 +343,11 @@ def hits(said: Said, context: str = BASELINE) -> Bools:
 def whole(pair: Pair) -> dict[str, Any]:
     """Returns E, G and M of all canaries, what of M is personal, and the sizes by repeat count."""
     in_e, in_g = hits(pair.said), hits(pair.without)
-    repeats = [canary.repeats for canary in pair.canaries]
+    repeats, answers = [canary.repeats for canary in pair.canaries], _answers(pair.canaries)
     return {
-        **set_sizes(in_e, in_g),
+        **set_sizes(in_e, in_g, answers),
         **pii_counts(memorised(in_e, in_g), [c.pii for c in pair.canaries], repeats),
-        "by_repeats": sizes_by_repeats(in_e, in_g, repeats),
+        "by_repeats": sizes_by_repeats(in_e, in_g, repeats, answers),
     }
 
 
@@ -337,7 +357,14 @@ def controls(pair: Pair, untrained: Said | None, unseen: Said | None) -> dict[st
     if untrained is not None:
         found["untrained"] = {"E": int(hits(untrained).sum()), "canaries": len(pair.canaries)}
     if unseen is not None:
-        found["unseen"] = mcnemar(hits(unseen), hits(pair.without))
+        one, other = hits(unseen), hits(pair.without)
+        differ = memorised_share(one, other, _answers(pair.canaries))
+        found["unseen"] = {
+            "E": int(one.sum()),
+            "G": int(other.sum()),
+            "both": int((one & other).sum()),
+            "p": differ.p_value,
+        }
     return found
 
 

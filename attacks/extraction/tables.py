@@ -16,8 +16,8 @@ from fedpriv.threat.scoring.summaries import NOTHING, digits, interval, times
 FEW = 0.05
 """|M| under a defence ÷ |M| without, up to which almost nothing is left."""
 
-COUNTS = ("E", "G", "M", "pii", "unique_pii")
-HEADINGS = ("|E|", "|G|", "|M|", "PII in M", "unique PII")
+COUNTS = ("E", "G", "M", "control", "answers_in_M", "pii", "unique_pii")
+HEADINGS = ("|E|", "|G|", "|M|", "|G ∖ E|", "answers in M", "PII in M", "unique PII")
 
 STRATEGIES = {"fedavg": "FedAvg", "feam_dp": "FeAm-DP", "fl_provider_dp": "FL-PROVIDER-DP"}
 """As papers write them."""
@@ -99,7 +99,8 @@ def _sizes(numbers: Numbers) -> Table:
     ]
     said = [
         "E: answers said by the model though the page no longer has them; G: by a model that was "
-        "trained without the canaries; M = E ∖ G. Unique: no other training sample has the answer."
+        "trained without the canaries; M = E ∖ G, with a 95 % interval over different answers; "
+        "G ∖ E: what chance makes of M. Unique: no other training sample has the answer."
     ]
     if numbers["pii_classes"]:
         said.append(f"Personal information in M: {_listed(numbers['pii_classes'])}.")
@@ -229,7 +230,7 @@ def _controls(controls: Numbers) -> Table:
             ("another without them", f"{unseen['E']}, {unseen['both']} of them the same"),
         ]
         said.append(
-            "The two models that never saw the canaries differ by chance, by McNemar's test, with "
+            "By chance, two models that never saw the canaries differ as much with "
             f"p = {unseen['p']:.2g}."
         )
     return Table(("model", "answers that it says"), tuple(rows), CONTROLS, " ".join(said))
@@ -309,7 +310,10 @@ def _series(names: Mapping[str, str], groups: Mapping[str, Numbers]) -> dict[str
 
 
 def _counts(row: Numbers) -> tuple[str, ...]:
-    return tuple(digits(row.get(name), ",") for name in COUNTS)
+    """Returns a cell for each size, that of |M| with its interval."""
+    between = row.get("interval")
+    beside = {"M": f" [{between[0]:.0f}, {between[1]:.0f}]"} if between else {}
+    return tuple(f"{digits(row.get(name), ',')}{beside.get(name, '')}" for name in COUNTS)
 
 
 def _change(row: Numbers) -> str:

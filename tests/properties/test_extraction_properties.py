@@ -19,8 +19,8 @@ from fedpriv.threat.scoring.extraction import (
     Scores,
     balanced_splits,
     histogram,
-    mcnemar,
     memorised,
+    memorised_share,
     rank_test,
     set_sizes,
     sizes_by_repeats,
@@ -85,27 +85,36 @@ def test_the_histogram_counts_each_canary_once_at_its_place(found):
     }
 
 
-@given(sets)
-def test_the_sets_are_sets(pair):
+@settings(deadline=None)
+@given(sets, st.data())
+def test_the_sets_are_sets(pair, data):
     e, g = pair
     m = memorised(e, g)
     assert not (m & g).any()
     assert (m <= e).all()
-    sizes = set_sizes(e, g)
-    assert sizes["E"] - sizes["G"] <= sizes["M"] <= sizes["E"]
-    found = mcnemar(e, g)
-    assert found["both"] == sizes["E"] - sizes["M"]
-    assert 0 < found["p"] <= 1
-    assert found["p"] == pytest.approx(mcnemar(g, e)["p"])
+    answers = data.draw(st.lists(st.sampled_from("abc"), min_size=len(e), max_size=len(e)))
+    sizes, turned = set_sizes(e, g, answers), set_sizes(g, e, answers)
+    assert sizes["E"] - sizes["G"] == sizes["M"] - sizes["control"]
+    assert sizes["control"] == turned["M"]
+    assert sizes["answers_in_M"] <= min(3, sizes["M"])
+    if len(e):
+        low, high = sizes["interval"]
+        assert 0 <= low <= sizes["M"] <= high <= len(e)
+        one, other = (memorised_share(*pair, answers).p_value for pair in ((e, g), (g, e)))
+        assert 0 < one <= 1
+        assert one == pytest.approx(other)
 
 
+@settings(deadline=None)
 @given(sets, st.data())
 def test_repeat_counts_share_the_sets_out(pair, data):
     repeats = data.draw(st.lists(st.integers(1, 4), min_size=len(pair[0]), max_size=len(pair[0])))
-    rows = sizes_by_repeats(*pair, repeats).values()
+    answers = [str(place) for place in range(len(repeats))]
+    rows = sizes_by_repeats(*pair, repeats, answers).values()
     assert sum(row["canaries"] for row in rows) == len(repeats)
-    for name, size in set_sizes(*pair).items():
-        assert sum(row[name] for row in rows) == size
+    whole = set_sizes(*pair, answers)
+    for name in ("E", "G", "M", "control", "answers_in_M"):
+        assert sum(row[name] for row in rows) == whole[name]
 
 
 @settings(deadline=None, max_examples=30)

@@ -29,7 +29,6 @@ from fedpriv.threat.results import Figure, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import (
     NOTHING,
-    RESAMPLES,
     Floats,
     digits,
     interval,
@@ -50,11 +49,11 @@ Audits = Mapping[str, Mapping[str, Any]]
 """Exposures, as of `exposure_metrics`, by strategy; the name is empty where there is but one."""
 
 
-@scorer(CanaryRank, reads=("resamples",))
+@scorer(CanaryRank)
 def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
     """Returns how exposed the canaries' secrets are, by repeat count."""
     parts = scoring.truth.parts()
-    found = exposure_metrics(claims, parts, scoring.rng, scoring.settings.resamples)
+    found = exposure_metrics(claims, parts, scoring.rng)
     rows: list[dict[str, Any]] = [
         {
             "provider": claim.provider,
@@ -99,10 +98,7 @@ def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float) -> Estimate:
 
 
 def exposure_metrics(
-    claims: Sequence[CanaryRank],
-    parts: Mapping[str, TrainingMembership],
-    rng: np.random.Generator,
-    resamples: int,
+    claims: Sequence[CanaryRank], parts: Mapping[str, TrainingMembership], rng: np.random.Generator
 ) -> dict[str, Any]:
     """Returns the mean exposure by repeat count, in bits, of canaries that were in and out.
 
@@ -122,7 +118,7 @@ def exposure_metrics(
     for side, group in by_side.items():
         bits = [exposure(claim.loss, claim.references) for claim in group]
         repeats = [claim.repeats for claim in group]
-        found[side] = exposure_by_repeats(bits, repeats, rng, resamples=resamples)
+        found[side] = exposure_by_repeats(bits, repeats, references)
     if ranks := [random_rank(claim.loss, claim.references, rng) for claim in by_side["out"]]:
         statistic, p = uniform_ranks_test(ranks, references, rng)
         found["ks"] = {"statistic": statistic, "p": p}
@@ -154,7 +150,7 @@ def exposure_tables(audits: Audits) -> tuple[Table, Table]:
         ("secrets planted", "in training", "out of training", "secrets"),
         tuple(rows),
         TITLE,
-        "In bits, with 95 % intervals by bootstrap over secrets. Secrets that were never trained "
+        "In bits, with 95 % intervals over secrets. Secrets that were never trained "
         "on have on average what uniform ranks have.",
     ), Table(
         ("bounds", "references", "most", "uniform ranks", "KS", "p"),
@@ -260,23 +256,18 @@ def uniform_ranks_test(
 
 
 def exposure_by_repeats(
-    exposures: ArrayLike,
-    repeats: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    resamples: int = RESAMPLES,
+    exposures: ArrayLike, repeats: Sequence[int], references: int
 ) -> dict[str, dict[str, Any]]:
     """Returns `mean`, `low`, `high` and `count` of the exposures for each repeat count.
 
     Args:
         exposures: (secrets,), in bits.
         repeats: how often each secret was planted.
-        rng: of the bootstrap over secrets; see `mean_interval`.
-        resamples: how many.
+        references: among which each was ranked: no exposure is above their bound.
     """
     bits, counts = np.asarray(exposures, np.float64), np.asarray(repeats)
     return {
-        str(count): mean_interval(bits[counts == count], rng, resamples=resamples)
+        str(count): mean_interval(bits[counts == count], (0, exposure_bound(references)))
         for count in np.unique(counts).tolist()
     }
 

@@ -17,6 +17,7 @@ assignments of the canaries to models, would have shown, not what other seeds of
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
+from fedpriv.threat.results import Number
 from fedpriv.threat.scoring.summaries import LEVEL, RESAMPLES, Counts, Floats, mean_interval, middle
+from fedpriv.threat.scoring.verdicts import paired
 
 Bools = NDArray[np.bool_]
 
@@ -53,10 +55,43 @@ def memorised(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> Boo
     return only
 
 
-def set_sizes(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> dict[str, int]:
-    """Returns |E|, |G| and |M| (Pinto et al., Fig. 3)."""
-    in_m = memorised(in_e, in_g)
-    return {"E": int(np.sum(in_e)), "G": int(np.sum(in_g)), "M": int(in_m.sum())}
+def set_sizes(
+    in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools, answers: Sequence[str]
+) -> dict[str, Any]:
+    """Returns |E|, |G|, |M| (Pinto et al., Fig. 3), what chance makes of M, and its interval.
+
+    M is never below 0, so chance alone looks like memory. G ∖ E is what M would be if neither
+    model had seen the canaries, which Pinto et al. do not look at.
+
+    Args:
+        in_e: (n,), said by the model that was trained with the canaries.
+        in_g: (n,), by the one that was not.
+        answers: n, each canary's. Samples with one answer hang together.
+
+    Returns:
+        `E`, `G`, `M` and `control`, |G ∖ E|, in samples; `answers_in_M`, how many different ones
+        they have; `interval`, of |M| in samples, none without a canary.
+    """
+    only_f, only_g = memorised(in_e, in_g), memorised(in_g, in_e)
+    between = None
+    if count := len(only_f):
+        low, high = memorised_share(in_e, in_g, answers).interval or (0.0, 1.0)
+        between = [max(0.0, low) * count, min(1.0, high) * count]
+    return {
+        "E": int(np.sum(in_e)),
+        "G": int(np.sum(in_g)),
+        "M": int(only_f.sum()),
+        "control": int(only_g.sum()),
+        "answers_in_M": len(set(itertools.compress(answers, only_f))),
+        "interval": between,
+    }
+
+
+def memorised_share(
+    in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools, answers: Sequence[str]
+) -> Number:
+    """Returns the share of the canaries in M beside that in G ∖ E, over different answers."""
+    return paired(memorised(in_e, in_g), memorised(in_g, in_e), list(answers), "answer")
 
 
 def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[str, Any]:
@@ -81,16 +116,20 @@ def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[
 
 
 def sizes_by_repeats(
-    in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools, repeats: Sequence[int]
-) -> dict[str, dict[str, int]]:
-    """Returns `canaries`, |E|, |G| and |M| for each repeat count, from the least up."""
+    in_e: Sequence[bool] | Bools,
+    in_g: Sequence[bool] | Bools,
+    repeats: Sequence[int],
+    answers: Sequence[str],
+) -> dict[str, dict[str, Any]]:
+    """Returns `canaries` and the sizes of the sets for each repeat count, from the least up."""
     extracted, general, counts = np.asarray(in_e, bool), np.asarray(in_g, bool), np.array(repeats)
     return {
         str(count): {
-            "canaries": int(np.sum(counts == count)),
-            **set_sizes(extracted[counts == count], general[counts == count]),
+            "canaries": int(here.sum()),
+            **set_sizes(extracted[here], general[here], list(itertools.compress(answers, here))),
         }
         for count in np.unique(counts).tolist()
+        for here in [counts == count]
     }
 
 
@@ -214,24 +253,6 @@ def rank_test(
     }
 
 
-def mcnemar(in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools) -> dict[str, Any]:
-    """Compares what two models extract of the same canaries; neither need have seen them.
-
-    Returns:
-        `E`, `G`, `both`, and `p`: the exact two-sided p-value of McNemar's test, which asks whether
-        canaries that only one of them says fall to either alike; 1 without such canaries.
-    """
-    only_e = int(memorised(in_e, in_g).sum())
-    only_g = int(memorised(in_g, in_e).sum())
-    apart = only_e + only_g
-    return {
-        "E": int(np.sum(in_e)),
-        "G": int(np.sum(in_g)),
-        "both": int(np.sum(in_e)) - only_e,
-        "p": float(binomtest(only_e, apart).pvalue) if apart else 1.0,
-    }
-
-
 def histogram(memorization: Floats, simplicity: Floats, splits: int) -> Counts:
     """Counts canaries at each place that K splits allow (Pinto et al., Fig. 5), (K + 1, K + 1).
 
@@ -262,10 +283,10 @@ def memorization_metrics(
         in_e: (n,), extracted from a model trained with all of them.
         in_g: (n,), from one trained with none.
         repeats: (n,), training samples with the same answer.
-        rng: of bootstrap, null and tests.
+        rng: of null and tests.
         documents: (n,), what hangs together, such as their pages; see `mean_interval`. The rank
             test then takes one value of each, its mean: twins are no evidence of their own.
-        resamples: draws behind each number.
+        resamples: draws behind null and tests.
 
     Returns:
         `memorization`: `mean`, `low`, `high` and `count` of M_E; `of_M`, `of_G` and `by_repeats`,
@@ -275,8 +296,8 @@ def memorization_metrics(
     values, counts = scores.memorization, np.asarray(repeats)
     pages = np.arange(len(values)) if documents is None else np.array(documents)
 
-    def mean(numbers: Floats, here: Bools | slice = slice(None)) -> dict[str, Any]:
-        return mean_interval(numbers[here], rng, documents=pages[here], resamples=resamples)
+    def mean(here: Bools | slice = slice(None)) -> dict[str, Any]:
+        return mean_interval(values[here], (-1, 1), pages[here])
 
     def of_pages(here: Bools) -> Floats:
         """Returns the mean of each document's values."""
@@ -285,14 +306,13 @@ def memorization_metrics(
 
     in_m, general = memorised(in_e, in_g), np.asarray(in_g, bool)
     memorization = {
-        **mean(values),
-        "of_M": mean(values, in_m),
-        "of_G": mean(values, general),
-        "by_repeats": {
-            str(count): mean(values, counts == count) for count in np.unique(counts).tolist()
-        },
+        **mean(),
+        "of_M": mean(in_m),
+        "of_G": mean(general),
+        "by_repeats": {str(count): mean(counts == count) for count in np.unique(counts).tolist()},
         "rank_test": rank_test(of_pages(in_m), of_pages(general), rng),
         "null": null_memorization(scores, rng, resamples=resamples),
         "p": assignment_p_value(scores, rng, resamples=resamples),
     }
-    return {"memorization": memorization, "simplicity": mean(scores.simplicity)}
+    simplicity = mean_interval(scores.simplicity, (0, 2), pages)
+    return {"memorization": memorization, "simplicity": simplicity}

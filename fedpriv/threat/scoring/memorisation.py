@@ -12,26 +12,22 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy.stats import fisher_exact
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
-from fedpriv.threat.scoring.providers import asked_about
+from fedpriv.threat.scoring.providers import PROVIDER, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits, mean_of
-from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
-from fedpriv.threat.statistics import LEVEL, share
+from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
+from fedpriv.threat.statistics import share
 
 CONFIDENT = 0.9
 """From which an answer is highly confident (Table 2)."""
 
 SHOWN = 15
 """Most frequent answers that are listed (Appendix D.1.4)."""
-
-MOST_UNEQUAL = 1.5
-"""Mean pages of a provider, of members ÷ non-members or the other way, that a test bears."""
 
 LEAST_PAGES = 2
 """Of a provider that the model is said to know on all its pages."""
@@ -63,10 +59,11 @@ def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) ->
     for name in scoring.remarks.pictures:  # PAGE-PANEL
         page, _, panel = name.rpartition("-")
         pages[page].append([panel, f"{name}.png"])
-    numbers = answered(claims, parts)
+    final = [probe for probe in claims if (probe.test, probe.model) == ("removed", "final")]
+    numbers = answered(final, parts)
     return Result(
         "memorisation",
-        headline(found),
+        headline(numbers),
         {"memorisation": found, **asked_about(scoring)},
         tables(found),
         tuple(Figure("pictures", page, {"panels": own}, TITLE) for page, own in pages.items()),
@@ -79,13 +76,14 @@ def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) ->
 
 
 def answered(
-    probes: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
+    removed: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
 ) -> dict[str, Number]:
     """Returns the share of exact answers taken off members' pages, beside that of others.
 
-    Of the final model, by key and of all keys; pages of one provider hang together.
+    Of one model, by key and of all keys, whose p-value is the one to quote: those of the keys are
+    corrected for their number. Pages of one provider hang together. Keys that were asked about on
+    one side only are not among them.
     """
-    removed = [p for p in probes if p.test == "removed" and p.model == "final"]
     groups = {ALL: removed, **_grouped(removed, "key")}
     found: dict[str, Number] = {}
     for key, own in groups.items():
@@ -95,25 +93,18 @@ def answered(
                 share([is_exact(p.answer, p.accepted) for p in side], [p.provider for p in side])
                 for side in sides
             )
-            found[key] = number(members, "provider", others)
+            found[key] = number(members, PROVIDER, others)
     return exploratory(found, ALL)
 
 
-def headline(found: Scores) -> str:
-    """Returns the answers to what was taken off the page, on the key that tells most."""
-    removed = found["removed"].get("final", {})
-    tested = {key: n for key, n in removed.items() if n["p_value"] is not None}
-    if not tested:
+def headline(numbers: Mapping[str, Number]) -> str:
+    """Returns how much of what was taken off members' pages is answered all the same."""
+    if ALL not in numbers:
         return "whether members are remembered cannot be tested: too few of their pages were asked"
-    key = min(tested, key=lambda key: tested[key]["p_value"])
-    members, others = (tested[key][group] for group in ("members", "non_members"))
-    p_value = min(1.0, tested[key]["p_value"] * len(tested))
-    shown = "is remembered of members" if p_value <= LEVEL else "is not shown to be remembered"
-    return (
-        f"{key} {shown}: taken off the page, it is answered exactly on {members['accuracy']:.1%} "
-        f"of {members['n']} pages of members and {others['accuracy']:.1%} of {others['n']} others, "
-        f"p {p_value:.2g}{f' for the best of {len(tested)} keys' if len(tested) > 1 else ''}"
-    )
+    whole = numbers[ALL]
+    low, high = whole.interval or (0.0, 1.0)
+    said = f"{whole.value:.1%} [{low:.1%}, {high:.1%}]"
+    return in_words(whole, f"answers taken off members' pages are given exactly in {said}")
 
 
 def tables(found: Scores) -> tuple[Table, Table]:
@@ -151,8 +142,8 @@ def tables(found: Scores) -> tuple[Table, Table]:
         ("answer taken off the page", "members", *group, "others", *group, "p"),
         removed,
         TITLE,
-        "Pages of members and of others, the share that is answered exactly, and ANLS. p: of one "
-        "exact answer or more, for more members than others.",
+        "Pages of members and of others, the share that is answered exactly, and ANLS. p: of the "
+        "difference between the shares, over providers, corrected for the number of keys.",
     ), Table(
         (
             *("asked for what no page says", "questions", "different answers", "most frequent"),
@@ -188,8 +179,12 @@ def memorisation_metrics(
     start = _grouped((probe for probe in absent if probe.model == "start"), "key")
     return {
         "removed": {
-            model: {key: removed_metrics(of, parts) for key, of in _grouped(own, "key").items()}
+            model: {
+                key: removed_metrics(of, parts, tested.get(key))
+                for key, of in _grouped(own, "key").items()
+            }
             for model, own in _grouped(removed, "model").items()
+            for tested in [answered(own, parts)]
         },
         "absent": {
             model: {
@@ -202,45 +197,34 @@ def memorisation_metrics(
 
 
 def removed_metrics(
-    probes: Sequence[MemorisationProbe], parts: Mapping[str, TrainingMembership]
+    probes: Sequence[MemorisationProbe],
+    parts: Mapping[str, TrainingMembership],
+    tested: Number | None,
 ) -> dict[str, Any]:
     """Returns the scores of one model on one key that was taken off the pages.
-
-    Pages of one provider are not independent: the test is over providers. It is Fisher's exact
-    test, one-sided, of whether the model answers at least one page of a provider exactly, for
-    more members than non-members. That is a permutation test with this statistic, without draws, on
-    one condition: how many pages of a provider are asked about does not depend on its membership.
-    The candidates of a run fulfil it, since members and non-members are held out by the same rule.
-    Who is asked more often is right by chance more often: of 20 members against 20 others, with one
-    page in ten right, 3 % of the p-values are below 5 % with 4 pages each, and 27 % with 8 pages of
-    members. So there is none where the mean numbers of pages differ too much (`MOST_UNEQUAL`); at
-    that limit it is still 12 %.
 
     Returns:
         `members` and `non_members`, each as of `_of_group`; `perfect_providers`, the members that
         are answered exactly on all of two pages or more, of `perfect_of` members with so many;
-        `p_value`, none where there are no members or no non-members, or one of the two has
-        more than `MOST_UNEQUAL` times as many pages a provider as the other.
+        `interval` and `p_value` of `tested`, see `answered`, none where there are no members or no
+        non-members.
     """
     groups = [
         [probe for probe in probes if parts[probe.provider].member is member]
         for member in (True, False)
     ]
-    # Of each provider, whether each of its pages is answered exactly.
-    members, others = (
-        [
-            [is_exact(probe.answer, probe.accepted) for probe in own]
-            for own in _grouped(group, "provider").values()
-        ]
-        for group in groups
-    )
+    members = [
+        [is_exact(probe.answer, probe.accepted) for probe in own]
+        for own in _grouped(groups[0], "provider").values()
+    ]
     many = [pages for pages in members if len(pages) >= LEAST_PAGES]
     return {
         "members": _of_group(groups[0]),
         "non_members": _of_group(groups[1]),
         "perfect_providers": sum(all(pages) for pages in many),
         "perfect_of": len(many),
-        "p_value": _p_value(members, others),
+        "interval": list(tested.interval) if tested and tested.interval else None,
+        "p_value": tested.p_value if tested else None,
     }
 
 
@@ -310,23 +294,6 @@ def _marks(probes: Sequence[MemorisationProbe]) -> dict[str, float | None]:
         "accuracy": mean_of(is_exact(probe.answer, probe.accepted) for probe in probes),
         "anls": mean_of(anls(probe.answer, probe.accepted) for probe in probes),
     }
-
-
-def _p_value(members: Sequence[Sequence[bool]], others: Sequence[Sequence[bool]]) -> float | None:
-    """Tests whether a page of a provider is right for more members than others.
-
-    Args:
-        members: for each, whether its pages are answered exactly.
-        others: likewise.
-    """
-    if not (members and others):
-        return None
-    fewer, more = sorted(float(np.mean([len(p) for p in group])) for group in (members, others))
-    if more > MOST_UNEQUAL * fewer:
-        return None
-    known = [sum(any(pages) for pages in group) for group in (members, others)]
-    table = [[known[0], len(members) - known[0]], [known[1], len(others) - known[1]]]
-    return float(fisher_exact(table, alternative="greater").pvalue)
 
 
 def _entropy(counts: Counter[str]) -> float | None:

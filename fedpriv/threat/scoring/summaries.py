@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from fedpriv.threat.statistics import CONFIDENCE, share
 
 LEVEL = 0.95
 """Share that intervals are to hold."""
@@ -57,28 +59,28 @@ def middle(values: Floats, level: float) -> tuple[float, float]:
 
 
 def mean_interval(
-    values: Floats,
-    rng: np.random.Generator,
-    *,
-    documents: Sequence[str] | NDArray[Any] | None = None,
-    resamples: int = RESAMPLES,
+    values: ArrayLike, ends: tuple[float, float], units: ArrayLike | None = None
 ) -> dict[str, Any]:
-    """Returns `mean`, `low`, `high` and `count`: the mean and its interval by bootstrap.
+    """Returns `mean`, `low`, `high` and `count` of values that lie between two ends.
+
+    The interval is that of `fedpriv.threat.statistics.share`.
 
     Args:
         values: (n,); of none, mean and interval are none.
-        rng: draws.
-        documents: the page of each value: whole pages are then drawn, since the canaries of one
-            hang together. None: each value is its own.
-        resamples: how many.
+        ends: the least and the most that a value can be.
+        units: (n,), what hangs together, such as the page of each value. None: each is its own.
     """
-    if not len(values):
+    held, (least, most) = np.asarray(values, np.float64), ends
+    if not len(held):
         return {"mean": None, "low": None, "high": None, "count": 0}
-    names = np.arange(len(values)) if documents is None else documents
-    drawn, member = resampled(names, rng, resamples)
-    means = drawn @ np.bincount(member, values) / (drawn @ np.bincount(member))
-    low, high = middle(means, LEVEL)
-    return {"mean": float(np.mean(values)), "low": low, "high": high, "count": len(values)}
+    low, high = share((held - least) / (most - least), units).limits(CONFIDENCE)
+    wide = most - least
+    return {
+        "mean": float(held.mean()),
+        "low": least + wide * low,
+        "high": least + wide * high,
+        "count": len(held),
+    }
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

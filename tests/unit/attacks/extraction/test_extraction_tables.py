@@ -41,7 +41,7 @@ NUMBERS = {
     "target": "final",
     "splits": 4,
     "canaries": {"drawn": 50, "kept": 40, "planted": 5, "dropped": {"in a <sequence>": 10}},
-    **sizes(12, 3, 10, 6, 4),
+    **sizes(12, 3, 10, 6, 4, control=1, answers_in_M=8, interval=[6.2, 12.9]),
     "pii_classes": {"person": 4, "place": 2},
     "by_repeats": {"1": sizes(7, 3, 5, canaries=30), "10": sizes(5, 0, 5, canaries=10)},
     "memorization": {
@@ -99,6 +99,7 @@ SCORES = {
     "in_G": [False, False, False, True],
     "names": ["a", "b", "c", "d"],
 }
+NONE = ("—", "—")  # where |G ∖ E| and the different answers were not counted
 BY_CONTEXT = "|M| by what the model is asked with; in full colour: personal information"
 
 
@@ -132,12 +133,13 @@ def test_the_headline_has_the_sets_and_the_score():
 def test_the_sets_are_counted_whole_and_by_repeats():
     found = table_of(NUMBERS, "extracted")
     assert found.headings == (
-        "extracted", "canaries", "|E|", "|G|", "|M|", "PII in M", "unique PII"
+        "extracted", "canaries", "|E|", "|G|", "|M|", "|G ∖ E|", "answers in M", "PII in M",
+        "unique PII",
     )  # fmt: skip
     assert found.rows == (
-        ("all", "40", "12", "3", "10", "6", "4"),
-        ("trained on once", "30", "7", "3", "5", "—", "—"),
-        ("trained on 10 times", "10", "5", "0", "5", "—", "—"),
+        ("all", "40", "12", "3", "10 [6, 13]", "1", "8", "6", "4"),
+        ("trained on once", "30", "7", "3", "5", "—", "—", "—", "—"),
+        ("trained on 10 times", "10", "5", "0", "5", "—", "—", "—", "—"),
     )
     assert "Personal information in M: 4 person, 2 place." in found.note
     assert "Of 50 drawn were left out: 10 in a <sequence>." in found.note
@@ -168,27 +170,27 @@ def test_a_rank_test_without_samples_is_told_as_such():
 
 def test_the_tables_of_the_paper():
     assert table_of(NUMBERS, "pixels").rows == (
-        ("96", "12", "3", "10", "6", "4", "0.500"),
-        ("48", "20", "3", "18", "9", "7", "0.300"),
+        ("96", "12", "3", "10", "—", "—", "6", "4", "0.500"),
+        ("48", "20", "3", "18", "—", "—", "9", "7", "0.300"),
     )
     changes = table_of(NUMBERS, "ΔANLS / |M|")
     assert changes.headings[1:] == ("ANLS / |M| without", "PR", "EB", "DP")
     assert changes.rows == (("Donut<b>", "50.0 / 10", "-3.4 / 6", "+1.2 / 0", "-30.0 / 1"),)
     defences = table_of(NUMBERS, "defence")
     assert defences.rows == (
-        ("none", "12", "3", "10", "6", "4", "0.500", "+0.0", ""),
-        ("PR", "8", "3", "6", "4", "2", "0.466", "-3.4 [-10.0, +3.0]", ""),
-        ("EB", "1", "3", "0", "0", "0", "0.512", "+1.2 [-2.0, +4.0]", ""),
-        ("DP", "3", "3", "1", "0", "0", "0.200", "-30.0 [-40.0, -20.0]", "ε = 8, δ = 1e-05"),
+        ("none", "12", "3", "10", *NONE, "6", "4", "0.500", "+0.0", ""),
+        ("PR", "8", "3", "6", *NONE, "4", "2", "0.466", "-3.4 [-10.0, +3.0]", ""),
+        ("EB", "1", "3", "0", *NONE, "0", "0", "0.512", "+1.2 [-2.0, +4.0]", ""),
+        ("DP", "3", "3", "1", *NONE, "0", "0", "0.200", "-30.0 [-40.0, -20.0]", "ε = 8, δ = 1e-05"),
     )
 
 
 def test_contexts_have_their_names_and_blocking_stands_beside_the_same():
     asked, blocked = (t for t in tables(NUMBERS) if t.headings[0] == "context")
     assert asked.rows == (
-        ("baseline", "40", "12", "3", "10", "6", "4"),
-        ("brightness ×0.5", "39", "6", "1", "5", "2", "1"),
-        ("own <context>", "40", "2", "1", "1", "0", "0"),
+        ("baseline", "40", "12", "3", "10", *NONE, "6", "4"),
+        ("brightness ×0.5", "39", "6", "1", "5", *NONE, "2", "1"),
+        ("own <context>", "40", "2", "1", "1", *NONE, "0", "0"),
     )
     assert blocked.headings == ("context", "without defence", "EB")
     assert blocked.rows == (("baseline", "10 / 6", "0 / 0"),)
@@ -416,15 +418,19 @@ def scored(scoring):
     return score_answers([CLAIM], scoring)
 
 
+def counted(row):
+    return {name: value for name, value in row.items() if name != "interval"}
+
+
 def test_the_sets_follow_from_what_the_models_say(scored):
     numbers = scored.details
     assert {key: numbers[key] for key in ("E", "G", "M", "pii", "unique_pii")} == {
         "E": 3, "G": 1, "M": 2, "pii": 1, "unique_pii": 1
     }  # fmt: skip
     assert numbers["pii_classes"] == {"person": 1}
-    assert numbers["by_repeats"] == {
-        "1": {"canaries": 2, "E": 2, "G": 0, "M": 2},
-        "2": {"canaries": 2, "E": 1, "G": 1, "M": 0},
+    assert {n: counted(row) for n, row in numbers["by_repeats"].items()} == {
+        "1": {"canaries": 2, "E": 2, "G": 0, "M": 2, "control": 0, "answers_in_M": 2},
+        "2": {"canaries": 2, "E": 1, "G": 1, "M": 0, "control": 0, "answers_in_M": 0},
     }
     assert scored.headline.startswith(
         "the model says 3 of 4 training answers that were taken off their page, and one trained "
@@ -447,10 +453,22 @@ def test_the_scores_follow_from_the_splits(scored, scoring):
 
 
 def test_contexts_count_what_could_be_asked(scored):
-    assert scored.details["contexts"] == {
-        "baseline": sizes(3, 1, 2, 1, 1, asked=4),
-        "shuffle": sizes(1, 0, 1, 1, 1, asked=2),
+    assert {name: counted(row) for name, row in scored.details["contexts"].items()} == {
+        "baseline": sizes(3, 1, 2, 1, 1, asked=4, control=0, answers_in_M=2),
+        "shuffle": sizes(1, 0, 1, 1, 1, asked=2, control=0, answers_in_M=1),
     }
+
+
+def test_contexts_and_defences_stand_beside_what_chance_makes_of_them(scored):
+    held = {name: (one.value, one.control, one.n) for name, one in scored.numbers.items()}
+    assert held == {
+        "M": (0.5, 0, 4),
+        "M, shuffled": (0.5, 0, 2),
+        "M under PR": (0.25, 0, 4),
+        "M under EB": (0, 0.25, 4),
+        "M under DP": (0.25, 0, 4),
+    }
+    assert all(one.unit == "answer" and one.interval for one in scored.numbers.values())
 
 
 def test_defences_stand_against_the_model_without_any(scored):
@@ -462,7 +480,8 @@ def test_defences_stand_against_the_model_without_any(scored):
         "EB": (0, 0.0),
         "DP": (1, pytest.approx(-0.5)),
     }
-    assert rows["EB"]["contexts"] == {"baseline": sizes(0, 1, 0, 0, 0, asked=4)}
+    (blocked,) = rows["EB"]["contexts"].values()
+    assert counted(blocked) == sizes(0, 1, 0, 0, 0, asked=4, control=1, answers_in_M=0)
     assert (rows["DP"]["epsilon"], rows["DP"]["delta"]) == (8.0, 1e-5)
     (changes,) = (t for t in scored.tables if t.headings[0] == "ΔANLS / |M|")
     assert changes.rows == (("donut", "90.0 / 2", "-5.0 / 1", "+0.0 / 0", "-50.0 / 1"),)
@@ -491,9 +510,9 @@ def test_a_row_for_each_canary_holds_no_answer(scored, scoring):
 def test_the_terminal_shows_the_result(scored):
     shown = [" ".join(line.split()) for line in render.lines(scored)]
     assert shown[0].startswith("cannot tell: the model says 3 of 4 training answers")
-    assert "all 4 3 1 2 1 1" in shown
-    assert "shuffled 2 1 0 1 1 1" in shown
-    assert "DP 1 0 1 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
+    assert "all 4 3 1 2 [0, 4] 0 2 1 1" in shown
+    assert "shuffled 2 1 0 1 [0, 2] 0 1 1 1" in shown
+    assert "DP 1 0 1 [0, 4] 0 1 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
     assert any("f is trained on 9 samples, f_G on 5" in line for line in shown)
 
 

@@ -19,7 +19,13 @@ from fedpriv.threat.access import HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, Remarks
 from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.queries import BlackBox, GreyBox, Reply
-from fedpriv.threat.scoring.memorisation import headline, memorisation_metrics, tables
+from fedpriv.threat.scoring.memorisation import (
+    ALL,
+    answered,
+    headline,
+    memorisation_metrics,
+    tables,
+)
 
 NAMES = {"vega": "Vega Builders", "orion": "Orion Optics", "lyra": "Lyra Music"}
 
@@ -331,42 +337,40 @@ def test_providers_known_on_all_their_pages():
     assert (scores["perfect_providers"], scores["perfect_of"]) == (1, 2)
 
 
+def scores_of(probes, parts):
+    return memorisation_metrics(probes, parts)["removed"]["final"]["provider"]
+
+
 def test_the_p_value_is_over_providers():
-    """4 of 4 members and 0 of 4 others: 1 of the 70 ways to choose four, whatever the pages."""
-    members = [probe(name, "x", "x") for name in "abcd" for _ in range(6)]
-    others = [probe(name, "y", "x") for name in "efgh" for _ in range(4)]
+    """4 of 4 members and 0 of 4 others are four and four coins, however many their pages."""
     parts = {name: IN if name in "abcd" else OUT for name in "abcdefgh"}
-    scores = memorisation_metrics([*members, *others], parts)["removed"]["final"]["provider"]
-    assert scores["p_value"] == pytest.approx(1 / 70)
-    # The other way round is no sign that members are remembered.
-    swapped = {name: OUT if part is IN else IN for name, part in parts.items()}
-    scores = memorisation_metrics([*members, *others], swapped)["removed"]["final"]["provider"]
-    assert scores["p_value"] == pytest.approx(1)
-
-
-def p_value_of(pages, of_members, of_others):
-    """The p-value where these providers have so many pages, of which the first is right."""
-    parts = {name: IN if name in of_members else OUT for name in pages}
-    probes = [
-        probe(name, "x" if name in of_members + of_others and n == 0 else "y", "x")
-        for name, count in pages.items()
-        for n in range(count)
+    found = [
+        scores_of([probe(name, "x" if name in "abcd" else "y", "x") for name in parts] * pages, parts)
+        for pages in (1, 6)
     ]
-    return memorisation_metrics(probes, parts)["removed"]["final"]["provider"]["p_value"]
+    p_values = [one["p_value"] for one in found]
+    # Clopper and Pearson's 1 - (p/2)^(1/4) of either, brought together by Zou and Donner:
+    # 1 = √2 · (1 - (p/2)^(1/4)) has this solution.
+    assert p_values[0] == pytest.approx(2 * (1 - 2**-0.5) ** 4, rel=1e-4)
+    assert p_values[1] >= p_values[0]
 
 
-@pytest.mark.parametrize("counts", [(2, 1), (1, 2), (8, 5)])
-def test_who_is_asked_far_more_often_has_no_p_value(counts):
-    pages = dict.fromkeys("abcd", counts[0]) | dict.fromkeys("efgh", counts[1])
-    assert p_value_of(pages, "abcd", "") is None
-    # It is the mean that counts: three halves of the other group's are borne.
-    pages = dict.fromkeys("abcd", 3) | {"e": 1, "f": 3, "g": 1, "h": 3}
-    assert p_value_of(pages, "abcd", "") == pytest.approx(1 / 70)
+def test_the_p_value_and_the_interval_agree():
+    parts = {name: IN if name < "k" else OUT for name in "abcdefghijklmnopqrst"}
+    for right in ("abcdefgh", "abc", "aklm"):
+        probes = [probe(name, "x" if name in right else "y", "x") for name in parts]
+        numbers = answered(probes, parts)
+        assert set(numbers) == {ALL, "provider"}
+        apart = numbers[ALL].value - numbers[ALL].control
+        assert apart == pytest.approx(
+            sum(n < "k" for n in right) / 10 - sum(n >= "k" for n in right) / 10
+        )
+        assert (numbers[ALL].p_value <= 0.05) == (right == "abcdefgh")
 
 
 @pytest.mark.parametrize(("members", "others"), [(4, 4), (8, 4)])
 def test_where_nothing_is_remembered_few_p_values_are_small(members, others):
-    """Of pages that are right by chance; with twice as many of members, a quarter would be."""
+    """Of pages that are right by chance, however many more of them the members have."""
     rng = np.random.default_rng(0)
     names = [f"p{n}" for n in range(40)]
     parts = {name: IN if n < 20 else OUT for n, name in enumerate(names)}
@@ -377,9 +381,9 @@ def test_where_nothing_is_remembered_few_p_values_are_small(members, others):
             for name in names
             for _ in range(members if parts[name] is IN else others)
         ]
-        found.append(memorisation_metrics(probes, parts)["removed"]["final"]["provider"]["p_value"])
+        found.append(scores_of(probes, parts)["p_value"])
     # Three standard deviations above 5 %.
-    assert np.mean([p is not None and p <= 0.05 for p in found]) <= 0.05 + 3 * 0.0154
+    assert np.mean([p <= 0.05 for p in found]) <= 0.05 + 3 * 0.0154
 
 
 def test_one_group_alone_has_no_p_value():
@@ -466,22 +470,26 @@ def test_absent_answers_from_the_training():
 def test_nothing_asked_nothing_scored():
     found = memorisation_metrics([], {})
     assert found == {"removed": {}, "absent": {}}
-    assert headline(found).startswith("whether members are remembered cannot be tested")
+    assert headline({}).startswith("whether members are remembered cannot be tested")
     assert [table.rows for table in tables(found)] == [(), ()]
 
 
 def test_tables_and_headline_are_fair_to_the_choice_of_the_key():
     asked = [probe(name, "x", "x") for name in "abcd"] + [probe(name, "y", "x") for name in "efgh"]
-    asked += [probe(name, "y", "x", key="tax") for name in "abcdefgh"]
+    others = [probe(name, "y", "x", key="tax") for name in "abcdefgh"]
     parts = {name: IN if name in "abcd" else OUT for name in "abcdefgh"}
-    found = memorisation_metrics([*asked, *absent(["91-08", "x"], provider="e")], parts)
-    # 1/70 for one key; two were looked at.
-    assert headline(found) == (
-        "provider is remembered of members: taken off the page, it is answered exactly on 100.0% "
-        "of 4 pages of members and 0.0% of 4 others, p 0.029 for the best of 2 keys"
+    probes = [*asked, *others, *absent(["91-08", "x"], provider="e")]
+    found = memorisation_metrics(probes, parts)
+    numbers = answered([*asked, *others], parts)
+    # Half of all answers, of both keys: four companies are not enough.
+    assert headline(numbers).startswith(
+        "answers taken off members' pages are given exactly in 50.0% ["
     )
+    assert "on 4 providers, against 0 without a leak, p 0." in headline(numbers)
+    alone = answered(asked, parts)["provider"].p_value
+    assert numbers["provider"].p_value == pytest.approx(2 * alone)  # two were looked at
     removed, never = tables(found)
-    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%", "0.014")
+    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%", "0.029")
     assert removed.rows[0] == row
     assert never.rows == (("tax, final model", "2", "2", "50%", "1.00", "0", "0"),)
 

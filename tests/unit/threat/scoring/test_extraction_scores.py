@@ -8,9 +8,8 @@ from fedpriv.threat.scoring.extraction import (
     assignment_p_value,
     balanced_splits,
     histogram,
-    mcnemar,
-    mean_interval,
     memorised,
+    memorised_share,
     memorization_metrics,
     null_memorization,
     pii_counts,
@@ -18,6 +17,7 @@ from fedpriv.threat.scoring.extraction import (
     set_sizes,
     sizes_by_repeats,
 )
+from fedpriv.threat.scoring.summaries import mean_interval
 
 
 def rng(seed=0):
@@ -39,15 +39,39 @@ def said(inside, p_in, p_out, seed=1):
 
 def test_memorised_is_what_only_the_trained_model_says():
     assert memorised(bools("1100"), bools("1010")).tolist() == [False, True, False, False]
-    assert set_sizes(bools("1101"), bools("1010")) == {"E": 3, "G": 2, "M": 2}
+    sizes = set_sizes(bools("11011"), bools("10100"), ["a", "b", "c", "b", "d"])
+    low, high = sizes.pop("interval")
+    assert sizes == {"E": 4, "G": 2, "M": 3, "control": 1, "answers_in_M": 2}
+    assert 0 <= low < 3 < high <= 5
+
+
+def test_nobody_asked_is_no_set_and_no_interval():
+    assert set_sizes([], [], []) == {
+        **dict.fromkeys(("E", "G", "M", "control", "answers_in_M"), 0),
+        "interval": None,
+    }
+
+
+def test_many_samples_of_one_answer_are_one_piece_of_evidence():
+    in_e, in_g = bools("1" * 40 + "0" * 40), bools("0" * 80)
+    alone = memorised_share(in_e, in_g, [str(i) for i in range(80)])
+    twins = memorised_share(in_e, in_g, [str(i // 20) for i in range(80)])
+    assert (alone.value, alone.n, twins.value, twins.n) == (0.5, 80, 0.5, 4)
+    assert alone.p_value < 1e-4
+    assert twins.p_value > 0.05
+
+
+def test_models_that_say_as_much_of_each_other_have_memorised_nothing():
+    share = memorised_share(bools("1100"), bools("0011"), list("abcd"))
+    assert (share.value, share.control, share.p_value) == (0.5, 0.5, 1.0)
 
 
 def test_sizes_go_by_repeat_count_from_the_least_up():
-    found = sizes_by_repeats(bools("11110"), bools("01000"), [10, 2, 2, 1, 1])
+    found = sizes_by_repeats(bools("11110"), bools("01000"), [10, 2, 2, 1, 1], list("abbcd"))
     assert list(found) == ["1", "2", "10"]
-    assert found["1"] == {"canaries": 2, "E": 1, "G": 0, "M": 1}
-    assert found["2"] == {"canaries": 2, "E": 2, "G": 1, "M": 1}
-    assert found["10"] == {"canaries": 1, "E": 1, "G": 0, "M": 1}
+    counts = [[row[n] for n in ("canaries", "E", "G", "M", "control")] for row in found.values()]
+    assert counts == [[2, 1, 0, 1, 0], [2, 2, 1, 1, 0], [1, 1, 0, 1, 0]]
+    assert [row["answers_in_M"] for row in found.values()] == [1, 1, 1]
 
 
 def test_unique_pii_is_memorised_personal_and_trained_on_once():
@@ -76,8 +100,8 @@ def test_scores_are_the_shares_with_and_without_the_canary():
 
 def test_the_mean_of_canaries_on_few_pages_is_less_sure():
     values = np.repeat([0.0, 1.0], 20)
-    alone = mean_interval(values, rng())
-    together = mean_interval(values, rng(), documents=[f"page {i // 10}" for i in range(40)])
+    alone = mean_interval(values, (0, 1))
+    together = mean_interval(values, (0, 1), [f"page {i // 10}" for i in range(40)])
     assert alone["mean"] == together["mean"] == 0.5
     # Standard errors: 0.5/√40 = 0.079 and 0.5/√4 = 0.25.
     assert alone["high"] - alone["low"] == pytest.approx(4 * 0.079, rel=0.2)
@@ -85,14 +109,15 @@ def test_the_mean_of_canaries_on_few_pages_is_less_sure():
 
 
 def test_the_mean_of_nothing_is_none():
-    assert mean_interval(np.array([]), rng()) == {
-        "mean": None,
-        "low": None,
-        "high": None,
-        "count": 0,
-    }
-    with pytest.raises(ValueError, match="resamples=0"):
-        mean_interval(np.ones(2), rng(), resamples=0)
+    nothing = {"mean": None, "low": None, "high": None, "count": 0}
+    assert mean_interval([], (0, 1)) == nothing
+
+
+def test_a_mean_between_ends_is_that_of_shares_stretched():
+    found, share = mean_interval([-1, 1, 1], (-1, 1)), mean_interval([0, 1, 1], (0, 1))
+    assert found["mean"] == pytest.approx(1 / 3)
+    for end in ("low", "high"):
+        assert found[end] == pytest.approx(2 * share[end] - 1)
 
 
 @pytest.mark.parametrize("splits", [8, 10])
@@ -168,13 +193,6 @@ def test_the_rank_test_says_none_where_it_cannot_tell():
     nothing = {"auc": None, "p": None, "M": 2, "G": 0}
     assert rank_test(np.ones(2), np.array([]), rng()) == nothing
     assert rank_test(np.ones(2), np.ones(3), rng()) == {"auc": 0.5, "p": None, "M": 2, "G": 3}
-
-
-def test_mcnemar_is_the_exact_one():
-    # 6 only of the first, 1 only of the second: 2 · (1 + 7)/2⁷.
-    found = mcnemar(bools("1111110110"), bools("0000001110"))
-    assert found == {"E": 8, "G": 3, "both": 2, "p": pytest.approx(0.125)}
-    assert mcnemar(bools("110"), bools("110"))["p"] == 1
 
 
 def test_the_histogram_has_a_place_for_each_pair_of_counts():
