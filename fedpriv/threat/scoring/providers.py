@@ -2,14 +2,14 @@
 
 By classifier, and within it by s, the number of questions below which providers were left out:
 `fedpriv.threat.scoring.membership` says what each number is. `clients_right` is the share of the
-members for which the client that holds them was named.
+members for which the client that holds them was named (`clients_named`).
 
 `verdicts.json` holds every provider's score and guess beside its membership.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,9 +21,9 @@ from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.summaries import digits
+from fedpriv.threat.scoring.summaries import NOTHING, digits
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
-from fedpriv.threat.statistics import Estimate, needed
+from fedpriv.threat.statistics import Estimate, needed, share
 
 TITLE = "Who was trained on"
 HEADINGS = (
@@ -121,10 +121,12 @@ def classifiers(
         rows = []
         for s in sorted(by_s):
             measured = membership_metrics([judged(claim, parts) for claim in by_s[s]])
-            rows.append({"min_questions": s, **measured.numbers, **_clients_right(by_s[s], parts)})
-            numbers[name if len(rows) == 1 else f"{name}, s={s}"] = number(
-                measured.auc, PROVIDER, chance
-            )
+            rows.append({"min_questions": s, **measured.numbers})
+            row = name if len(rows) == 1 else f"{name}, s={s}"
+            numbers[row] = number(measured.auc, PROVIDER, chance)
+            if named := clients_named(by_s[s], parts):
+                numbers[f"{row}, the client"] = named
+                rows[-1]["clients_right"] = named.value
         scored[name] = {**rows[0], "subsets": {str(row["min_questions"]): row for row in rows[1:]}}
     return scored, numbers
 
@@ -145,15 +147,23 @@ def judged(claim: MembershipScores, parts: Parts) -> Judged:
     return Judged(claim.providers, members, claim.scores, claim.guesses)
 
 
-def _clients_right(claims: Sequence[MembershipScores], parts: Parts) -> dict[str, float]:
-    right = [
-        client == parts[provider].client
+def clients_named(claims: Sequence[MembershipScores], parts: Parts) -> Number | None:
+    """Returns the share of the members whose client was named; none where none was.
+
+    Its control is what naming the client with the most of them always gets.
+    """
+    named = [
+        (provider, client, parts[provider].client)
         for claim in claims
         if claim.clients is not None
         for provider, client in zip(claim.providers, claim.clients.tolist(), strict=True)
         if parts[provider].member and parts[provider].client is not None
     ]
-    return {"clients_right": float(np.mean(right))} if right else {}
+    if not named:
+        return None
+    providers, said, true = zip(*named, strict=True)
+    largest = Counter(true).most_common(1)[0][1] / len(true)
+    return number(share(np.equal(said, true), providers), PROVIDER, Estimate.known(largest))
 
 
 def classifier_table(
@@ -163,7 +173,7 @@ def classifier_table(
 
     Args:
         scored: the first is the one to quote.
-        numbers: AUCs, with corrected p-values.
+        numbers: AUCs and shares of named clients, with corrected p-values.
     """
     rows = tuple(
         (
@@ -175,14 +185,22 @@ def classifier_table(
             + (f" ± {row['accuracy_std']:.3f}" if row["trials"] > 1 else ""),
             _between(row, "balanced_accuracy"),
             _between(row, "auc"),
-            digits(numbers[name if row is whole else f"{name}, s={s}"].p_value, ".2g"),
+            digits(numbers[label].p_value, ".2g"),
             _between(row, "tpr", row["tpr_at_fpr"]["0.01"]),
-            digits(row.get("clients_right"), ".0%"),
+            _named(numbers.get(f"{label}, the client")),
         )
         for name, whole in scored.items()
         for s, row in {str(whole["min_questions"]): whole, **whole["subsets"]}.items()
+        for label in [name if row is whole else f"{name}, s={s}"]
     )
     return Table(HEADINGS, rows, TITLE, NOTE, printed=MOST_PRINTED)
+
+
+def _named(client: Number | None) -> str:
+    if client is None:
+        return NOTHING
+    low, high = client.interval or (0.0, 1.0)
+    return f"{client.value:.0%} [{low:.0%}, {high:.0%}]"
 
 
 def _between(row: Mapping[str, Any], name: str, value: float | None = None) -> str:

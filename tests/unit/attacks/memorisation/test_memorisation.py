@@ -345,7 +345,9 @@ def test_the_p_value_is_over_providers():
     """4 of 4 members and 0 of 4 others are four and four coins, however many their pages."""
     parts = {name: IN if name in "abcd" else OUT for name in "abcdefgh"}
     found = [
-        scores_of([probe(name, "x" if name in "abcd" else "y", "x") for name in parts] * pages, parts)
+        scores_of(
+            [probe(name, "x" if name in "abcd" else "y", "x") for name in parts] * pages, parts
+        )
         for pages in (1, 6)
     ]
     p_values = [one["p_value"] for one in found]

@@ -13,6 +13,7 @@ from fedpriv.threat.scoring.providers import (
     WORTH,
     classifier_table,
     classifiers,
+    clients_named,
     headline,
     roc_figures,
     score_membership,
@@ -45,6 +46,7 @@ AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 
 def test_a_row_for_each_classifier_and_s():
     numbers = dict.fromkeys(("azk", "azk, s=10", "server_update"), AUC)
+    numbers["server_update, the client"] = Number(0.69, (0.56, 0.8), 26, "provider", 0.31, 0.5, 0.1)
     table = classifier_table({"azk": AZK, "server_update": UPDATE}, numbers)
     first, second, third = table.rows
     assert " ".join(first) == (
@@ -52,7 +54,7 @@ def test_a_row_for_each_classifier_and_s():
         "0.125 [0.05, 0.25] —"
     )
     assert (second[:2], second[4]) == (("azk", "10"), "0.651 ± 0.011")
-    assert (third[4], third[-1]) == ("0.718", "69%")
+    assert (third[4], third[-1]) == ("0.718", "69% [56%, 80%]")
     assert {len(row) for row in table.rows} == {len(table.headings)}
     shown = list(render.lines(Result("membership", "so it is", tables=(table,))))
     assert shown[0] == "done: so it is"
@@ -105,6 +107,18 @@ def test_the_verdict_rests_on_the_row_that_the_attack_has_chosen():
     assert (found.primary, found.verdict) == ("bad", NONE_SHOWN)
     assert found.tables[0].rows[0][0] == "bad"
     assert scored(good, claim_of(members, 0.0, "bad"), members=members).verdict == LEAK
+
+
+def test_naming_a_client_is_held_against_naming_the_largest():
+    parts = {"a": (2, 0), "b": (1, 0), "c": (1, 1), "d": (1, 0), "out": (0, None)}
+    truth = {name: TrainingMembership(n, client) for name, (n, client) in parts.items()}
+    claim = MembershipScores(
+        tuple(parts), np.arange(5.0), np.ones(5, np.int8), "u", clients=np.array([0, 0, 1, 1, 1])
+    )
+    named = clients_named([claim], truth)
+    assert (named.value, named.control, named.n) == (0.75, 0.75, 4)
+    assert named.p_value == 1
+    assert clients_named([claim_of({"a": 1, "out": 0}, 1.0, "x")], truth) is None
 
 
 def test_three_providers_cannot_tell():
