@@ -14,6 +14,7 @@ import numpy as np
 
 from fedpriv.data.document import DataError, Document, Entity, Question, Word, read_image
 from fedpriv.runtime import run_files
+from fedpriv.runtime.cache import write_entry
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import RunFolder
 
@@ -107,9 +108,10 @@ def _given(folder: RunFolder, pages: str, name: str, own: Path) -> Path:
             if hashlib.sha256(pixels.tobytes()).hexdigest() != name:
                 raise Damaged(f"{folder.path / page} is not the page that its name says")
             file.seek(0)
-            run_files.write(own, copy.name, file.read())
+            content = file.read()
     except FileNotFoundError as error:
         raise Damaged(f"{folder.path} has no {page}") from error
     except DataError as error:
         raise Damaged(f"{folder.path / page}: {error.why}") from error
+    write_entry(own, copy.name, content)  # attacks on other runs may be writing it too
     return copy

@@ -10,8 +10,11 @@ import functools
 import hashlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from fedpriv.runtime import run_files
 
 VARIABLE = "FEDPRIV_CACHE"
 """The environment variable that names the folder; ~/.cache/fedpriv without it."""
@@ -52,6 +55,16 @@ def private_folder(name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     return folder
+
+
+def write_entry(folder: Path, name: str, data: bytes) -> None:
+    """Writes an entry that is whole or missing, no matter who else writes it at the same time.
+
+    What a killed process leaves of it has the name by which `fedpriv clean` knows it.
+    """
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder) as place:
+        run_files.write(Path(place), name, data)
+        (Path(place) / name).replace(folder / name)
 
 
 def file_stamp(path: Path) -> list[Any]:

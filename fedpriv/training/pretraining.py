@@ -17,7 +17,6 @@ import inspect
 import json
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +32,7 @@ from fedpriv.data.document import DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.encoding_cache import code_digest
 from fedpriv.privacy.message_key import structure
-from fedpriv.runtime import run_files
-from fedpriv.runtime.cache import cache_folder, json_digest
+from fedpriv.runtime.cache import cache_folder, json_digest, write_entry
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
@@ -156,11 +154,7 @@ class Pretraining:
         # One entry, because safetensors writes several in an order that changes by the run.
         meta = {"tags": _tags(model), "documents": len(public.documents), "loss": loss}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The file is whole or missing, no matter who else writes it too; what a killed process
-        # leaves of it has the name by which `fedpriv clean` knows it.
-        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent) as place:
-            run_files.write(Path(place), path.name, save(state, {_META: json.dumps(meta)}))
-            (Path(place) / path.name).replace(path)
+        write_entry(path.parent, path.name, save(state, {_META: json.dumps(meta)}))
         return path
 
     def _changed(self, build_model: Builder) -> Builder:
