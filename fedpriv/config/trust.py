@@ -91,7 +91,7 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
     for name in folder.names(RETRAINED, "*"):
         run_files.inside(folder.path, f"{RETRAINED}/{name}/{CONFIG}")
         training = RunFolder(folder.path / RETRAINED / name)
-        if training.has(CONFIG):
+        if training.path.is_dir() and training.has(CONFIG):  # beside them lies their plan
             check_before_resume(training)
 
 

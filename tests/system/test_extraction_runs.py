@@ -63,3 +63,11 @@ def test_the_report_shows_what_was_trained_and_asked(study):
     page = (study.path / "report.html").read_text("utf-8")
     assert "split-03" in page
     assert "no text" in page
+
+
+def test_a_finished_study_is_resumed_without_anything_to_train(study):
+    before = result_of(study)
+    status, folder, said = ran("resume", study.path)
+    assert status == 0, said
+    assert ", 0 to do" in said
+    assert result_of(folder)["details"] == before["details"]

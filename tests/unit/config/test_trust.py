@@ -8,9 +8,10 @@ import yaml
 
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.trust import untrusted
+from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.runtime import run_log
 from fedpriv.runtime.run_folder import LAYOUT, RunFolder
+from fedpriv.threat.retrain import PLAN
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run folder
@@ -127,6 +128,23 @@ def test_a_changed_folder_is_refused_by_resume_and_attack_until_trusted(folder, 
         assert main([command[0], str(folder.path), *command[1:]]) == 2
         assert "changed: config.yaml (other bytes of the same number)" in capsys.readouterr().err
     assert not Path("witness").exists()
+
+
+def honest(path, **settings):
+    folder = RunFolder.at(path)
+    run_log.begin(folder.path, "run", {})
+    folder.write_config({"name": "x", "rounds": 1, **settings})
+    return folder
+
+
+def test_further_trainings_beside_their_plan_are_checked_before_a_resume(tmp_path):
+    folder = honest(tmp_path / "run")
+    folder.write_json(PLAN, {"all": {"seed": 1}, "split": {"seed": 2}})
+    honest(tmp_path / "run" / "retrained" / "all")
+    check_before_resume(folder)
+    honest(tmp_path / "run" / "retrained" / "split", model={"_target_": "os.system"})
+    with pytest.raises(Untrusted, match=r"retrained/split is not used(.|\n)*'os.system'"):
+        check_before_resume(folder)
 
 
 def test_settings_of_a_folder_are_not_resolved_again(monkeypatch):
