@@ -200,7 +200,11 @@ class ScrubbedField:
 
 @dataclass(frozen=True)
 class ScrubbedFields:
-    """Training documents with one field masked at a time, F fields.
+    """Documents with one field masked at a time, F fields.
+
+    Some are of documents that were trained on, the others of documents held out, on which the same
+    attack shows what is no memory. The adversary does not know which, and an attack must judge each
+    field by its own window.
 
     Attributes:
         fields: F.

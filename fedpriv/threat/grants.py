@@ -579,13 +579,16 @@ def _counted(documents: Documents) -> str:
     )
 
 
-@grants(ScrubbedFields, reads=("most_fields",))
+@grants(ScrubbedFields, reads=("most_fields", "controls"))
 def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
-    """Training documents with one field masked at a time."""
-    kept = run.kept_fields
-    fields = _drawn(kept.fields, run, "attacked fields")
+    """Documents of the training, and for control documents held out, with a field masked each."""
+    kept, controls = run.kept_fields, run.settings.controls
+    trained = _drawn(kept.fields, run, "attacked fields")
+    most = len(trained) if controls is None else controls
+    fields = (*trained, *_drawn(kept.held_out, run, "attacked fields, held out", most))
     surface = ScrubbedFields(fields, kept.examples, _subwords(run).text, kept.left_out)
-    return surface, (_scrubbed_in_words(fields, kept, "of the training"),)
+    which = "of the training or held out, it does not know which,"
+    return surface, (_scrubbed_in_words(fields, kept, which),)
 
 
 @grants(FieldCandidates, reads=("most_fields", "candidates"))
@@ -623,10 +626,10 @@ def field_candidates(run: AttackedRun) -> tuple[FieldCandidates, InWords]:
 
 
 def _drawn(
-    fields: tuple[ScrubbedField, ...], run: AttackedRun, purpose: str
+    fields: tuple[ScrubbedField, ...], run: AttackedRun, purpose: str, most: int | None = None
 ) -> tuple[ScrubbedField, ...]:
     """Returns as many of the fields as are to be attacked, in their order."""
-    most = run.settings.most_fields
+    most = run.settings.most_fields if most is None else most
     if most is None or most >= len(fields):
         return fields
     chosen = generator(run.settings.seed, purpose).choice(len(fields), most, False)

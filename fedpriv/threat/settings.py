@@ -69,6 +69,9 @@ class AttackSettings:
         every: rounds from one model of the series to the next.
         most_fields: how many scrubbed fields are attacked, drawn at random; None for all. Of those
             for control as many.
+        controls: how many fields of documents that nobody trained on are attacked for control,
+            drawn at random; None for as many as of the training. 0 saves their time, and then
+            nothing tells how much of what is found is memory.
         candidates: which values a scrubbed field may hold, as far as the adversary knows.
         retrain: whether variants of the run may be trained, for attacks that compare models.
         workers: variants that are trained side by side, each in a process of its own; 0 trains them
@@ -96,6 +99,7 @@ class AttackSettings:
     target: str | int = "final"
     every: int = 1
     most_fields: int | None = None
+    controls: int | None = None
     candidates: Candidates = Candidates()  # noqa: RUF009 - frozen
     retrain: bool = False
     workers: int | None = None
@@ -123,6 +127,7 @@ class AttackSettings:
             "repeats": 1,
             "every": 1,
             "most_fields": 1,
+            "controls": 0,
             "resamples": 100,
             "threads": 1,
             "workers": 0,

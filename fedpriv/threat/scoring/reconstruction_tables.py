@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedpriv.threat.results import Figure, Table
-from fedpriv.threat.scoring.summaries import digits
+from fedpriv.threat.results import Figure, Number, Table
+from fedpriv.threat.scoring.summaries import NOTHING, digits
+from fedpriv.threat.scoring.verdicts import in_words
 
 SHARES = ("0.01", "0.05", "1.0")
 """At which AccAt is shown, as in CDMI's Table 5."""
@@ -22,21 +23,50 @@ SIDES = ("attack", "baseline")
 Numbers = Mapping[str, Any]
 
 
-def headline(numbers: Numbers) -> str:
-    """Returns how the first attempts compare with the baseline's, in a sentence."""
-    low, high = numbers["ipf_interval"]
-    than = "better than" if low > 1 else "worse than" if high < 1 else "not told from"
-    mine, theirs = (numbers["pr"][side] for side in SIDES)
-    return (
-        f"IpF {_ipf(numbers)}, {than} the baseline: with the model of {numbers['target']}, "
-        f"{mine:.1%} of the first attempts are perfect, without it {theirs:.1%} "
-        f"(fields: {numbers['fields']:,}, documents: {numbers['documents']:,}, attempts: "
-        f"{numbers['attempts']}; ε = {numbers['ipf_epsilon']:g}, {numbers['level']:.0%} interval)"
+def headline(numbers: Numbers, gain: Number | None) -> str:
+    """Returns how the first attempts compare with those at fields held out, in a sentence.
+
+    Args:
+        numbers: of the fields that were trained on.
+        gain: the number of that name, of which the verdict is. None where all fields are public.
+    """
+    held_out = numbers["held_out"]
+    control = f", {_ipf(held_out)} of fields held out" if held_out else ""
+    factor = (
+        f"IpF {_ipf(numbers)} of {numbers['fields']:,} fields with the model of "
+        f"{numbers['target']}{control} (attempts: {numbers['attempts']}; ε = "
+        f"{numbers['ipf_epsilon']:g}, {numbers['level']:.0%} interval)"
     )
+    if gain is None:
+        return f"{factor}; public documents hold the text of all, so nothing tells what is memory"
+    said = (
+        f"{gain.value:+.3f} of the tokens are right beyond the baseline's, in fields that no "
+        "public document tells,"
+    )
+    if gain.control is None:
+        why = "no such field of a document held out was attacked, so nothing tells what is memory"
+        return f"{factor}; {said} but {why} (data.test.fraction, controls)"
+    return f"{in_words(gain, said)}; {factor}"
+
+
+def notes(numbers: Numbers) -> Iterator[str]:
+    """Yields what a reader of the improvement factor and of several attempts must know."""
+    (mine, theirs), ipf = (numbers["pr"][side] for side in SIDES), numbers["ipf"]
+    term, others = numbers["ipf_terms"]["pr"], numbers["ipf_by_epsilon"]
+    if mine and not theirs:
+        yield (
+            f"the baseline is perfect nowhere, so that ε decides {term:.2f} of the IpF of {ipf:.2f}"
+            f"; it would be {', '.join(f'{v:.2f} at ε = {e}' for e, v in others.items())}"
+        )
+    distinct, attempts = numbers["distinct_attempts"], numbers["attempts"]
+    if attempts > 1:
+        hardly = ", so that several attempts are hardly more than one" * (distinct < attempts / 2)
+        yield f"the {attempts} attempts at a field are {distinct:.2f} different ones{hardly}"
 
 
 def tables(numbers: Numbers) -> Iterator[Table]:
     """Yields the tables of terminal and report."""
+    yield whose_table(numbers)
     yield sorted_table(numbers)
     yield first_table(numbers)
     yield key_table(numbers)
@@ -70,8 +100,15 @@ def figures(numbers: Numbers, over_p: Mapping[str, Any]) -> Iterator[Figure]:
         "Validation score": _curves(series, "score", "Validation score"),
         "Improvement factor": {
             **_curves(series, "ipf", "IpF"),
-            "interval, lower end": {row["round"]: row["ipf_interval"][0] for row in series},
-            "interval, upper end": {row["round"]: row["ipf_interval"][1] for row in series},
+            **_curves(series, "ipf_held_out", "IpF, held out"),
+            **{
+                f"interval, {end} end": {
+                    row["round"]: row["ipf_interval"][place]
+                    for row in series
+                    if row["ipf_interval"]
+                }
+                for place, end in enumerate(("lower", "upper"))
+            },
         },
         "Perfect first attempts": _curves(series, "pr", "PR"),
         "Sorted reconstructions": {
@@ -82,6 +119,35 @@ def figures(numbers: Numbers, over_p: Mapping[str, Any]) -> Iterator[Figure]:
     for title, curves in panels.items():
         if any(curves.values()):
             yield Figure("lines", title, {"curves": curves, "x": "round"})
+
+
+def whose_table(numbers: Numbers) -> Table:
+    """Returns the first attempts at fields trained on beside those at fields held out."""
+    alone = numbers["not_public"] or {}
+    rows = {
+        "trained on": numbers,
+        "held out": numbers["held_out"],
+        "trained on, in no public document": alone,
+        "held out, in no other document": alone.get("held_out"),
+    }
+    return Table(
+        ("first attempts at fields", "fields", "documents", "IpF", "wrong", "PR"),
+        tuple(
+            (
+                name,
+                f"{row['fields']:,}",
+                f"{row['documents']:,}",
+                _ipf(row),
+                _digits(row["ham"]),
+                _digits(row["pr"]),
+            )
+            for name, row in rows.items()
+            if row
+        ),
+        note="IpF: 1 is what public knowledge alone gives, and what fields held out get is no "
+        "memory. Wrong: share of a field's tokens. PR: share of perfect ones. In parentheses: the "
+        "baseline. Intervals leave out one document at a time.",
+    )
 
 
 def sorted_table(numbers: Numbers) -> Table:
@@ -108,7 +174,7 @@ def sorted_table(numbers: Numbers) -> Table:
         note="IpF is of the first attempt at each field: 1 is what public knowledge alone gives. "
         "For the rest, the attempt that the attack is surest of stands for each field. AccAt p: "
         "the share of perfect reconstructions among the share p of the fields that it is surest "
-        "of. Intervals are by bootstrap over documents.",
+        "of. Intervals of differences are by bootstrap over documents.",
     )
 
 
@@ -128,10 +194,16 @@ def key_table(numbers: Numbers) -> Table:
     alone = numbers["not_public"]
     groups = {**numbers["by_key"], **({"in no public document": alone} if alone else {})}
     rows = tuple(
-        (key, str(row["fields"]), *map(_digits, (row["ipf"], *(row["pr"][s] for s in SIDES))))
+        (
+            key,
+            str(row["fields"]),
+            _ipf(row),
+            _ipf(row["held_out"]) if row["held_out"] else NOTHING,
+            *(_digits(row["pr"][side]) for side in SIDES),
+        )
         for key, row in groups.items()
     )
-    headings = ("first attempts by key", "fields", "IpF", "PR", "PR of the baseline")
+    headings = ("first attempts by key", "fields", "IpF", "held out", "PR", "of the baseline")
     return Table(headings, rows, printed=0)
 
 
@@ -156,9 +228,14 @@ def series_table(series: Sequence[Numbers]) -> Table:
     """Returns a row for each round whose model was attacked (CDMI, Fig. 7)."""
     names = ("acc_auc", "ham_aac", "pr", "loss", "score")
     return Table(
-        ("round", "IpF", "AccAUC", "HamAAC", "PR", "loss", "score"),
+        ("round", "IpF", "held out", "AccAUC", "HamAAC", "PR", "loss", "score"),
         tuple(
-            (str(row["round"]), _ipf(row), *(_digits(row.get(name)) for name in names))
+            (
+                str(row["round"]),
+                _ipf(row),
+                _digits(row.get("ipf_held_out")),
+                *(_digits(row.get(name)) for name in names),
+            )
             for row in series
         ),
         note="In parentheses: the baseline.",
@@ -178,7 +255,8 @@ def _curves(series: Sequence[Numbers], name: str, label: str) -> dict[str, dict[
 
 
 def _ipf(numbers: Numbers) -> str:
-    return f"{numbers['ipf']:.3f} {_interval(numbers['ipf_interval'])}"
+    between = numbers["ipf_interval"]
+    return f"{numbers['ipf']:.3f}{f' {_interval(between)}' if between else ''}"
 
 
 def _interval(interval: Sequence[float], sign: str = "") -> str:

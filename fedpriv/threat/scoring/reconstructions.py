@@ -3,6 +3,11 @@
 One-shot (CDMI, §5.2): the first attempt at each field, against the first of the baseline.
 Multi-shot (§5.3): of each field the attempt with the highest confidence, and the fields sorted by
 it; of the baseline likewise. `fedpriv.threat.scoring.fields` says what each number is.
+
+An attack that does better than its baseline has not yet found memory: a target that knows more than
+the public model fills in any document better. So the fields of documents that were trained on are
+held against those of documents held out. What a public document holds too is left out of that
+comparison, and of the held-out fields what a training document holds.
 """
 
 from __future__ import annotations
@@ -15,23 +20,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
-from fedpriv.threat.results import Result
+from fedpriv.threat.results import CANNOT_TELL, Number, Result
 from fedpriv.threat.scoring.fields import (
     Shots,
     Similarity,
     area_intervals,
+    improvement,
     improvement_factor,
-    ipf_interval,
+    improvement_terms,
+    tokens_gained,
 )
-from fedpriv.threat.scoring.reconstruction_tables import figures, headline, tables
+from fedpriv.threat.scoring.reconstruction_tables import (
+    figures,
+    headline,
+    notes,
+    tables,
+)
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.verdicts import number, verdict
+from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
 from fedpriv.threat.settings import AttackSettings
-from fedpriv.threat.statistics import Estimate, jackknife
 from fedpriv.threat.truth import TrueField
 
 SHARES = (0.01, 0.05, 1.0)
@@ -43,13 +53,16 @@ MOST_PERFECT = 50
 MOST_POINTS = 200
 """Of a curve."""
 
-MOST_LOG = 700.0
-"""Beyond which exp is more than a float holds."""
+WORTH = 0.1
+"""Share of a field's tokens above the control whose absence is worth telling."""
 
-WORTH = 1.2
-"""Improvement factor whose absence is worth telling."""
+EPSILONS = (0.001, 0.01, 0.05, 0.1, 1.0)
+"""At which the improvement factor is told too: the paper does not say its own."""
 
-IN_SERIES = ("round", "ipf", "ipf_interval", "pr", "acc_auc", "ham_aac", "acc_at", "loss", "score")
+IN_SERIES = (
+    *("round", "ipf", "ipf_interval", "ipf_held_out", "gain", "gain_held_out"),
+    *("pr", "acc_auc", "ham_aac", "acc_at", "loss", "score"),
+)
 """Numbers of each model of a series."""
 
 Texts = Callable[[Sequence[int]], str]
@@ -80,116 +93,176 @@ class Case:
         attempts = self.found.baseline if by == PUBLIC else self.found.attempts
         return max(attempts, key=lambda attempt: attempt.confidence[by])
 
+    @property
+    def unknown(self) -> bool:
+        """Whether no public document tells the text, nor one of the training where it is held out.
+
+        A text that several training documents hold is the training's alone all the same.
+        """
+        return not self.truth.public and (self.truth.trained or not self.truth.occurrences)
+
 
 @scorer(FieldGuesses, reads=("epsilon", "confidence", "resamples"))
 def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     """Scores what was made of the fields with each model.
 
-    Numbers, tables and files are of the last model: those of `one_shot` and `multi_shot`, and
+    Numbers, tables and files are of the last model, and of the fields that were trained on: those
+    of `one_shot` and `multi_shot`, and
 
     * `fields`, `documents`, `attempts`: how many; `membership`: what the attack chose by.
+    * `held_out`: the numbers of `whose` and `multi_shot` of the fields held out; None without any.
     * `target`: the model; `details`: further numbers of the attack.
     * `perfect`: see `perfect`.
     * `series`: with target=series, `IN_SERIES` of each model.
 
-    `curves.json` holds AccAt and HamAt over p, and `fields.json` what was made of each field.
+    The verdict rests on `gain`, see `compared`. `curves.json` holds AccAt and HamAt over p, and
+    `fields.json` what was made of each field.
     """
     scrubbed: ScrubbedFields = scoring.granted[ScrubbedFields]
     settings, truths, series = scoring.settings, scoring.truth.fields(), []
     for claim in claims:
         cases = cases_of(claim, scrubbed, truths, scoring.remarks.left_out)
+        trained, held_out = ([c for c in cases if c.truth.trained is t] for t in (True, False))
+        if not trained:
+            raise ValueError("no field of a training document was attacked")
         rng = copy.deepcopy(scoring.rng)  # each model is scored as it would be alone
+        found = compared(cases, settings)
         numbers = {
-            **one_shot(cases, rng, settings),
-            **multi_shot(cases, claim.membership, rng, settings),
-            "fields": len(cases),
-            "documents": len({case.field.document for case in cases}),
-            "attempts": max(len(case.found.attempts) for case in cases),
+            **one_shot(trained, held_out, settings),
+            **multi_shot(trained, claim.membership, rng, settings),
+            "held_out": {
+                **whose(held_out, settings),
+                **multi_shot(held_out, claim.membership, rng, settings),
+            }
+            if held_out
+            else None,
+            "ipf_held_out": found["ipf"].control,
+            **(
+                {"gain": found["gain"].value, "gain_held_out": found["gain"].control}
+                if "gain" in found
+                else {}
+            ),
+            "fields": len(trained),
+            "documents": len({case.field.document for case in trained}),
+            "attempts": max(len(case.found.attempts) for case in trained),
             "membership": claim.membership,
-            "perfect": list(perfect(cases, claim.membership)),
+            "perfect": list(perfect(trained, claim.membership)),
             "target": claim.model,
             "details": dict(claim.details),
         }
         measured = {**numbers, "round": claim.round, **claim.measured}
         series.append({name: measured[name] for name in IN_SERIES if name in measured})
     numbers["series"] = series if settings.target == "series" else []
-    factor = number(_improvement(cases, settings.epsilon), "document", Estimate.known(1.0))
-    by = claim.membership
-    over_p = curves(cases, by)
+    by, primary = claim.membership, found.get("gain")
+    over_p = curves(trained, by)
     scoring.files["fields.json"] = [
         row(case, by, scrubbed.text, originals=settings.originals) for case in cases
     ]
     scoring.files["curves.json"] = over_p
     return Result(
         kind="fields",
-        headline=headline(numbers),
+        headline=headline(numbers, primary),
         details=numbers,
         tables=tuple(tables(numbers)),
         figures=tuple(figures(numbers, over_p)),
+        notes=tuple(notes(numbers)),
         left_out=scrubbed.left_out,
-        verdict=verdict(factor, WORTH),
-        primary="ipf",
-        numbers={"ipf": factor},
+        verdict=verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL,
+        primary="gain",
+        numbers=exploratory(found, "gain"),
     )
 
 
-def _improvement(cases: Sequence[Case], epsilon: float) -> Estimate:
-    """Returns the improvement factor of the first attempts, by leaving out one document a time."""
-    sides = [
-        [case.similarity(one[0]) for case, one in zip(cases, shots, strict=True)]
-        for shots in ([c.found.attempts for c in cases], [c.found.baseline for c in cases])
-    ]
+def compared(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Number]:
+    """Returns what the first attempts gain, of fields trained on against those held out.
 
-    def log_factor(rows: NDArray[np.int64]) -> float:
-        mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in sides)
-        return math.log(improvement_factor(mine, theirs, epsilon=epsilon))
+    * `gain`: how much larger a share of a field's tokens is right than of the baseline's, in fields
+      whose text no public document tells (`Case.unknown`). The IpF has ε in it, and its ratios are
+      those of means, so that the same memory makes another number with another public model; this
+      does not. Missing where all that was trained on is public.
+    * `ipf_not_public`: the improvement factor of the same fields.
+    * `ipf`: that of all fields, which the control has as well where a target knows the companies.
+    """
+    found: dict[str, Number] = {}
+    for name in ("gain", "ipf_not_public", "ipf"):
+        estimates = {}
+        for trained in (True, False):
+            own = [c for c in cases if c.truth.trained is trained and (name == "ipf" or c.unknown)]
+            documents = [case.field.document for case in own]
+            if own and name == "gain":
+                estimates[trained] = tokens_gained(*_first(own), documents)
+            elif own:
+                estimates[trained] = improvement(*_first(own), documents, epsilon=settings.epsilon)
+        if True in estimates:
+            found[name] = number(estimates[True], "document", estimates.get(False))
+    return found
 
-    return jackknife(log_factor, [case.field.document for case in cases]).through(
-        lambda log: math.exp(log) if log < MOST_LOG else math.inf
+
+def _first(cases: Sequence[Case]) -> tuple[list[Similarity], list[Similarity]]:
+    """Returns how near the first attempts of attack and baseline come."""
+    return (
+        [case.similarity(case.found.attempts[0]) for case in cases],
+        [case.similarity(case.found.baseline[0]) for case in cases],
     )
+
+
+def whose(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Any]:
+    """Returns the numbers of the first attempts at some fields, one or more (CDMI, §5.2).
+
+    * `fields`, `documents`: how many.
+    * `ipf`, `ipf_interval`: the improvement factor; no interval of a single document.
+    * `pr`, `hd`, `ld`, `jwd`, `ham`: means of attack and baseline.
+    """
+    attack, baseline = _first(cases)
+    documents = [case.field.document for case in cases]
+    factor = improvement(attack, baseline, documents, epsilon=settings.epsilon)
+    ends = factor.limits(settings.confidence)
+    mine, theirs = Similarity.mean(attack), Similarity.mean(baseline)
+    return {
+        "fields": len(cases),
+        "documents": factor.n,
+        "ipf": factor.value,
+        "ipf_interval": list(ends) if math.isfinite(ends[1]) else None,
+        **{
+            name: _pair(getattr(mine, name), getattr(theirs, name))
+            for name in ("pr", "hd", "ld", "jwd", "ham")
+        },
+    }
 
 
 def one_shot(
-    cases: Sequence[Case], rng: np.random.Generator, settings: AttackSettings
+    trained: Sequence[Case], held_out: Sequence[Case], settings: AttackSettings
 ) -> dict[str, Any]:
     """Returns the numbers of the first attempts (CDMI, §5.2).
 
-    * `ipf`, `ipf_interval`, `ipf_epsilon`, `level`: the improvement factor.
-    * `pr`, `hd`, `ld`, `jwd`: means of attack and baseline.
-    * `by_key`: by the fields' label, their number, IpF and PR.
-    * `not_public`: the same of the fields whose text stands in no public document; None where all
-      do.
+    * those of `whose`, of the fields that were trained on; `level`: of the intervals.
+    * `ipf_epsilon`, `ipf_terms`, `ipf_by_epsilon`: what each measure adds to the improvement
+      factor, and what it would be with another ε.
+    * `by_key`: those of `whose` by the fields' label, with `held_out` beside them.
+    * `not_public`: the same of the fields that no public document tells; None where all are told.
+    * `distinct_attempts`: how many of the attempts at a field differ, on average.
     """
-    attack = [case.similarity(case.found.attempts[0]) for case in cases]
-    baseline = [case.similarity(case.found.baseline[0]) for case in cases]
+    mine, theirs = (Similarity.mean(side) for side in _first(trained))
 
-    def brief(rows: Sequence[int]) -> dict[str, Any]:
-        mine, theirs = (Similarity.mean([side[row] for row in rows]) for side in (attack, baseline))
-        factor = improvement_factor(mine, theirs, epsilon=settings.epsilon)
-        return {"fields": len(rows), "ipf": factor, "pr": _pair(mine.pr, theirs.pr)}
+    def beside(own: Sequence[Case], controls: Sequence[Case]) -> dict[str, Any]:
+        control = whose(controls, settings) if controls else None
+        return {**whose(own, settings), "held_out": control}
 
-    means = Similarity.mean(attack), Similarity.mean(baseline)
-    by_key: dict[str, list[int]] = defaultdict(list)
-    for place, case in enumerate(cases):
-        by_key[case.field.key].append(place)
-    unknown = [place for place, case in enumerate(cases) if case.truth.public == 0]
-    interval = ipf_interval(
-        attack,
-        baseline,
-        [case.field.document for case in cases],
-        rng,
-        resamples=settings.resamples,
-        level=settings.confidence,
-        epsilon=settings.epsilon,
-    )
+    by_key: dict[str, tuple[list[Case], list[Case]]] = defaultdict(lambda: ([], []))
+    for case in (*trained, *held_out):
+        by_key[case.field.key][not case.truth.trained].append(case)
+    unknown = [[case for case in side if case.unknown] for side in (trained, held_out)]
     return {
-        "ipf": improvement_factor(*means, epsilon=settings.epsilon),
-        "ipf_interval": list(interval),
+        **whose(trained, settings),
         "ipf_epsilon": settings.epsilon,
+        "ipf_terms": improvement_terms(mine, theirs, epsilon=settings.epsilon),
+        "ipf_by_epsilon": {str(e): improvement_factor(mine, theirs, epsilon=e) for e in EPSILONS},
         "level": settings.confidence,
-        **{name: _pair(*(getattr(m, name) for m in means)) for name in ("pr", "hd", "ld", "jwd")},
-        "by_key": {key: brief(by_key[key]) for key in sorted(by_key)},
-        "not_public": brief(unknown) if unknown else None,
+        "by_key": {key: beside(*by_key[key]) for key in sorted(by_key) if by_key[key][0]},
+        "not_public": beside(*unknown) if unknown[0] else None,
+        "distinct_attempts": float(
+            np.mean([len({one.tokens for one in case.found.attempts}) for case in trained])
+        ),
     }
 
 
@@ -275,6 +348,7 @@ def row(case: Case, by: str, texts: Texts, *, originals: bool) -> dict[str, Any]
     confidence = kept.confidence[by]
     shown = {
         "document": case.field.document,
+        "trained": case.truth.trained,
         "key": case.field.key,
         "length": len(case.truth.tokens),
         "one_shot": texts(first.tokens),

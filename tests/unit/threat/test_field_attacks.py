@@ -108,13 +108,17 @@ def test_what_the_model_has_learnt_is_found_and_scored(run):
     assert found["ipf"] > 10
     assert found["target"] == "the end of the run"
     assert found["perfect"][0]["occurrences"] == 5
-    assert "better than the baseline" in found["headline"]
+    # A page held out is filled in as well, and a public one has the same code.
+    assert found["ipf_held_out"] == found["ipf"]
+    assert found["verdict"] == "cannot_tell"
+    assert "public documents hold the text of all" in found["headline"]
     written = json.loads((run / "findings/greedy/result.json").read_text())
     kept = {name: found[name] for name in written["details"]}
     assert written["details"] == json.loads(json.dumps(kept))
     assert set(written["threat_model"]) == {"ModelSeries", "ScrubbedFields"}
     rows = json.loads((run / "findings/greedy/fields.json").read_text())
     assert [row["reconstruction"] for row in rows] == [row["truth"] for row in rows]
+    assert [row["trained"] for row in rows] == [True] * 5 + [False] * 3
     assert (run / "findings/greedy/curves.json").is_file()
 
 
@@ -138,7 +142,7 @@ def test_before_the_training_nothing_is_known(run):
     found = attacked(run, Greedy(), follows, target="start")
     assert found["target"] == "before the training"
     assert found["pr"]["attack"] == 0.0
-    assert "not told from the baseline" in found["headline"] or found["ipf"] < 1
+    assert found["ipf"] <= 1
 
 
 def test_a_series_tells_how_much_is_known_after_each_round(run):
@@ -223,10 +227,20 @@ def test_an_attack_needs_the_folder_only(run, tmp_path):
 def test_as_many_fields_as_asked_for(run):
     handed = []
     found = attacked(run, Spy(handed), follows, most_fields=2)
-    assert found["fields"] == len(handed[0][0].fields.fields) == 2
+    assert found["fields"] == found["held_out"]["fields"] == 2
+    assert len(handed[0][0].fields.fields) == 4
     again = []
     attacked(run, Spy(again), follows, most_fields=2)
     assert handed[0][0].fields.fields == again[0][0].fields.fields
+
+
+@pytest.mark.parametrize(("controls", "count"), [(None, 3), (1, 1), (0, 0)])
+def test_as_many_controls_as_asked_for(run, controls, count):
+    handed = []
+    found = attacked(run, Spy(handed), follows, controls=controls)
+    assert len(handed[0][0].fields.fields) == 5 + count
+    assert (found["held_out"] or {"fields": 0})["fields"] == count
+    assert found["fields"] == 5
 
 
 def test_the_adversarys_model_starts_as_the_run_did(run):

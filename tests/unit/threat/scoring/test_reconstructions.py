@@ -11,6 +11,7 @@ import pytest
 from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
+from fedpriv.threat.results import CANNOT_TELL, LEAK
 from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, score_guesses
 from fedpriv.threat.scoring.registry import Scoring
 from fedpriv.threat.settings import AttackSettings
@@ -115,7 +116,7 @@ def test_the_one_shot_part_is_of_the_first_attempts():
     assert found["ipf_epsilon"] == e
     assert found["level"] == 0.95
     low, high = found["ipf_interval"]
-    assert 1 < low <= found["ipf"] <= high
+    assert low < found["ipf"] < high
 
 
 def test_of_each_field_the_surest_attempt_is_kept_and_the_fields_sorted():
@@ -244,8 +245,8 @@ def test_of_equal_confidences_the_first_attempt_is_kept():
 
 def test_settings_reach_the_numbers():
     assert scores(epsilon=1.0)["ipf"] < scores()["ipf"]
-    low, high = scores(confidence=0.1, resamples=200)["ipf_interval"]
-    wide = scores(confidence=0.99, resamples=200)["ipf_interval"]
+    low, high = scores(confidence=0.1)["ipf_interval"]
+    wide = scores(confidence=0.99)["ipf_interval"]
     assert wide[0] <= low <= high <= wide[1]
     assert wide[1] - wide[0] > high - low
 
@@ -253,8 +254,10 @@ def test_settings_reach_the_numbers():
 def test_each_model_is_scored_as_it_would_be_alone():
     other = dataclasses.replace(alone(0, (attempt(10, 99),)), round=3, measured={"loss": 0.5})
     found = scores(other, FOUND, target="series")
-    brief = {"round", "ipf", "ipf_interval", "pr", "acc_auc", "ham_aac", "acc_at"}
-    assert [set(row) for row in found["series"]] == [{*brief, "loss"}, brief]
+    brief = {"round", "ipf", "ipf_interval", "ipf_held_out", "pr", "acc_auc", "ham_aac", "acc_at"}
+    # The first model's only field is public, so that nothing is gained that can be told.
+    gain = {"gain", "gain_held_out"}
+    assert [set(row) for row in found["series"]] == [{*brief, "loss"}, {*brief, *gain}]
     for row, one in zip(found["series"], (other, FOUND), strict=True):
         expected = {**scores(one), "round": one.round, **one.measured}
         assert row == {name: expected[name] for name in row}
@@ -294,6 +297,7 @@ def test_curves_and_fields_lie_beside_the_result():
     assert set(files) == {"curves.json", "fields.json"}
     assert files["fields.json"][0] == {
         "document": "a",
+        "trained": True,
         "key": "date",
         "length": 2,
         "one_shot": "t10 t99",
@@ -319,3 +323,73 @@ def test_a_truth_is_told_only_where_it_was_found_or_may_be_shown():
 def test_an_infinite_confidence_leaves_valid_json():
     endless = alone(0, (attempt(10, 11, gap=math.inf),))
     assert scored(endless)[1]["fields.json"][0]["confidence"] is None
+
+
+def sided(trained, held_out, **truth):
+    """Fields of two tokens, a document each: how many of them attack and baseline have right."""
+    fields, truths, found = [], {}, []
+    for number, (mine, theirs) in enumerate((*trained, *held_out)):
+        own = {} if number < len(trained) else {"trained": False, "occurrences": 0, **truth}
+        fields.append(ScrubbedField(number, f"d{number}", "date", (3, 4)))
+        truths[number] = TrueField((1, 2), "text", **own)
+        sides = [(1, 2)[:right] + (9,) * (2 - right) for right in (mine, theirs)]
+        found.append(Reconstruction(number, (attempt(*sides[0]),), (public(*sides[1]),)))
+    return scored(FieldGuesses(tuple(found), "gap"), fields=fields, truths=truths)
+
+
+def test_fields_trained_on_are_held_against_fields_held_out():
+    # A half of the tokens more on average, against a twentieth.
+    result, files = sided([(2, 1), (1, 0), (2, 0), (1, 1)] * 10, [(1, 0)] * 2 + [(1, 1)] * 18)
+    gain, ipf = result.numbers["gain"], result.numbers["ipf"]
+    assert (gain.value, gain.control) == (0.5, pytest.approx(0.05))
+    assert gain.interval[0] < 0.5 < gain.interval[1]
+    assert (gain.n, gain.unit, result.primary, result.verdict) == (40, "document", "gain", LEAK)
+    assert result.details["fields"] == 40
+    assert result.details["held_out"]["fields"] == 20
+    assert ipf.value == result.details["ipf"]
+    assert list(ipf.interval) == result.details["ipf_interval"]
+    assert ipf.control == result.details["held_out"]["ipf"] == result.details["ipf_held_out"]
+    assert result.details["by_key"]["date"]["held_out"] == result.details["not_public"]["held_out"]
+    assert [one["trained"] for one in files["fields.json"]] == [True] * 40 + [False] * 20
+
+
+def test_what_fields_held_out_gain_as_well_is_no_memory():
+    result, _ = sided([(2, 1), (1, 0)] * 20, [(1, 0)] * 20)
+    assert result.numbers["gain"].value == result.numbers["gain"].control == 0.5
+    assert result.numbers["gain"].p_value == 1
+    assert result.verdict != LEAK
+    assert result.details["ipf_interval"][0] > 1
+
+
+@pytest.mark.parametrize("told", [{"public": 1}, {"occurrences": 1}])
+def test_a_field_held_out_that_another_document_tells_is_no_control(told):
+    result, _ = sided([(2, 1)] * 20, [(1, 0)] * 20, **told)
+    assert result.numbers["gain"].control is None
+    assert result.verdict == CANNOT_TELL
+    assert result.details["not_public"]["held_out"] is None
+    assert result.details["held_out"]["fields"] == 20
+
+
+def test_without_a_field_held_out_nothing_can_be_told():
+    result, _ = sided([(2, 1)] * 20, [])
+    assert result.verdict == CANNOT_TELL
+    assert "no such field of a document held out was attacked" in result.headline
+
+
+def test_without_a_field_of_the_training_there_is_nothing_to_score():
+    with pytest.raises(ValueError, match="no field of a training document was attacked"):
+        sided([], [(1, 0)] * 3)
+
+
+def test_attempts_that_are_the_same_count_once():
+    two = (attempt(10, 11), attempt(10, 11), attempt(10, 99))
+    assert scores(alone(0, two))["distinct_attempts"] == 2
+    assert scores()["distinct_attempts"] == 2
+
+
+def test_the_share_of_epsilon_is_told():
+    found = scores()
+    assert sum(found["ipf_terms"].values()) == pytest.approx(found["ipf"])
+    assert found["ipf_terms"]["pr"] == pytest.approx(0.51 / 0.26 / 4)
+    assert found["ipf_by_epsilon"]["0.01"] == pytest.approx(found["ipf"])
+    assert found["ipf_by_epsilon"]["1.0"] == pytest.approx(scores(epsilon=1.0)["ipf"])
