@@ -1,5 +1,6 @@
 """A model of which token follows which, and short pages with a field for it to guess."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,6 +97,17 @@ class Codes:
         draws = rng.integers(10, size=(self.pages, self.size))
         made = tuple(page(f"p{n}", [DIGITS[d] for d in draw]) for n, draw in enumerate(draws))
         return DocumentSet("codes", made, ("code",))
+
+
+@dataclass(frozen=True)
+class OneCode(Codes):
+    """Pages of one code, which a model that does not look at the page can learn by heart."""
+
+    def load(self):
+        loaded = super().load()
+        words = loaded.documents[0].words
+        same = tuple(dataclasses.replace(one, words=words) for one in loaded.documents)
+        return dataclasses.replace(loaded, documents=same)
 
 
 def federation(runs, *, source=Codes(), keep=(KeepScrubbed(),), model=follows, **settings):  # noqa: B008

@@ -233,10 +233,12 @@ class FieldCandidates:
         scrubbed: the fields of both.
         lists: number of a field → C candidates, each the ids of its k tokens, no two alike. What
             is in them is said at `fedpriv.threat.candidates.Candidates`.
+        given: whether the true value was put into each list.
     """
 
     scrubbed: ScrubbedFields
     lists: Mapping[int, Sequence[tuple[int, ...]]]
+    given: bool = True
 
 
 @dataclass(frozen=True)

@@ -622,7 +622,8 @@ def field_candidates(run: AttackedRun) -> tuple[FieldCandidates, InWords]:
     fields = tuple(one for one in (*kept.fields, *kept.held_out) if one.number in lists)
     scrubbed = ScrubbedFields(fields, kept.examples, subwords.text, left_out)
     held = _scrubbed_in_words(fields, kept, "of the training or held out, it does not know which,")
-    return FieldCandidates(scrubbed, lists), (held, settings.in_words())
+    given = settings.game == "given"
+    return FieldCandidates(scrubbed, lists, given), (held, settings.in_words())
 
 
 def _drawn(

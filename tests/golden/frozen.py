@@ -93,6 +93,14 @@ RUNS: dict[str, tuple[str, ...]] = {
         "data.source.providers=12",
         "federation.report=false",
     ),
+    "tagged fields": (
+        "cdmi",
+        "model.task=tags",
+        "rounds=1",
+        "training.epochs=2",
+        "data.source.providers=6",
+        "federation.report=false",
+    ),
     "extraction": (STUDY,),
 }
 
@@ -126,6 +134,18 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "fields: field_candidates": (
         "attack=field_candidates",
         "candidates.least=1",
+    ),
+    "tagged fields: field_search": (
+        "attack=field_search",
+        "attack.search.space=tokens",
+        "attack.search.start=8",
+        "attack.search.width=8",
+        "attack.search.sweeps=2",
+        "attack.reference={epochs: 2}",
+        "candidates.game=open",
+        "candidates.least=1",
+        "candidates.most=null",
+        "most_fields=16",
     ),
 }
 

@@ -7,7 +7,8 @@ length, and what is above the control is memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedpriv.threat.results import Number, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
-from fedpriv.threat.statistics import Estimate, share
+from fedpriv.threat.statistics import CONFIDENCE, Estimate, share
 from fedpriv.threat.truth import TrueField
 
 TITLE = "Candidates for scrubbed fields"
@@ -32,6 +33,9 @@ TRAINED, HELD_OUT, REPEATED = "trained on", "held out", "held out, text in train
 too, such as the name of a company; they are neither the attack's nor control."""
 
 SIDES = (TRAINED, HELD_OUT, REPEATED)
+
+Estimates = dict[str, dict[str, Estimate]]
+"""By the name of a number and whose fields it is of."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,12 @@ class Ranked:
         return 0.0 if self.place is None else float(least[self.place] / least.sum())
 
     @property
+    def tokens(self) -> float:
+        """Share of the tokens that the candidate with the least loss has right."""
+        best = self.ranking.candidates[int(self.ranking.losses.argmin())]
+        return float(np.mean(np.array(best) == np.array(self.truth.tokens)))
+
+    @property
     def auc(self) -> float | None:
         """Share of the others that have a higher loss than the true value; ties count half."""
         if self.place is None:
@@ -85,6 +95,7 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     * `first`: share of the fields whose true value has the least loss; the verdict's.
     * `auc`: mean share of the other candidates that the true value is ahead of, of the fields
       whose list has it.
+    * `tokens`: mean share of the field's tokens that the first candidate has right.
     * `sides`, `by_key`: the same, with chance, by whose fields they are and by key.
     * `series`: `first` and its control of each model.
 
@@ -92,12 +103,13 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     """
     granted: FieldCandidates = scoring.granted[FieldCandidates]
     known, truths = {one.number: one for one in granted.scrubbed.fields}, scoring.truth.fields()
-    series, numbers, ranked = [], dict[str, Number](), list[Ranked]()
+    series, numbers, ranked, estimates = [], dict[str, Number](), list[Ranked](), Estimates()
     for claim in claims:
         ranked = [Ranked(known[one.number], truths[one.number], one) for one in claim.fields]
         if not any(one.side == TRAINED for one in ranked):
             raise ValueError("no field of a training document was ranked")
-        numbers = exploratory(_numbers(ranked), "first")
+        estimates = _estimates(ranked)
+        numbers = exploratory(_numbers(ranked, estimates), "first")
         first = numbers["first"]
         series.append({"round": claim.round, "first": first.value, "control": first.control})
     first = numbers["first"]
@@ -110,16 +122,17 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         for key in sorted({one.field.key for one in ranked})
     }
     scoring.files["rankings.json"] = [_row(one, scoring, granted.scrubbed.text) for one in ranked]
-    trained = sides[TRAINED]
+    trained, control = sides[TRAINED], digits(sides[HELD_OUT]["first"], ".3f")
     said = (
         f"of {trained['candidates']:.0f} candidates the true one comes first in {first.value:.3f} "
-        f"of {trained['fields']} fields"
+        f"of {trained['fields']} fields trained on, and in {control} of "
+        f"{sides[HELD_OUT]['fields']} held out,"
     )
     return Result(
         "rankings",
         in_words(first, said),
         {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
-        _tables(sides, by_key, numbers),
+        _tables(sides, by_key, estimates),
         left_out=granted.scrubbed.left_out,
         verdict=verdict(first, (first.control or 0.0) + WORTH),
         primary="first",
@@ -127,12 +140,10 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     )
 
 
-def _numbers(ranked: Sequence[Ranked]) -> dict[str, Number]:
-    """Returns share and AUC of fields trained on, against those held out, else against chance."""
-    found = {}
-    chance = float(np.mean([one.chance for one in ranked if one.side == TRAINED]))
-    for name, known in (("first", chance), ("auc", 0.5)):
-        estimates = {}
+def _estimates(ranked: Sequence[Ranked]) -> Estimates:
+    """Returns what is averaged over fields, by its name, and by whose fields they are."""
+    found: Estimates = {}
+    for name in ("first", "auc", "tokens"):
         for side in (TRAINED, HELD_OUT):
             rows = [
                 (value, one.field.document)
@@ -141,11 +152,19 @@ def _numbers(ranked: Sequence[Ranked]) -> dict[str, Number]:
             ]
             if rows:
                 values, documents = zip(*rows, strict=True)
-                estimates[side] = share(values, documents)
-        if TRAINED in estimates:
-            control = estimates.get(HELD_OUT, Estimate.known(known))
-            found[name] = number(estimates[TRAINED], "document", control)
+                found.setdefault(name, {})[side] = share(values, documents)
     return found
+
+
+def _numbers(ranked: Sequence[Ranked], estimates: Estimates) -> dict[str, Number]:
+    """Returns what fields trained on show, against those held out, else against chance."""
+    chance = float(np.mean([one.chance for one in ranked if one.side == TRAINED]))
+    known = {"first": Estimate.known(chance), "auc": Estimate.known(0.5)}
+    return {
+        name: number(sides[TRAINED], "document", sides.get(HELD_OUT, known.get(name)))
+        for name, sides in estimates.items()
+        if TRAINED in sides
+    }
 
 
 def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
@@ -156,6 +175,7 @@ def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
         "listed": [one.place is not None for one in ranked],
         "first": [one.first for one in ranked],
         "auc": areas,
+        "tokens": [one.tokens for one in ranked],
         "chance": [one.chance for one in ranked],
     }
     return {
@@ -186,7 +206,7 @@ def _row(one: Ranked, scoring: Scoring, text: Callable[[Sequence[int]], str]) ->
 def _tables(
     sides: Mapping[str, Mapping[str, Any]],
     by_key: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    numbers: Mapping[str, Number],
+    estimates: Estimates,
 ) -> tuple[Table, ...]:
     """Returns the rankings by whose fields they are, and by key."""
 
@@ -197,23 +217,26 @@ def _tables(
             digits(brief["listed"], ".2f"),
             digits(brief["first"], ".3f"),
             digits(brief["auc"], ".3f"),
+            digits(brief["tokens"], ".3f"),
             digits(brief["chance"], ".3f"),
         )
 
-    headings = ("fields", "candidates", "true one listed", "first", "AUC", "chance")
-    spans = "; ".join(
-        f"{name} of fields trained on {one.value:.3f} [{one.interval[0]:.3f}, "
-        f"{one.interval[1]:.3f}] of {one.n} documents"
-        for name, one in numbers.items()
-        if one.interval is not None
-    )
+    def told(of: Mapping[str, Estimate]) -> Iterator[str]:
+        for side, one in of.items():
+            low, high = one.limits(CONFIDENCE)
+            span = f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
+            yield f"{side} {one.value:.3f}{span} of {one.n} documents"
+
+    headings = ("fields", "candidates", "true one listed", "first", "AUC", "tokens", "chance")
+    spans = "; ".join(f"{name}: {', '.join(told(sides))}" for name, sides in estimates.items())
     return (
         Table(
             ("whose fields", *headings),
             tuple((side, *cells(brief)) for side, brief in sides.items() if brief["fields"]),
             TITLE,
             f"First: share of the fields whose true value has the least loss. AUC: share of the "
-            f"others that it is ahead of. {spans}.",
+            f"others that it is ahead of. Tokens: share that the candidate with the least loss has "
+            f"right. {spans[0].upper()}{spans[1:]}.",
         ),
         Table(
             ("key, whose fields", *headings),

@@ -2,15 +2,15 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
 from attacked import attacked
-from toy_fields import DIGITS, VOCABULARY, Codes, Follows, federation, follows
+from toy_fields import DIGITS, VOCABULARY, Codes, Follows, OneCode, federation, follows
 
-from fedpriv.attacks.field_candidates import CandidateRanking, RankingAccess
+from fedpriv.attacks.field_candidates import CandidateRanking, RankingAccess, Reference
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.attack import AttackContext
 from fedpriv.threat.candidates import Candidates
@@ -33,14 +33,16 @@ class AnyCode:
 
 @dataclass(frozen=True)
 class Kept:
-    """Keeps what the attack was handed."""
+    """Keeps what the attack was handed, and what it made of it."""
 
     inner: CandidateRanking
     handed: list
+    made: list = field(default_factory=list)
 
     def run(self, access: RankingAccess, context: AttackContext) -> tuple[FieldRanking, ...]:
         self.handed.append(access)
-        return self.inner.run(access, context)
+        self.made.extend(self.inner.run(access, context))
+        return tuple(self.made)
 
 
 GIVEN = Candidates(public=False, values={"code": AnyCode()})
@@ -84,13 +86,6 @@ def test_what_was_learnt_by_heart_comes_first_and_what_was_not_does_not(run):
 
 
 def test_a_model_that_guesses_masked_tokens_is_asked_for_them(tmp_path):
-    class OneCode(Codes):
-        def load(self):
-            loaded = super().load()
-            words = loaded.documents[0].words
-            same = tuple(dataclasses.replace(page, words=words) for page in loaded.documents)
-            return dataclasses.replace(loaded, documents=same)
-
     run = federation(tmp_path, source=OneCode(12, 5)).run(6).run_dir
     found = attacked(run, CandidateRanking(), follows, candidates=GIVEN)
     assert found["sides"]["trained on"]["first"] == 1.0
@@ -136,6 +131,20 @@ def test_the_open_game_hands_over_nothing_of_the_truth(run):
     assert inside > 1 / 24
     assert found["sides"]["trained on"]["first"] == pytest.approx(1 / 24)
     assert found["sides"]["held out"]["first"] == 0.0
+
+
+def test_a_reference_takes_off_what_public_documents_tell(run):
+    settings = dataclasses.replace(GIVEN, public=True, values={"code": AnyCode(60)}, most=None)
+    attack = Kept(CandidateRanking(Reference(epochs=20, lr=0.5)), [])
+    found = attacked(run, attack, Recalls, candidates=settings)
+    documents = attack.handed[0].documents.documents
+    public = {tuple(VOCABULARY.index(w.text) for w in d.words[2:7]) for d in documents}
+    assert len(public) == 24
+    for one in attack.made[0].fields:
+        known = np.array([tokens in public for tokens in one.candidates])
+        # Of the public codes the reference alone has learnt anything: the ratio is large.
+        assert one.losses[known].min() > one.losses[~known].max()
+    assert found["sides"]["trained on"]["first"] == 1.0
 
 
 def test_fields_with_few_candidates_are_left_out(run):

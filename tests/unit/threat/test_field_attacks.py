@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attacked import attacked
-from toy_fields import Codes, Follows, federation, follows
+from toy_fields import Codes, Follows, OneCode, federation, follows
 
 from fedpriv.attacks.cdmi.generator import untrained
 from fedpriv.runtime.run_folder import FINAL, START, RunFolder
@@ -87,16 +87,7 @@ class Refuses:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
-    # One code on every page: a model of which token follows which can learn it by heart.
-    return federation(tmp_path / "runs", source=Same()).run(6).run_dir
-
-
-class Same(Codes):
-    def load(self):
-        loaded = super().load()
-        words = loaded.documents[0].words
-        same = tuple(dataclasses.replace(d, words=words) for d in loaded.documents)
-        return dataclasses.replace(loaded, documents=same)
+    return federation(tmp_path / "runs", source=OneCode()).run(6).run_dir
 
 
 def test_what_the_model_has_learnt_is_found_and_scored(run):
