@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -51,6 +51,10 @@ from fedpriv.threat.access import (
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import Attempt, FieldGuesses, Reconstruction
+
+FLAT = 1.1
+"""Where the target's likelihood raises a token by less than this factor in half of the places, its
+losses are as good as alike [ours]."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class CDMI(Sampling):
         own = untrained(access.architecture, target, access.public)
         helper = public_mlm(own, documents, self.generator, seed, context.scratch, context.log)
         done = _Run(self, target, helper.model, examples, seed).all(fields, context)
+        say = measure_say(done.values())
         return FieldGuesses(
             fields=tuple(done[f.number].found for f in access.fields.fields if f.number in done),
             membership=self.membership,
@@ -154,7 +159,22 @@ class CDMI(Sampling):
                 "seconds": sum(one.seconds for one in done.values()),
                 "public_documents": len(documents),
                 **{f"generator_{name}": value for name, value in helper.metrics.items()},
+                **say,
             },
+            mute=self._mute(say),
+        )
+
+    def _mute(self, say: Mapping[str, float]) -> str:
+        """Returns why finding nothing tells nothing of the target; empty where it does."""
+        if say.get("target_factor", FLAT) >= FLAT:
+            return ""
+        return (
+            "CDMI repeats the public model here: the target's losses with the candidates are "
+            f"nearly alike (standard deviation {say['loss_spread']:.2g} of their median), so that "
+            f"its likelihood raises a token by {say['target_factor'] - 1:.1%} at most in half of "
+            f"the places, and changes the likeliest one in {say['choices_changed']:.1%}. That "
+            "nothing is found says nothing of the target: try attack.likelihood=scaled, a lower "
+            "attack.target_temperature, or attack=field_candidates"
         )
 
     def _check_page(
@@ -180,6 +200,8 @@ class CDMI(Sampling):
             f"T_g falls from {self.first_temperature:g} to {self.public_temperature:g} over "
             f"{self.decay_steps} tokens; the paper leaves the law open",
         ]
+        if self.likelihood == "scaled" and not own_head:
+            notes.append("l̂ is of the losses in units of their own spread, not by eq. 5")
         if self.baseline == "silent" and not own_head:
             notes.append("the baseline is what the attack would make of a target that says nothing")
         if self.visual == "noise":
@@ -247,7 +269,7 @@ class _Run:
                 tuple({cast(int, subwords.mask), subwords.pad}),
                 self.settings.baseline,
             )
-            evaluated, asked = decoder.decode(attack, baseline)
+            tally = decoder.decode(attack, baseline)
         seconds = (time.perf_counter() - began) / len(chunk)
         return [
             Done(
@@ -264,9 +286,10 @@ class _Run:
                         if path.place == place
                     ),
                 ),
-                evaluated[place],
-                asked[place],
+                tally.evaluated[place],
+                tally.asked[place],
                 seconds,
+                tuple(tally.say[place]),
             )
             for place, one in enumerate(chunk)
         ]
@@ -296,6 +319,24 @@ class _Run:
                 "device": device_of(self.target).type,
             }
         )
+
+
+def measure_say(done: Iterable[Done]) -> dict[str, float]:
+    """Returns how much of the choices was the target's; nothing where no loss was asked.
+
+    * `loss_spread`: standard deviation of its losses with the candidates, over their median.
+    * `target_factor`: by how much its likelihood raises the candidate that it finds likeliest above
+      the median one. Both are medians over places.
+    * `choices_changed`: share of the places where the likeliest token is another than without it.
+    """
+    say = [one for field in done for one in field.say]
+    if not say:
+        return {}
+    return {
+        "loss_spread": float(np.median([one.spread for one in say])),
+        "target_factor": float(np.exp(np.median([one.raised for one in say]))),
+        "choices_changed": float(np.mean([one.changed for one in say])),
+    }
 
 
 def guesses_itself(model: object) -> bool:

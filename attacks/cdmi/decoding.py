@@ -7,7 +7,7 @@ beginning depends on nothing else.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpriv.attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, target_likelihoods
+from fedpriv.attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, spreads
 from fedpriv.attacks.cdmi.windows import Knot, Windows
 
 Baseline = Literal["public", "silent"]
@@ -79,6 +79,37 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Say:
+    """How much of the choice of one token was the target's.
+
+    Attributes:
+        spread: standard deviation of its losses with the candidates, over their median.
+        raised: by how much its likelihood raises the candidate that it finds likeliest above the
+            median one, w·(max - median) of log l̂.
+        changed: whether the likeliest token is another one than without it.
+    """
+
+    spread: float
+    raised: float
+    changed: bool
+
+
+@dataclass
+class Tally:
+    """What a decoding took, by the field's place in the chunk.
+
+    Attributes:
+        evaluated: candidates that were given to the target.
+        asked: as many as there had been if no two attempts had shared any.
+        say: the target's, at each place that the attack came to.
+    """
+
+    evaluated: Counter[int] = field(default_factory=Counter)
+    asked: Counter[int] = field(default_factory=Counter)
+    say: defaultdict[int, list[Say]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True)
 class Decoder:
     """Reconstructs the fields of a chunk.
 
@@ -99,16 +130,9 @@ class Decoder:
     banned: tuple[int, ...]
     baseline: Baseline = "public"
 
-    def decode(
-        self, attack: Sequence[Path], baseline: Sequence[Path]
-    ) -> tuple[Counter[int], Counter[int]]:
-        """Completes all paths.
-
-        Returns:
-            How many candidates the target was given, by the field's place in the chunk; and how
-            many, had no two attempts shared any.
-        """
-        evaluated, asked = Counter[int](), Counter[int]()
+    def decode(self, attack: Sequence[Path], baseline: Sequence[Path]) -> Tally:
+        """Completes all paths, and returns what it took."""
+        tally = Tally()
         losses_told = not self.own_head and self.sampling.weight > 0
         longest = max(len(path.uniforms) for path in (*attack, *baseline))
         for step in range(longest):
@@ -123,17 +147,19 @@ class Decoder:
             tokens, scores = self._top(logits)
             alone = self.sampling.public_likelihoods(scores, step)
             public = Choices(everyone, tokens, alone, alone)
-            choices = self._attack(knots, public, logits, step)
+            choices = self._attack(knots, public, logits, step, tally)
             each = choices.tokens.shape[1] if losses_told else 0
             for place, _ in knots:
-                evaluated[place] += each
+                tally.evaluated[place] += each
             for path in mine:
-                asked[path.place] += each
+                tally.asked[path.place] += each
             choices.extend(mine, self.sampling.nucleus)
             self._silent(public).extend(theirs, self.sampling.nucleus)
-        return evaluated, asked
+        return tally
 
-    def _attack(self, knots: Sequence[Knot], public: Choices, logits: Tensor, step: int) -> Choices:
+    def _attack(
+        self, knots: Sequence[Knot], public: Choices, logits: Tensor, step: int, tally: Tally
+    ) -> Choices:
         """Proposes tokens by the target's leave (lines 5 and 7 to 9).
 
         Args:
@@ -141,6 +167,7 @@ class Decoder:
             public: choices at these and at the baseline's.
             logits: of PUB-MLM at the same.
             step: the token's, from 0.
+            tally: to which the target's say is added.
         """
         rows = public.rows(knots)
         if self.own_head:
@@ -149,8 +176,13 @@ class Decoder:
         if self.sampling.weight == 0:
             return Choices(knots, tokens, likelihoods, likelihoods)
         losses = self.target.losses(knots, tokens)
-        told = target_likelihoods(losses, self.sampling.target_temperature)
-        return Choices(knots, tokens, self.sampling.blend(likelihoods, told), likelihoods)
+        told = self.sampling.target_likelihoods(losses)
+        target = self.sampling.blend(likelihoods, told)
+        raised = self.sampling.weight * (told.max(axis=1) - np.median(told, axis=1))
+        changed = target.argmax(axis=1) != likelihoods.argmax(axis=1)
+        for (place, _), *say in zip(knots, spreads(losses), raised, changed, strict=True):
+            tally.say[place].append(Say(float(say[0]), float(say[1]), bool(say[2])))
+        return Choices(knots, tokens, target, likelihoods)
 
     def _private(self, knots: Sequence[Knot], logits: Tensor, step: int) -> Choices:
         """Proposes tokens by the target's own head; ĝ is PUB-MLM's over the same tokens [ours]."""
@@ -163,7 +195,7 @@ class Decoder:
         """Returns the baseline's choices."""
         if self.baseline == "public" or self.own_head:
             return public
-        told = target_likelihoods(np.zeros_like(public.public), self.sampling.target_temperature)
+        told = self.sampling.target_likelihoods(np.zeros_like(public.public))
         target = self.sampling.blend(public.public, told)
         return dataclasses.replace(public, target=target)
 

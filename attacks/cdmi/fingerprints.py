@@ -16,7 +16,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.models.encoding_cache import code_digest
 from fedpriv.runtime.versions import versions_of
 
-FORMAT = 2
+FORMAT = 3
 """Of what is kept between runs; another one with every change of what the attack computes."""
 
 

@@ -2,6 +2,7 @@
 
     ĝ = softmax(g / T_g)                              public likelihood, of PUB-MLM's logits g
     l̂ = softmax((2 - l / median(l)) / T_l)            target likelihood, of the target's losses l
+        or softmax((mean(l) - l) / std(l) / T_l) [ours]
     p = ĝ^(1-w) · l̂^w / Z,  or  (1-w) ĝ + w l̂          their mean
     v ~ the nucleus of p
 
@@ -21,6 +22,7 @@ from fedpriv.threat.checks import check_choices, check_least, check_positive, ch
 
 Table = NDArray[np.float64]
 Mean = Literal["geometric", "arithmetic"]
+Likelihood = Literal["paper", "scaled"]
 
 LEAST_MEDIAN = float(np.finfo(np.float32).eps)
 """A float32 cross-entropy below this is rounding. The median of a saturated model's losses is 0, by
@@ -38,6 +40,10 @@ class Sampling:
             start nor the law [ours].
         decay_steps: tokens until T_g has fallen to `public_temperature` (CDMI, App. A: 3); 0: it
             has from the first.
+        likelihood: "paper" is eq. 5, which is made for losses of which most are near 0 and some
+            are not. It tells nothing where all are nearly alike. "scaled" takes the losses' own
+            spread as their unit, so that the least one has a say however small the differences
+            are, and however little they mean [ours].
         target_temperature: T_l (CDMI, App. A: 0.2 to 0.4, without decay).
         mean: of the two likelihoods (CDMI, App. A: geometric).
         weight: w, of the target's likelihood (CDMI, App. A: 0.2 to 0.6; of which of the two it does
@@ -49,6 +55,7 @@ class Sampling:
     public_temperature: float = 0.3
     first_temperature: float = 1.0
     decay_steps: int = 3
+    likelihood: Likelihood = "paper"
     target_temperature: float = 0.3
     mean: Mean = "geometric"
     weight: float = 0.4
@@ -71,6 +78,11 @@ class Sampling:
         """Returns log ĝ (line 6)."""
         return log_likelihoods(scores, self.temperature(step))
 
+    def target_likelihoods(self, losses: Table) -> Table:
+        """Returns log l̂ of losses of 0 or more (lines 7 and 8)."""
+        formula = scaled_likelihoods if self.likelihood == "scaled" else paper_likelihoods
+        return formula(losses, self.target_temperature)
+
     def blend(self, public: Table, target: Table) -> Table:
         """Returns log p of log ĝ and log l̂ (line 9)."""
         if self.weight == 0:
@@ -89,15 +101,39 @@ def log_likelihoods(scores: Table, temperature: float = 1.0) -> Table:
     return found
 
 
-def target_likelihoods(losses: Table, temperature: float) -> Table:
-    """Returns log l̂ of the losses of each row's candidates (lines 7 and 8; eq. 5).
+def paper_likelihoods(losses: Table, temperature: float) -> Table:
+    """Returns log l̂ of the losses of each row's candidates by eq. 5.
 
     Args:
         losses: 0 or more.
         temperature: T_l.
     """
-    medians = np.maximum(np.median(losses, axis=1, keepdims=True), LEAST_MEDIAN)
-    return log_likelihoods(2 - losses / medians, temperature)
+    return log_likelihoods(2 - losses / _medians(losses), temperature)
+
+
+def scaled_likelihoods(losses: Table, temperature: float) -> Table:
+    """Returns log l̂ of the losses in units of their own standard deviation [ours].
+
+    Losses that are all the same make all candidates equally likely.
+
+    Args: as of `paper_likelihoods`.
+    """
+    apart = losses.mean(axis=1, keepdims=True) - losses
+    spread = losses.std(axis=1, keepdims=True)
+    return log_likelihoods(
+        np.divide(apart, spread, np.zeros_like(apart), where=spread > 0), temperature
+    )
+
+
+def spreads(losses: Table) -> NDArray[np.float64]:
+    """Returns the standard deviation of each row's losses over their median, (rows,)."""
+    found: NDArray[np.float64] = losses.std(axis=1) / _medians(losses)[:, 0]
+    return found
+
+
+def _medians(losses: Table) -> Table:
+    found: Table = np.maximum(np.median(losses, axis=1, keepdims=True), LEAST_MEDIAN)
+    return found
 
 
 def in_nucleus(likelihoods: Table, mass: float) -> Table:

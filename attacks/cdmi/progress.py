@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fedpriv.attacks.cdmi.decoding import Say
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.claims import Reconstruction
 
@@ -22,12 +23,14 @@ class Done:
         evaluations: candidates that were given to the target for it.
         asked: as many as there had been if no two attempts had shared any.
         seconds: of wall time, its share of its chunk's.
+        say: the target's, at each place that the attack came to.
     """
 
     found: Reconstruction
     evaluations: int
     asked: int
     seconds: float
+    say: tuple[Say, ...] = ()
 
 
 @dataclass(frozen=True)

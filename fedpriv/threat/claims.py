@@ -241,6 +241,7 @@ class FieldGuesses:
         round: after which the model was.
         measured: its validation loss and score, as `WhiteBox.measured`.
         details: further numbers for the result.
+        mute: why finding nothing tells nothing of this model. Empty where it does.
     """
 
     fields: tuple[Reconstruction, ...]
@@ -249,3 +250,4 @@ class FieldGuesses:
     round: int = 0
     measured: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, float | int | str] = field(default_factory=dict)
+    mute: str = ""

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedpriv.attacks.cdmi.likelihoods import Sampling, drawn, in_nucleus, target_likelihoods
+from fedpriv.attacks.cdmi.likelihoods import (
+    Sampling,
+    drawn,
+    in_nucleus,
+    paper_likelihoods,
+    scaled_likelihoods,
+)
 
 positive = st.floats(1e-6, 1e3)
 rows = arrays.arrays(
@@ -73,7 +79,7 @@ def test_evenly_spread_numbers_draw_each_token_as_often_as_it_is_likely(table):
 
 @given(rows, st.floats(0.05, 2.0))
 def test_a_lower_loss_is_never_less_likely(losses, temperature):
-    found = target_likelihoods(losses, temperature)
+    found = paper_likelihoods(losses, temperature)
 
     for row, told in zip(losses, found, strict=True):
         assert (np.diff(told[np.argsort(row, kind="stable")]) <= 1e-9).all()
@@ -81,9 +87,18 @@ def test_a_lower_loss_is_never_less_likely(losses, temperature):
 
 @given(rows, st.floats(1.0, 100.0))
 def test_the_unit_of_the_loss_does_not_matter(losses, unit):
-    found = target_likelihoods(losses * unit, 0.3)
+    found = paper_likelihoods(losses * unit, 0.3)
 
-    np.testing.assert_allclose(found, target_likelihoods(losses, 0.3), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found, paper_likelihoods(losses, 0.3), rtol=1e-6, atol=1e-6)
+
+
+@given(rows, st.integers(-3, 9), st.integers(0, 100))
+def test_neither_unit_nor_origin_of_the_loss_matters_where_it_is_scaled(losses, power, origin):
+    whole = np.round(losses * 1024)  # so that no rounding is taken for a spread
+
+    found = scaled_likelihoods(whole * 2.0**power + origin, 0.3)
+
+    np.testing.assert_allclose(found, scaled_likelihoods(whole, 0.3), rtol=1e-6, atol=1e-6)
 
 
 @given(likelihoods, st.floats(0, 1), st.sampled_from(["geometric", "arithmetic"]))

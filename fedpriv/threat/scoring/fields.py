@@ -16,7 +16,7 @@ import numpy as np
 from rapidfuzz.distance import Hamming, JaroWinkler, Levenshtein
 
 from fedpriv.threat.scoring.summaries import Counts, Floats, middle, resampled
-from fedpriv.threat.statistics import Estimate, jackknife, mean, share
+from fedpriv.threat.statistics import Estimate, jackknife, mean
 
 MOST_LOG = 700.0
 """Beyond which exp is more than a float holds."""
@@ -123,8 +123,16 @@ def tokens_gained(
     gained = np.array([b.ham - a.ham for a, b in zip(attack, baseline, strict=True)])
     if np.ptp(gained) > 0:
         return mean(gained, documents)
-    # Nothing tells how much they vary: no less can be said than of as many coins.
-    return share((1 + gained) / 2, documents).through(lambda half: 2 * half - 1)
+    # Nothing tells how much they vary: as much as with one document more that gains all, and one
+    # that loses all.
+    more = mean([*gained, 1.0, -1.0], [*documents, "one more", "another"])
+    apart = more.value - float(gained[0])
+
+    def limits(confidence: float) -> tuple[float, float]:
+        low, high = more.limits(confidence)
+        return low - apart, high - apart
+
+    return Estimate(float(gained[0]), more.n - 2, limits, more.error)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ def headline(numbers: Numbers, gain: Number | None) -> str:
 
 def notes(numbers: Numbers) -> Iterator[str]:
     """Yields what a reader of the improvement factor and of several attempts must know."""
+    if numbers["mute"]:
+        yield numbers["mute"]
     (mine, theirs), ipf = (numbers["pr"][side] for side in SIDES), numbers["ipf"]
     term, others = numbers["ipf_terms"]["pr"], numbers["ipf_by_epsilon"]
     if mine and not theirs:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
-from fedpriv.threat.results import CANNOT_TELL, Number, Result
+from fedpriv.threat.results import CANNOT_TELL, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.fields import (
     Shots,
     Similarity,
@@ -111,12 +111,12 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
 
     * `fields`, `documents`, `attempts`: how many; `membership`: what the attack chose by.
     * `held_out`: the numbers of `whose` and `multi_shot` of the fields held out; None without any.
-    * `target`: the model; `details`: further numbers of the attack.
+    * `target`: the model; `details`: further numbers of the attack; `mute`: as the attack says.
     * `perfect`: see `perfect`.
     * `series`: with target=series, `IN_SERIES` of each model.
 
-    The verdict rests on `gain`, see `compared`. `curves.json` holds AccAt and HamAt over p, and
-    `fields.json` what was made of each field.
+    The verdict rests on `gain`, see `compared`; an attack that is mute and finds nothing cannot
+    tell. `curves.json` holds AccAt and HamAt over p, and `fields.json` what was made of each field.
     """
     scrubbed: ScrubbedFields = scoring.granted[ScrubbedFields]
     settings, truths, series = scoring.settings, scoring.truth.fields(), []
@@ -149,11 +149,13 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
             "perfect": list(perfect(trained, claim.membership)),
             "target": claim.model,
             "details": dict(claim.details),
+            "mute": claim.mute,
         }
         measured = {**numbers, "round": claim.round, **claim.measured}
         series.append({name: measured[name] for name in IN_SERIES if name in measured})
     numbers["series"] = series if settings.target == "series" else []
     by, primary = claim.membership, found.get("gain")
+    said = verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL
     over_p = curves(trained, by)
     scoring.files["fields.json"] = [
         row(case, by, scrubbed.text, originals=settings.originals) for case in cases
@@ -167,7 +169,7 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
         figures=tuple(figures(numbers, over_p)),
         notes=tuple(notes(numbers)),
         left_out=scrubbed.left_out,
-        verdict=verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL,
+        verdict=CANNOT_TELL if claim.mute and said == NONE_SHOWN else said,
         primary="gain",
         numbers=exploratory(found, "gain"),
     )

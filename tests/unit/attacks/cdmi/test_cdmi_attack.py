@@ -242,6 +242,49 @@ def test_a_target_that_tells_nothing_is_worth_as_much_as_the_silent_baseline(ben
     assert len({attempt for one in tokens(found).values() for attempt in one}) > 3
 
 
+def test_an_attack_says_when_the_target_has_no_say(bench):
+    found = guessed(attack(weight=0.4), box(Silent()), scrubbed(), bench())
+
+    assert found.details["loss_spread"] == 0
+    assert found.details["target_factor"] == 1
+    assert found.details["choices_changed"] == 0
+    assert "repeats the public model here" in found.mute
+    assert "raises a token by 0.0% at most" in found.mute
+
+
+@pytest.mark.parametrize("likelihood", ["paper", "scaled"])
+def test_an_attack_whose_target_chooses_is_not_mute(bench, likelihood):
+    found = guessed(attack(likelihood=likelihood), box(Remembers()), scrubbed(), bench())
+
+    assert found.mute == ""
+    # Nine candidates of loss 1 and one of 1e-4, while all before is right: √(.1 · .9).
+    assert found.details["loss_spread"] == pytest.approx(0.3 * 0.9999, rel=1e-4)
+    if likelihood == "paper":
+        assert found.details["target_factor"] == pytest.approx(np.exp(0.4 * 0.9999 / 0.3), rel=1e-4)
+    assert found.details["choices_changed"] > 0.5
+
+
+def test_a_masked_language_model_is_never_mute(bench):
+    found = guessed(attack(), box(Bigrams(table())), scrubbed(), bench())
+
+    assert found.mute == ""
+    assert "loss_spread" not in found.details
+
+
+def test_losses_nearly_alike_have_a_say_where_they_are_scaled(bench):
+    class Hints(Remembers):
+        def losses(self, batch):
+            return 0.7 + 1e-3 * super().losses(batch)
+
+    white = box(Hints())
+    flat = guessed(attack(attempts=1), white, scrubbed(), bench())
+    scaled = guessed(attack(attempts=1, likelihood="scaled"), white, scrubbed(), bench())
+
+    assert "repeats the public model" in flat.mute
+    assert tokens(flat) == tokens(flat, "baseline")
+    assert tokens(scaled) == {number: [true] for number, true in TRUE.items()}
+
+
 def test_a_masked_language_model_is_asked_itself(bench):
     certain = torch.zeros(VOCABULARY, VOCABULARY)
     certain[:, 8] = 20.0

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from fedpriv.attacks.cdmi.likelihoods import Sampling, drawn, in_nucleus, target_likelihoods
+from fedpriv.attacks.cdmi.likelihoods import (
+    Sampling,
+    drawn,
+    in_nucleus,
+    paper_likelihoods,
+    scaled_likelihoods,
+    spreads,
+)
 from fedpriv.attacks.cdmi.membership import confidences, public_confidence
 
 SCORES = np.log([[0.5, 0.3, 0.2]])
@@ -24,13 +31,13 @@ def test_the_publics_likelihoods_are_the_softmax_at_its_temperature():
 
 
 def test_equation_5():
-    np.testing.assert_allclose(np.exp(target_likelihoods(LOSSES, 1.0)), [TOLD], atol=1e-5)
+    np.testing.assert_allclose(np.exp(paper_likelihoods(LOSSES, 1.0)), [TOLD], atol=1e-5)
 
 
 def test_equation_5_at_half_the_temperature_squares_the_likelihoods():
     squares = np.square(TOLD)
 
-    found = np.exp(target_likelihoods(LOSSES, 0.5))
+    found = np.exp(paper_likelihoods(LOSSES, 0.5))
 
     np.testing.assert_allclose(found, [squares / squares.sum()], atol=1e-4)
 
@@ -38,7 +45,7 @@ def test_equation_5_at_half_the_temperature_squares_the_likelihoods():
 def test_geometric_mean_with_equal_weights():
     settings = Sampling(weight=0.5)
 
-    found = np.exp(settings.blend(SCORES, target_likelihoods(LOSSES, 1.0)))
+    found = np.exp(settings.blend(SCORES, paper_likelihoods(LOSSES, 1.0)))
 
     # √(.5 · .54655) = .52277, √(.3 · .3315) = .31536, √(.2 · .12195) = .15617; together .99430.
     np.testing.assert_allclose(found, [[0.52577, 0.31717, 0.15706]], atol=1e-4)
@@ -47,14 +54,14 @@ def test_geometric_mean_with_equal_weights():
 def test_weight_is_the_targets():
     for mean in ("geometric", "arithmetic"):
         settings = Sampling(weight=1.0, mean=mean)
-        found = np.exp(settings.blend(SCORES, target_likelihoods(LOSSES, 1.0)))
+        found = np.exp(settings.blend(SCORES, paper_likelihoods(LOSSES, 1.0)))
         np.testing.assert_allclose(found, [TOLD], atol=1e-5)
 
 
 def test_arithmetic_mean():
     settings = Sampling(weight=0.25, mean="arithmetic")
 
-    found = np.exp(settings.blend(SCORES, target_likelihoods(LOSSES, 1.0)))
+    found = np.exp(settings.blend(SCORES, paper_likelihoods(LOSSES, 1.0)))
 
     np.testing.assert_allclose(found, [[0.51164, 0.30788, 0.18049]], atol=1e-4)
 
@@ -62,18 +69,18 @@ def test_arithmetic_mean():
 def test_without_weight_the_target_has_no_say():
     for mean in ("geometric", "arithmetic"):
         settings = Sampling(weight=0.0, mean=mean)
-        found = settings.blend(SCORES, target_likelihoods(LOSSES, 1.0))
+        found = settings.blend(SCORES, paper_likelihoods(LOSSES, 1.0))
         np.testing.assert_array_equal(found, SCORES)
 
 
 def test_a_saturated_model_without_any_loss_says_nothing():
-    found = np.exp(target_likelihoods(np.zeros((1, 4)), 0.3))
+    found = np.exp(paper_likelihoods(np.zeros((1, 4)), 0.3))
 
     np.testing.assert_allclose(found, np.full((1, 4), 0.25))
 
 
 def test_where_the_median_is_no_loss_at_all_the_ones_with_a_loss_are_out():
-    found = np.exp(target_likelihoods(np.array([[0.0, 0.0, 0.0, 1e-3]]), 0.3))
+    found = np.exp(paper_likelihoods(np.array([[0.0, 0.0, 0.0, 1e-3]]), 0.3))
 
     np.testing.assert_allclose(found, [[1 / 3, 1 / 3, 1 / 3, 0.0]], atol=1e-9)
 
@@ -94,6 +101,32 @@ def test_nucleus_of_half_the_mass():
     found = in_nucleus(np.array([[0.2, 0.4, 0.3, 0.1]]), 0.6)
 
     np.testing.assert_allclose(found, [[0.0, 4 / 7, 3 / 7, 0.0]])
+
+
+def test_scaled_likelihoods_take_the_spread_of_the_losses_as_their_unit():
+    # Mean 2, standard deviation √(2/3): the least is 1.2247 of them below.
+    weights = np.exp(np.array([1.0, 0.0, -1.0]) / np.sqrt(2 / 3) / 0.5)
+
+    found = np.exp(scaled_likelihoods(np.array([[1.0, 2.0, 3.0]]), 0.5))
+
+    np.testing.assert_allclose(found, [weights / weights.sum()])
+
+
+def test_losses_that_are_nearly_alike_tell_next_to_nothing_by_equation_5_only():
+    alike = np.array([[1.0, 1.001, 1.002, 1.003]])
+
+    assert np.ptp(paper_likelihoods(alike, 0.3)) < 0.011
+    assert np.ptp(scaled_likelihoods(alike, 0.3)) > 5
+
+
+def test_equal_losses_tell_nothing_by_either_formula():
+    for likelihood in ("paper", "scaled"):
+        found = Sampling(likelihood=likelihood).target_likelihoods(np.full((1, 4), 0.7))
+        np.testing.assert_allclose(np.exp(found), np.full((1, 4), 0.25))
+
+
+def test_the_spread_of_losses_is_over_their_median():
+    np.testing.assert_allclose(spreads(np.array([[1.0, 2.0, 3.0]])), [np.sqrt(2 / 3) / 2])
 
 
 def test_nucleus_takes_no_more_than_reach_the_mass():
@@ -153,6 +186,7 @@ def test_confidences_stay_numbers_where_the_public_likelihood_is_next_to_nothing
         {"target_temperature": float("nan")},
         {"decay_steps": -1},
         {"mean": "harmonic"},
+        {"likelihood": "flat"},
         {"weight": 1.1},
         {"nucleus": 0.0},
         {"nucleus": 1.5},

@@ -168,10 +168,9 @@ def test_tokens_gained_are_a_mean_over_fields_by_whole_documents():
 
 def test_few_fields_that_gain_alike_do_not_make_sure():
     alike = tokens_gained([RIGHT] * 3, [WRONG] * 3, ["a", "b", "c"])
-    low, high = alike.limits(0.95)
-    assert (alike.value, high) == (1, 1)
-    # Of three coins that all show heads, Clopper & Pearson have .292 at the least.
-    assert low == pytest.approx(2 * 0.2924 - 1, abs=1e-3)
+    assert (alike.value, alike.n) == (1, 3)
+    # Of 1, 1, 1, 1 and -1: standard deviation √.8, and 2.776 of Student's t with 4 degrees.
+    assert alike.limits(0.95) == pytest.approx((1 - 2.776 * 0.4, 1 + 2.776 * 0.4), abs=1e-3)
 
 
 def areas(attack, baseline, documents, seed=0):

@@ -88,6 +88,7 @@ CDMI = {
     "documents": 75,
     "attempts": 8,
     "membership": "ratio",
+    "mute": "",
     "perfect": [PERFECT],
     "not_public": None,
     "series": [],

@@ -11,7 +11,7 @@ import pytest
 from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
-from fedpriv.threat.results import CANNOT_TELL, LEAK
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
 from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, score_guesses
 from fedpriv.threat.scoring.registry import Scoring
 from fedpriv.threat.settings import AttackSettings
@@ -325,7 +325,7 @@ def test_an_infinite_confidence_leaves_valid_json():
     assert scored(endless)[1]["fields.json"][0]["confidence"] is None
 
 
-def sided(trained, held_out, **truth):
+def sided(trained, held_out, mute="", **truth):
     """Fields of two tokens, a document each: how many of them attack and baseline have right."""
     fields, truths, found = [], {}, []
     for number, (mine, theirs) in enumerate((*trained, *held_out)):
@@ -334,7 +334,8 @@ def sided(trained, held_out, **truth):
         truths[number] = TrueField((1, 2), "text", **own)
         sides = [(1, 2)[:right] + (9,) * (2 - right) for right in (mine, theirs)]
         found.append(Reconstruction(number, (attempt(*sides[0]),), (public(*sides[1]),)))
-    return scored(FieldGuesses(tuple(found), "gap"), fields=fields, truths=truths)
+    claim = FieldGuesses(tuple(found), "gap", mute=mute)
+    return scored(claim, fields=fields, truths=truths)
 
 
 def test_fields_trained_on_are_held_against_fields_held_out():
@@ -393,3 +394,15 @@ def test_the_share_of_epsilon_is_told():
     assert found["ipf_terms"]["pr"] == pytest.approx(0.51 / 0.26 / 4)
     assert found["ipf_by_epsilon"]["0.01"] == pytest.approx(found["ipf"])
     assert found["ipf_by_epsilon"]["1.0"] == pytest.approx(scores(epsilon=1.0)["ipf"])
+
+
+def test_an_attack_that_is_mute_and_finds_nothing_cannot_tell():
+    nothing, memory = ([(1, 1)] * 6 + [(1, 0), (0, 1)]) * 15, [(2, 1), (1, 0), (2, 0)] * 20
+    for trained, mute, verdict in (
+        (nothing, "", NONE_SHOWN),
+        (nothing, "it repeats another model", CANNOT_TELL),
+        (memory, "it repeats another model", LEAK),
+    ):
+        result, _ = sided(trained, nothing, mute=mute)
+        assert result.verdict == verdict
+        assert (mute in result.notes) == bool(mute)
