@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Path
 from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from fedpriv.attacks.cdmi.generator import Training, public_mlm, untrained
+from fedpriv.attacks.cdmi.generator import RANDOM, Training, check_baseline, public_mlm, untrained
 from fedpriv.attacks.cdmi.likelihoods import Sampling
 from fedpriv.attacks.cdmi.membership import Metric, confidences, public_confidence
 from fedpriv.attacks.cdmi.progress import Done, Progress
@@ -124,7 +124,8 @@ class CDMI(Sampling):
             except NotApplicable as reason:
                 remarks.not_applicable[box.name] = str(reason)
                 continue
-            remarks.notes = self._notes(guesses_itself(box.model), access.public is not None)
+            public_start = access.public is not None and box.round > 0
+            remarks.notes = self._notes(guesses_itself(box.model), public_start)
         if not found:
             raise NotApplicable("; ".join(dict.fromkeys(remarks.not_applicable.values())))
         return tuple(found)
@@ -141,7 +142,12 @@ class CDMI(Sampling):
         context.remarks.left_out |= left_out
         self._check_page(target, examples, fields[:1])
         documents = self.public.of(access.documents.documents)
-        own = untrained(access.architecture, target, access.public)
+        start, attacked_start = self.generator.start, box.round == 0
+        # Whoever had the weights that are attacked would have nothing to find.
+        public = None if attacked_start else access.public
+        own = untrained(access.architecture, target, public, start)
+        if attacked_start:
+            check_baseline(own, target)
         helper = public_mlm(own, documents, self.generator, seed, context.scratch, context.log)
         done = _Run(self, target, helper.model, examples, seed).all(fields, context)
         say = measure_say(done.values())
@@ -206,8 +212,9 @@ class CDMI(Sampling):
             notes.append("the baseline is what the attack would make of a target that says nothing")
         if self.visual == "noise":
             notes.append("the target sees Gaussian noise in the place of the page")
-        if not public_start:
-            notes.append("PUB-MLM starts from random weights")
+        if not public_start or self.generator.start:
+            start = self.generator.start or RANDOM
+            notes.append(f"PUB-MLM starts from {'random weights' if start == RANDOM else start}")
         return notes
 
 

@@ -30,6 +30,8 @@ from fedpriv.training.loops import Optimizer, train_epoch
 
 PURPOSE = "cdmi public mlm"
 
+RANDOM = "random"
+
 LINES = 10
 """Of progress, at most."""
 
@@ -51,6 +53,9 @@ class Training:
         batch_size: windows a step [ours].
         lr: learning rate [ours].
         weight_decay: of AdamW [ours].
+        start: the checkpoint that PUB-MLM starts from, a local folder or a hub id, in place of the
+            public model that the run started from; "random" for random weights of the run's
+            architecture. For targets that were trained elsewhere [ours].
     """
 
     epochs: int = 300
@@ -59,6 +64,7 @@ class Training:
     weight_decay: float = 0.0
     held_out: float = 0.2
     criterion: Literal["precision", "loss"] = "precision"
+    start: str | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -92,7 +98,10 @@ class PublicMLM:
 
 
 def untrained(
-    architecture: Architecture, target: FieldModel, public: PublicModel | None
+    architecture: Architecture,
+    target: FieldModel,
+    public: PublicModel | None,
+    start: str | None = None,
 ) -> TokenModel:
     """Returns a model like the target for masked language modelling, on the target's device.
 
@@ -100,12 +109,14 @@ def untrained(
         architecture: of the target.
         target: which tells the device and the tokenizer.
         public: its weights are taken where both have them; None for none.
+        start: see `Training`; `public` is then left alone.
 
     Raises:
         NotApplicable: if no such model can be built, or it has another tokenizer.
     """
     try:
-        model = architecture.build(task="mlm")
+        chosen = {"pretrained": None if start == RANDOM else start} if start else {}
+        model = architecture.build(task="mlm", **chosen)
     except TypeError as error:
         raise NotApplicable(
             f"no model for masked language modelling can be built beside the target: {error}"
@@ -119,13 +130,36 @@ def untrained(
             "nothing to the target"
         )
     own = model.state_dict()
-    for name, tensor in (public.state if public else {}).items():
+    for name, tensor in (public.state if public and not start else {}).items():
         # LoRA keeps the weights that it adapts under another name.
         plain = name.replace(".base_layer.", ".")
         if plain in own and own[plain].shape == tensor.shape:
             own[plain] = tensor
     model.load_state_dict(own)
     return model.to(device_of(target))
+
+
+def check_baseline(own: TokenModel, target: FieldModel) -> None:
+    """Refuses a PUB-MLM that starts from the weights under attack: the baseline would have them.
+
+    Args:
+        own: before its training.
+        target: which the run did not train.
+
+    Raises:
+        NotApplicable: if they have a matrix of weights in common.
+    """
+    theirs = dict(cast(nn.Module, target).named_parameters())
+    for name, tensor in cast(nn.Module, own).named_parameters():
+        other = theirs.get(name)
+        drawn = tensor.ndim > 1 and bool(tensor.std() > 0)
+        if drawn and other is not None and torch.equal(tensor, other):
+            raise NotApplicable(
+                "the run's model is loaded from a checkpoint (model.pretrained), so PUB-MLM, and "
+                f"with it the baseline, would start from the weights under attack ({name}): name "
+                "the public checkpoint that it was made from, such as attack.generator.start="
+                "microsoft/layoutlm-base-uncased, or take attack.generator.start=random"
+            )
 
 
 def public_mlm(

@@ -60,9 +60,10 @@ class Architecture:
     """The federation's model without its weights: architecture and tokenizer are public.
 
     Attributes:
-        build: returns a new model. Its weights say nothing of the run. With `task="mlm"` it
-            returns a model of the same architecture for masked language modelling, or raises
-            `TypeError` where there is none.
+        build: returns a new model. Its weights say nothing of the run, unless the run's model is
+            loaded from a checkpoint: then so is this. With `task="mlm"` it returns a model of the
+            same architecture for masked language modelling, with `pretrained=` one from another
+            checkpoint, or raises `TypeError` where there is none.
     """
 
     build: Callable[..., nn.Module]

@@ -61,6 +61,9 @@ from fedpriv.threat.settings import CRITERIA, AttackSettings
 from fedpriv.threat.transcript import loaded
 from fedpriv.threat.truth import TruthStore
 
+ANOTHER = 0x5EED_0A2D
+"""Seed of an adversary's own models: with a run's they would begin as the run's model did."""
+
 T = TypeVar("T")
 InWords = tuple[str, ...]
 Documents = Mapping[str, tuple[Document, ...]]
@@ -78,9 +81,9 @@ class Models:
     build_model: Callable[..., nn.Module]
     labels: tuple[str, ...]
 
-    def new(self, **other: Any) -> nn.Module:
-        """Returns a model with weights that say nothing."""
-        return seeded_model(lambda: self.build_model(labels=self.labels, **other), 0)
+    def new(self, *, seed: int = 0, **other: Any) -> nn.Module:
+        """Returns a model with weights that say nothing, unless a checkpoint is loaded."""
+        return seeded_model(lambda: self.build_model(labels=self.labels, **other), seed)
 
     def with_state(self, state: Mapping[str, Tensor]) -> nn.Module:
         """Returns a model with these weights, in evaluation mode.
@@ -260,7 +263,8 @@ def wanted(access: type) -> dict[str, tuple[type, bool]]:
 @grants(Architecture)
 def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
     """Architecture and tokenizer are always public."""
-    return Architecture(run.models.new), ("the architecture and the tokenizer are public",)
+    build = functools.partial(run.models.new, seed=ANOTHER)
+    return Architecture(build), ("the architecture and the tokenizer are public",)
 
 
 @grants(Transcript, reads=("rounds", "clients"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedpriv.cli.main import main
+from fedpriv.models.encoders.backbones import layoutlm
 
 SMALL = ["data.source.providers=8", "data.source.documents_per_provider=5"]
 QUICK = ["attack.generator.epochs=15", "attack.attempts=2", "resamples=300"]
@@ -58,6 +59,21 @@ def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, task):
     low, high = found["ipf_interval"]
     assert low - 0.02 <= 1 <= high + 0.02
     assert found["target"] == "before the training"
+
+
+@pytest.mark.slow
+def test_a_model_trained_elsewhere_has_a_clean_baseline(tmp_path, capsys):
+    keys = ["customer", "date", "phone", "provider", "tax_number", "total"]
+    elsewhere = tmp_path / "elsewhere"
+    layoutlm(keys, task="tags", max_length=128).save_pretrained(elsewhere)
+    given = ["model.task=tags", f"model.pretrained={elsewhere}", "rounds=0"]
+    folder = run(tmp_path, capsys, *given)
+    few = ["most_fields=2", "attack.candidates=8", "attack.generator.epochs=1"]
+    assert main(["attack", folder, "attack=cdmi", *few]) == 3
+    assert "attack.generator.start=random" in capsys.readouterr().out
+    found = attacked(folder, capsys, *few, "attack.generator.start=random")
+    assert found["target"] == "the end of the run"
+    assert "PUB-MLM starts from random weights" in found["notes"]
 
 
 @pytest.mark.slow

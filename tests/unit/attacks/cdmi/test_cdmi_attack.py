@@ -12,7 +12,7 @@ from torch import nn
 from fedpriv.attacks.cdmi import decoding
 from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.fingerprints import of_model
-from fedpriv.attacks.cdmi.generator import Training
+from fedpriv.attacks.cdmi.generator import Training, untrained
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
@@ -156,10 +156,10 @@ def box(*targets, scores=None):
     return targets, lambda task: Bigrams(scores)
 
 
-def guesses(attack, white, held, context):
+def guesses(attack, white, held, context, first=1):
     """What CDMI makes of the fields with each target."""
     targets, build = white
-    boxes = [WhiteBox(f"round {n}", n, target.eval()) for n, target in enumerate(targets, 1)]
+    boxes = [WhiteBox(f"round {n}", n, target.eval()) for n, target in enumerate(targets, first)]
     access = CDMIAccess(
         ModelSeries(tuple(lambda one=one: one for one in boxes)),
         ScrubbedFields(held.fields, held.examples, str),
@@ -170,8 +170,8 @@ def guesses(attack, white, held, context):
     return attack.run(access, context)
 
 
-def guessed(attack, white, held, context):
-    (found,) = guesses(attack, white, held, context)
+def guessed(attack, white, held, context, first=1):
+    (found,) = guesses(attack, white, held, context, first)
     return found
 
 
@@ -319,6 +319,31 @@ def test_a_target_that_is_the_public_model_gives_the_baseline(bench):
     for one in found.fields:
         assert {attempt.confidence["gap"] for attempt in one.attempts} == {0.0}
         assert {attempt.confidence["token_ratio"] for attempt in one.attempts} == {1.0}
+
+
+def test_a_baseline_that_would_start_from_the_attacked_weights_is_refused(bench):
+    with pytest.raises(NotApplicable, match=r"would start from the weights under attack \(table\)"):
+        guessed(attack(), box(Bigrams(table())), scrubbed(), bench(), first=0)
+    clean = guessed(attack(), box(Bigrams(table(1))), scrubbed(), bench(), first=0)
+    assert clean.round == 0
+
+
+def test_the_attacked_start_is_no_public_model():
+    known = SimpleNamespace(state={"table": table(7)})
+    target, asked = Bigrams(table(7)), []
+
+    def build(**settings):
+        asked.append(settings)
+        return Bigrams(table(1))
+
+    for start, taken, settings in (
+        (None, 7, {"task": "mlm"}),
+        ("random", 1, {"task": "mlm", "pretrained": None}),
+        ("a folder", 1, {"task": "mlm", "pretrained": "a folder"}),
+    ):
+        own = untrained(Architecture(build), target, known, start)
+        assert own.table.equal(table(taken))
+        assert asked.pop() == settings
 
 
 def test_the_first_attempt_is_the_one_shot_attack(bench):
