@@ -122,7 +122,7 @@ class Job:
             ]
             for _ in range(2)
         ]
-        return decoder.decode(*paths).done.total()
+        return decoder.decode(*paths).evaluated.total()
 
     def bare(self, count: int) -> None:
         """Takes the losses of as many rows."""
