@@ -14,37 +14,28 @@ providers, to where the references are: the median provider is taken to be as mu
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
-from fedpriv.data.document import Document
-from fedpriv.data.examples import Examples
-from fedpriv.models.question_answering import DOCUMENT, QUESTION, QuestionAnswerer
-from fedpriv.runtime.jobs import Pool
-from fedpriv.runtime.ray_session import RaySettings
-from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
+from fedpriv.attacks.reference_models import (
+    Mask,
+    Row,
+    Table,
+    balanced_halves,
+    check_finite,
+    mean_of,
+    means_where,
+    split,
+    train_references,
+)
 from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
-from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
-from fedpriv.threat.queries import losses
-from fedpriv.training.loops import Optimizer, train_steps
-
-Row = NDArray[np.float64]
-"""One number for each provider."""
-Table = NDArray[np.float64]
-"""One row for each reference model, one column for each provider."""
-Mask = NDArray[np.bool_]
+from fedpriv.training.loops import Optimizer
 
 TINY = 1e-6
 """A loss below it is taken to be it: no certainty is infinite."""
@@ -128,8 +119,23 @@ class ProviderLiRA:
             for pages in asked.values()
         ]
         final = np.array([_signal(np.array(own), self.signal).mean() for own in told])
-        _check_finite(final, "the final model")
-        references = self._references(access.public, taught, asked, trained_on, context)
+        check_finite(final, "the final model")
+        answers = train_references(
+            access.public,
+            taught,
+            asked,
+            trained_on,
+            context,
+            optimizer=self.optimizer,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            workers=self.workers,
+        )
+        references = np.array(
+            [mean_of(answers.owner, _signal(row, self.signal)) for row in answers.losses]
+        )
+        for number, signals in enumerate(references, 1):
+            check_finite(signals, f"reference {number}")
         scores = likelihood_ratios(
             final,
             references,
@@ -150,155 +156,6 @@ class ProviderLiRA:
                 "training would have done to it is taken from the other providers"
             )
         return MembershipScores(tuple(documents), scores, guesses, "provider_lira")
-
-    def _references(
-        self,
-        public: PublicModel,
-        taught: Mapping[str, Sequence[Document]],
-        asked: Mapping[str, Sequence[Document]],
-        trained_on: Mask,
-        context: AttackContext,
-    ) -> Table:
-        """Returns the reference models' signals, (references, providers)."""
-        model = answering(public.build())
-        lessons, owners = encoded(model, taught)
-        questions, asked_of = encoded(model, asked)
-        course = Course(
-            model,
-            lessons,
-            questions,
-            self.optimizer,
-            self.steps,
-            self.batch_size,
-            torch.get_num_threads(),
-            context.scratch / "provider_lira",
-        )
-        jobs = {
-            f"reference {number}": course.reference(np.flatnonzero(inside[owners]), context.rng)
-            for number, inside in enumerate(trained_on, 1)
-        }
-        pool = Pool(self.workers, RaySettings(), context.log)
-        signals = []
-        for name, of in pool.map(functools.partial(reference_losses, course), jobs).items():
-            signal = _signal(np.array(of), self.signal)
-            signals.append(np.bincount(asked_of, signal) / np.bincount(asked_of))
-            _check_finite(signals[-1], name)
-        return np.array(signals)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What tells one reference model from the others.
-
-    Attributes:
-        rows: of the lessons that it is trained on.
-        seed: of dropout and the like.
-        shuffle: draws the order of the lessons; a generator of its own.
-    """
-
-    rows: NDArray[np.int64]
-    seed: int
-    shuffle: np.random.Generator
-
-
-@dataclass(frozen=True)
-class Course:
-    """What all reference models have in common.
-
-    Attributes:
-        model: the public one, that training starts from.
-        lessons: documents that references are trained on.
-        questions: what they are asked.
-        optimizer: of each.
-        steps: that each takes.
-        batch_size: of each step.
-        threads: of torch.
-        folder: where the losses of each are kept, for a run that takes up an interrupted one.
-    """
-
-    model: QuestionAnswerer
-    lessons: Examples
-    questions: Examples
-    optimizer: Optimizer
-    steps: int
-    batch_size: int
-    threads: int
-    folder: Path
-
-    def reference(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Reference:
-        """Returns a reference, and leaves the generator as its training would."""
-        own = Reference(rows, int(rng.integers(2**31)), copy.deepcopy(rng))
-        batches = -(-len(rows) // self.batch_size)
-        for _ in range(-(-self.steps // batches) if batches else 0):
-            rng.permutation(len(rows))
-        return own
-
-    def trained(self, reference: Reference) -> QuestionAnswerer:
-        """Returns a reference model: the public model, trained on some of the lessons."""
-        with isolated_randomness(reference.seed):
-            model = copy.deepcopy(self.model).train()
-            train_steps(
-                model,
-                self.lessons.take(reference.rows),
-                self.optimizer.build(model),
-                steps=self.steps,
-                batch_size=self.batch_size,
-                shuffle=copy.deepcopy(reference.shuffle),
-                device=model.device,
-            )
-        return model.eval()
-
-    def fingerprint(self, reference: Reference) -> str:
-        """Returns a name for all that the losses of a reference depend on."""
-        parts = {
-            "model": of_model(self.model),
-            "lessons": of_rows(self.lessons, reference.rows),
-            "questions": of_rows(self.questions, range(len(self.questions))),
-            "training": [repr(self.optimizer), self.steps, self.batch_size, self.threads],
-            "seed": [reference.seed, str(reference.shuffle.bit_generator.state)],
-        }
-        return fingerprint(parts)
-
-
-def reference_losses(course: Course, reference: Reference) -> list[float]:
-    """Returns the losses of one reference model on all questions; trains it if need be."""
-    folder, file = RunFolder.at(course.folder), f"{course.fingerprint(reference)}.json"
-    kept: list[float] | None = folder.read_json(file, list)
-    if kept is None:
-        with reproducible_torch(course.threads, "cpu"):
-            kept = losses_of(course.trained(reference), course.questions).tolist()
-        folder.write_json(file, kept)
-    return kept
-
-
-def split(
-    documents: Mapping[str, Sequence[Document]], train_share: float, rng: np.random.Generator
-) -> tuple[dict[str, list[Document]], dict[str, list[Document]]]:
-    """Parts each provider's documents at random into those to train on and those to ask about.
-
-    Each part gets one at least; a single document is only asked about.
-    """
-    taught: dict[str, list[Document]] = {}
-    asked: dict[str, list[Document]] = {}
-    for provider, pages in documents.items():
-        mixed = [pages[place] for place in rng.permutation(len(pages))]
-        some = min(max(round(train_share * len(pages)), 1), len(pages) - 1)
-        taught[provider], asked[provider] = mixed[:some], mixed[some:]
-    return taught, asked
-
-
-def balanced_halves(count: int, eligible: Sequence[bool], rng: np.random.Generator) -> Mask:
-    """Returns who is in which half, (count, providers): each eligible one in half of the halves.
-
-    They come in pairs: a random half, and all others. Who is not eligible is in none.
-    """
-    places = np.flatnonzero(eligible)
-    halves = np.zeros((count, len(eligible)), np.bool_)
-    for pair in range(0, count, 2):
-        mixed = rng.permutation(places)
-        halves[pair, mixed[: len(mixed) // 2]] = True
-        halves[pair + 1, mixed[len(mixed) // 2 :]] = True
-    return halves
 
 
 def likelihood_ratios(
@@ -334,7 +191,7 @@ def gaussians(references: Table, trained_on: Mask) -> tuple[Row, Row, float]:
     trained on for being answered even better. Where training seems to do harm, hardly anything is
     said of the provider, but in the right direction.
     """
-    inside, outside = _means_where(references, trained_on), _means_where(references, ~trained_on)
+    inside, outside = means_where(references, trained_on), means_where(references, ~trained_on)
     known = ~np.isnan(inside)
     fitted = np.where(trained_on, inside, outside)
     groups = len(known) + np.count_nonzero(known)
@@ -347,41 +204,6 @@ def gaussians(references: Table, trained_on: Mask) -> tuple[Row, Row, float]:
     half = np.where(known, shrunk, np.nanmean(gain)) / 2
     half = np.maximum(half, LEAST_GAIN * spread)
     return centre + half, centre - half, float(spread)
-
-
-def _means_where(references: Table, chosen: Mask) -> Row:
-    """Returns the means of the chosen references, (providers,); NaN where none is."""
-    times = chosen.sum(axis=0)
-    sums = np.where(chosen, references, 0.0).sum(axis=0)
-    means: Row = np.divide(sums, times, out=np.full(len(sums), np.nan), where=times > 0)
-    return means
-
-
-def encoded(
-    model: QuestionAnswerer, documents: Mapping[str, Sequence[Document]]
-) -> tuple[Examples, NDArray[np.int64]]:
-    """Returns all documents as examples, and the place of each example's provider."""
-    pages = [page for own in documents.values() for page in own]
-    owners = np.repeat(np.arange(len(documents)), [len(own) for own in documents.values()])
-    examples = model.encode(pages)
-    return examples, owners[examples.column(DOCUMENT)]
-
-
-def losses_of(model: QuestionAnswerer, examples: Examples) -> NDArray[np.float64]:
-    """Returns the loss on each example, (examples,); a grey box' replies, but without answers.
-
-    Of a page that is read in several windows, each window gets the mean over them.
-    """
-    numbers = np.unique(examples.column(QUESTION), return_inverse=True)[1]
-    with torch.no_grad():
-        return np.array(losses(model, examples))[numbers]
-
-
-def _check_finite(signals: Row, whose: str) -> None:
-    if wrong := int((~np.isfinite(signals)).sum()):
-        raise NotApplicable(
-            f"the losses of {whose} are not finite for {wrong} providers: has it diverged?"
-        )
 
 
 def _signal(losses: NDArray[np.float64], kind: str) -> NDArray[np.float64]:

@@ -124,6 +124,7 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "owners: server_membership": ("attack=server_membership",),
     "owners: memorisation": ("attack=memorisation", "attack.most_absent=2"),
     "owners: provider_lira": ("attack=provider_lira", "attack.references=4", "attack.steps=3"),
+    "owners: provider_rmia": ("attack=provider_rmia", "attack.steps=3"),
     "persons: exposure": ("attack=exposure", "attack.references=50"),
     "fields: cdmi": (
         "attack=cdmi",

@@ -8,76 +8,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from torch import nn
-from toy_answers import pages_as_examples
+from toy_providers import SGD, Pointer, auc, documents_of, trained
 
 from fedpriv.attacks.provider_lira import (
-    Course,
     ProviderLiRA,
     ProviderLiRAAccess,
-    balanced_halves,
     gaussians,
     likelihood_ratios,
-    losses_of,
-    split,
 )
-from fedpriv.data.document import Document, Question
+from fedpriv.attacks.reference_models import Course, balanced_halves, losses_of, split
 from fedpriv.data.examples import Examples
-from fedpriv.models.base import Answer
-from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.threat.access import HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
 from fedpriv.threat.queries import GreyBox, Oracle
-from fedpriv.training.loops import Optimizer, train_steps
-
-WIDTH = 64
-SGD = Optimizer("sgd", lr=0.3)
-
-
-class Pointer(QuestionAnswerer):
-    """Its loss is small where the weights point along the page; dropout makes it random."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(WIDTH))
-        self.dropout = nn.Dropout(0.1)
-
-    def encode(self, documents):
-        return pages_as_examples(documents)
-
-    def losses(self, batch):
-        return nn.functional.softplus(-4 * self.dropout(batch["page"]) @ self.weight)
-
-    def answer_batch(self, batch):
-        return [Answer("", 0.5) for _ in batch["page"]]
-
-
-def documents_of(providers=24, documents=4, seed=0):
-    """Returns each provider's pages around a direction of its own, and as many to train on."""
-    rng = np.random.default_rng(seed)
-    directions = rng.normal(size=(providers, WIDTH)) / math.sqrt(WIDTH)
-    question = (Question("total", "How much?", ("1",)),)
-
-    def pages(provider, kind):
-        near = directions[provider] + 0.05 * rng.normal(size=(documents, WIDTH))
-        return tuple(
-            Document(f"{kind}{n}", f"p{provider:02}", p, (1, 1), (), questions=question)
-            for n, p in enumerate(near.astype(np.float32))
-        )
-
-    held = {f"p{n:02}": pages(n, "held") for n in range(providers)}
-    own = {f"p{n:02}": pages(n, "own") for n in range(providers)}
-    return held, own
-
-
-def trained(pages, steps=60):
-    model = Pointer()
-    rng = np.random.default_rng(7)
-    train_steps(
-        model, model.encode(pages), SGD.build(model), steps=steps, batch_size=8, shuffle=rng
-    )
-    return model
+from fedpriv.training.loops import train_steps
 
 
 def judged(tmp_path, held, model, attack=None, seed=0, start=Pointer):
@@ -89,11 +34,6 @@ def judged(tmp_path, held, model, attack=None, seed=0, start=Pointer):
     )
     context = AttackContext(np.random.default_rng(seed), lambda line: None, tmp_path)
     return attack.run(access, context), context.remarks.notes
-
-
-def auc(verdict, members):
-    inside = np.array([name in members for name in verdict.providers])
-    return (verdict.scores[inside][:, None] > verdict.scores[~inside][None, :]).mean()
 
 
 @pytest.mark.parametrize("statistic", ["online", "offline"])
@@ -318,7 +258,7 @@ def test_references_are_not_trained_twice(tmp_path, monkeypatch):
     model = trained(own["p00"] + own["p03"])
     attack = ProviderLiRA(references=4, steps=3, optimizer=SGD)
     first, _ = judged(tmp_path, held, model, attack)
-    one, *_ = sorted((tmp_path / "provider_lira").glob("*.json"))
+    one, *_ = sorted((tmp_path / "references").glob("*.json"))
     one.unlink()
     calls, train = [], Course.trained
     monkeypatch.setattr(Course, "trained", lambda *of: calls.append(of) or train(*of))
