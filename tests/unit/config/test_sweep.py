@@ -75,6 +75,14 @@ def test_every_sweep_of_ours_is_checked(name):
     assert all(job.order is not None for job in jobs)
 
 
+@pytest.mark.parametrize("data", ["sroie", "sroie_64"])
+def test_tables_of_inversion_are_of_receipts_too(data):
+    one_row = (f"data={data}", "model=layoutlmv3", "rows=['template only']")
+    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", one_row))
+    side = job.config["data"]["source"]["size"]
+    assert side == job.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
+
+
 def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     told = []
     read = sweep.read(table())
