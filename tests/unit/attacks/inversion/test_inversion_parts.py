@@ -87,6 +87,48 @@ def test_a_gradient_of_zero_has_a_finite_slope():
 
 
 @pytest.mark.parametrize("weights", [{}, {"mse": -1.0, "cosine": 1}])
+def as_defined(mine, theirs, scale):
+    """The squares, mean squares, relative squares and 1 - cos of each tensor, by autograd alone."""
+    far = 0.0
+    for name, given in theirs.items():
+        g = scale * mine[name]
+        squares = (g - given).square()
+        far = far + squares.sum() + 2 * squares.mean() + 3 * squares.sum() / given.square().sum()
+        far = far + 4 * (1 - torch.cosine_similarity(g.flatten(), given.flatten(), dim=0))
+    return far
+
+
+WEIGHTS = {"squares": 1, "mse": 2, "relative": 3, "cosine": 4}
+
+
+@pytest.mark.parametrize("any_scale", [False, True])
+def test_slopes_of_distances_are_those_of_their_definition(any_scale):
+    rng = torch.Generator().manual_seed(0)
+    shapes = {"a": (2, 3, 4), "b": (2, 5)}  # two victims
+    mine, theirs = (
+        {n: torch.randn(shape, generator=rng, dtype=torch.float64) for n, shape in shapes.items()}
+        for _ in range(2)
+    )
+
+    def definition(g, sent):
+        if not any_scale:
+            return as_defined(g, sent, 1.0)
+        norms = {n: sent[n].square().sum() for n in sent}
+        along = sum((g[n] * sent[n]).sum() / norms[n] for n in sent)
+        return as_defined(g, sent, along / sum(g[n].square().sum() / norms[n] for n in sent))
+
+    objective = Objective(**WEIGHTS, any_scale=any_scale)
+    together = torch.vmap(torch.func.grad(objective.distance))(mine, theirs)
+    for victim in range(2):
+        g, sent = ({n: t[victim] for n, t in side.items()} for side in (mine, theirs))
+        expected = torch.func.grad(definition)(g, sent)
+        alone = {n: t.clone().requires_grad_() for n, t in g.items()}
+        slopes = torch.autograd.grad(objective.distance(alone, sent), list(alone.values()))
+        for name, slope in zip(alone, slopes, strict=True):
+            torch.testing.assert_close(slope, expected[name])
+            torch.testing.assert_close(together[name][victim], expected[name])
+
+
 def test_an_objective_without_weight_or_with_a_negative_one_is_refused(weights):
     with pytest.raises(ValueError, match="expected weights of 0 or more, one of them positive"):
         Objective(**weights)
