@@ -229,6 +229,13 @@ def gain(known, victim, method):
     return psnr(one(victim, method).pixels, truth, private) - blank
 
 
+def test_a_short_budget_takes_larger_steps_with_a_shorter_memory(known):
+    long = {"lr": 25.0, "betas": (0.9, 0.9)}
+    assert gi_dqa_tuned(100) == gi_dqa_tuned(100, **long)
+    short, slow = gi_dqa_tuned(25), gi_dqa_tuned(25, **long)
+    assert gain(known, known[0], short) > gain(known, known[0], slow) + 0.5
+
+
 def test_five_steps_of_sgd_are_not_one_gradient(known):
     victim, steps = updated(known, Optimizer("sgd", lr=1e-3), 5)
     straight = read(victim, steps, "auto", "pre_fusion")
