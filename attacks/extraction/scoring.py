@@ -24,7 +24,7 @@ from fedpriv.attacks.extraction.canary import Canary, normalised
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
-from fedpriv.threat.results import Number, Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, Number, Result
 from fedpriv.threat.scoring.extraction import (
     Scores,
     memorised,
@@ -37,14 +37,17 @@ from fedpriv.threat.scoring.extraction import (
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory, verdict
-from fedpriv.threat.statistics import CONFIDENCE, mean
+from fedpriv.threat.statistics import CONFIDENCE, LEVEL, mean
 
 Bools = NDArray[np.bool_]
 Marks = Sequence[Sequence[float]]
 """Of each page, the ANLS of its questions."""
 
-WORTH = 0.1
-"""Share of the canaries in M above the control whose absence is worth telling."""
+WORTH = 0.02
+"""Share of the answers in M above the control, and M_E, whose absence is worth telling.
+
+Of Pinto et al.'s 4,654 canaries, 94 to 109 are in M.
+"""
 
 WITHOUT = "-without"
 """What the name of a model without the canaries ends with."""
@@ -113,7 +116,12 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
         **memorized,
         **_compared(claim, pair),
     }
-    acted_on = exploratory(_shares(claim, pair), "M")
+    acted_on = _acted_on(claim, pair, numbers.get("memorization"))
+    primary = next(iter(acted_on))
+    shown = verdict(acted_on[primary], (acted_on[primary].control or 0.0) + WORTH)
+    unseen = (numbers.get("controls") or {}).get("unseen")
+    if shown == LEAK and primary == "M" and unseen and unseen["p"] <= LEVEL:
+        shown = CANNOT_TELL  # two models that never saw the canaries differ as clearly
     names = [canary.name for canary in canaries]
     sets = {**scores, "names": names, "in_E": in_e.tolist(), "in_G": in_g.tolist()}
     scoring.files["scores.json"] = sets
@@ -122,7 +130,7 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
     )
     return Result(
         "extraction",
-        tables.headline(numbers),
+        tables.headline(numbers, acted_on[primary]),
         numbers,
         tables.tables(numbers),
         tables.figures(numbers, sets),
@@ -132,15 +140,34 @@ def score_answers(claims: Sequence[ExtractedAnswers], scoring: Scoring) -> Resul
             "answer, and the question as it was trained on (other contexts say what differs)",
             "it sees the model's answers only; the side channel and the exposure, its losses too",
         ),
-        verdict=verdict(acted_on["M"], (acted_on["M"].control or 0.0) + WORTH),
-        primary="M",
-        numbers=acted_on,
+        verdict=shown,
+        primary=primary,
+        numbers=exploratory(acted_on, primary),
     )
 
 
-def _shares(claim: ExtractedAnswers, pair: Pair) -> dict[str, Number]:
-    """Returns the share of the canaries in M: of all, by context, and under each defence."""
-    found = {"M": pair.share()}
+def _acted_on(
+    claim: ExtractedAnswers, pair: Pair, memorization: Mapping[str, Any] | None
+) -> dict[str, Number]:
+    """Returns the number that the verdict rests on, then M of all, by context and by defence.
+
+    M compares two trainings, which differ by their seeds too. Where there are splits, the verdict
+    rests on M_E, whose p-value is exact for the very draw of the canaries into models.
+    """
+    found: dict[str, Number] = {}
+    if memorization and memorization["mean"] is not None:
+        null, p = memorization["null"], memorization["p"]
+        found["M_E"] = Number(
+            memorization["mean"],
+            (memorization["low"], memorization["high"]),
+            len(set(_answers(claim.canaries))),
+            "answer",
+            0.0,
+            # Twice the half of an interval of 95 % is 3.92 standard errors; 2.8 are shown in 80 %.
+            (null["high"] - null["low"]) * 2.8 / 3.92 if null else None,
+            min(1.0, 2 * p),
+        )
+    found["M"] = pair.share()
     asked = (name for name in pair.asked if name != BASELINE)
     found |= {f"M, {tables.CONTEXTS.get(name, name)}": pair.share(name) for name in asked}
     found |= {f"M under {name}": pair.share(name) for name in claim.prompts}
@@ -164,7 +191,7 @@ def _by_splits(
         in_g,
         [canary.repeats for canary in claim.canaries],
         generator(claim.seed, "extraction scoring"),
-        documents=[f"{c.question.key} {normalised(c.answer)}" for c in claim.canaries],
+        documents=_answers(claim.canaries),
     )
     of_each = {
         "memorization": of_splits.memorization.tolist(),

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.threat.results import Figure, Table
+from fedpriv.threat.results import Figure, Number, Table
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_tables
 from fedpriv.threat.scoring.extraction import histogram, memorised
 from fedpriv.threat.scoring.summaries import NOTHING, digits, interval, times
+from fedpriv.threat.scoring.verdicts import in_words
 
 FEW = 0.05
 """|M| under a defence ÷ |M| without, up to which almost nothing is left."""
 
 COUNTS = ("E", "G", "M", "control", "answers_in_M", "pii", "unique_pii")
-HEADINGS = ("|E|", "|G|", "|M|", "|G ∖ E|", "answers in M", "PII in M", "unique PII")
+HEADINGS = ("|E|", "|G|", "|M|", "|G ∖ E|", "different answers in M", "PII in M", "unique PII")
 
 STRATEGIES = {"fedavg": "FedAvg", "feam_dp": "FeAm-DP", "fl_provider_dp": "FL-PROVIDER-DP"}
 """As papers write them."""
@@ -47,17 +48,18 @@ CONTROLS = "Controls"
 Numbers = Mapping[str, Any]
 
 
-def headline(numbers: Numbers) -> str:
-    """Returns E, G and M in one sentence."""
+def headline(numbers: Numbers, primary: Number) -> str:
+    """Returns E, G and M in one sentence, and how sure it is that the model remembers."""
     kept = numbers["canaries"]["kept"]
     found = (
         f"the model says {numbers['E']} of {kept} training answers that were taken off their page, "
-        f"and one trained without them says {numbers['G']}: {numbers['M']} are memorised, "
-        f"{numbers['pii']} of these personal"
+        f"and one trained without them says {numbers['G']}: {numbers['M']} are in M, "
+        f"{numbers['pii']} of these personal, and {numbers['control']} are the other way round"
     )
     if (scores := numbers.get("memorization")) is None or scores["mean"] is None:
-        return found
-    return f"{found}; M_E {interval(scores)} over {numbers['splits']} splits"
+        return f"{found}; {in_words(primary, f'M {primary.value:.1%}')}"
+    said = f"M_E {interval(scores)} over {numbers['splits']} splits"
+    return f"{found}; {in_words(primary, said)}"
 
 
 def tables(numbers: Numbers) -> tuple[Table, ...]:
@@ -99,8 +101,9 @@ def _sizes(numbers: Numbers) -> Table:
     ]
     said = [
         "E: answers said by the model though the page no longer has them; G: by a model that was "
-        "trained without the canaries; M = E ∖ G, with a 95 % interval over different answers; "
-        "G ∖ E: what chance makes of M. Unique: no other training sample has the answer."
+        "trained without the canaries; M = E ∖ G; G ∖ E: what chance makes of M. In brackets: "
+        "between what the number of different answers in M lies, at 95 %. Unique: no other "
+        "training sample has the answer."
     ]
     if numbers["pii_classes"]:
         said.append(f"Personal information in M: {_listed(numbers['pii_classes'])}.")
@@ -124,10 +127,10 @@ def _scores(numbers: Numbers) -> Table:
     ]
     ranks = scores["rank_test"]
     said.append(
-        f"Whether M_E is higher in M than in G cannot be tested: {ranks['M']} samples against "
+        f"Whether M_E is higher in M than in G cannot be tested: {ranks['M']} answers against "
         f"{ranks['G']}."
         if ranks["p"] is None
-        else f"M_E of a sample of M is above that of one of G in {ranks['auc']:.0%} of the pairs, "
+        else f"M_E of an answer in M is above that of one in G in {ranks['auc']:.0%} of the pairs, "
         f"p = {ranks['p']:.2g} ({ranks['M']} against {ranks['G']})."
     )
     if scores["p"] is not None:
@@ -188,10 +191,11 @@ def _blocking_said(defences: Numbers) -> str:
     if "EB" not in defences or not before:
         return ""
     left, interval = defences["EB"]["M"], defences["EB"]["anls_change_interval"]
+    above = max(0, left - defences["EB"].get("control", 0))  # of what chance makes
     # By the interval: the sign of a change by chance is as often below 0 as above.
     cost = ", at a cost" if interval is not None and interval[1] < 0 else ""
     stops = (
-        f"stops the extraction{cost}" if left <= FEW * before else "does not stop the extraction"
+        f"stops the extraction{cost}" if above <= FEW * before else "does not stop the extraction"
     )
     kept = "" if interval is None else f", ANLS changes by {_change(defences['EB'])} points"
     return f"Extraction blocking {stops}: |M| goes from {before} to {left}{kept}."
@@ -230,8 +234,9 @@ def _controls(controls: Numbers) -> Table:
             ("another without them", f"{unseen['E']}, {unseen['both']} of them the same"),
         ]
         said.append(
-            "By chance, two models that never saw the canaries differ as much with "
-            f"p = {unseen['p']:.2g}."
+            "The two that never saw the canaries differ in which answers they say with "
+            f"p = {unseen['p']:.2g}: a difference between f and f_G that is no clearer than theirs "
+            "is no memory."
         )
     return Table(("model", "answers that it says"), tuple(rows), CONTROLS, " ".join(said))
 
@@ -310,9 +315,11 @@ def _series(names: Mapping[str, str], groups: Mapping[str, Numbers]) -> dict[str
 
 
 def _counts(row: Numbers) -> tuple[str, ...]:
-    """Returns a cell for each size, that of |M| with its interval."""
-    between = row.get("interval")
-    beside = {"M": f" [{between[0]:.0f}, {between[1]:.0f}]"} if between else {}
+    """Returns a cell for each size, that of the different answers with its interval."""
+    beside = {}
+    if between := row.get("interval"):
+        of = f" of {row['answers']} [{between[0]:.0f}, {between[1]:.0f}]"
+        beside["answers_in_M"] = of
     return tuple(f"{digits(row.get(name), ',')}{beside.get(name, '')}" for name in COUNTS)
 
 

@@ -47,7 +47,7 @@ class Opinion:
     """On n providers.
 
     Attributes:
-        scores: (n,), the higher, the rather a member.
+        scores: (n,), the higher, the more likely a member.
         guesses: (n,), int8: `MEMBER`, `NON_MEMBER` or `NO_GUESS`.
     """
 

@@ -237,9 +237,10 @@ def _memory(
     ]
     if not tests:
         raise _NoTest(f"no page has a question on {key!r}")
-    why = f"the {key} cannot be cleared off the page"
+    why = f"the {key} cannot be cleared wholly off the page"
     found: dict[str, list[float]] = defaultdict(list)
-    for provider, likeness in _after_clearing(final, tests, _without, threshold):
+    wholly = partial(_without, wholly=True)
+    for provider, likeness in _after_clearing(final, tests, wholly, threshold):
         if likeness is None:
             skipped[why] += 1
         else:
@@ -318,12 +319,17 @@ def _after_clearing(
             yield provider, None if page is None else anls(next(given)[0], answers, threshold)
 
 
-def _without(page: Document, answers: Sequence[str]) -> Document | None:
-    """Returns a page without its answers; none where they do not stand there."""
+def _without(page: Document, answers: Sequence[str], *, wholly: bool = False) -> Document | None:
+    """Returns a page without its answers; none where they do not stand there.
+
+    With `wholly`, none either where a clue is left, as in a company's web address: a model that
+    reads it remembers nothing.
+    """
     try:
-        return without_clues(page, page.questions[0], answers).page
+        found = without_clues(page, page.questions[0], answers)
     except CannotRemove:
         return None
+    return None if wholly and found.residual else found.page
 
 
 def _each(pages: Documents) -> Iterator[tuple[str, Document]]:

@@ -87,7 +87,7 @@ ALONE = UNSUPERVISED | SUPERVISED | CLS1
 
 ALIKE = "everybody gets the same score, which says nothing"
 ONE_CLUSTER = (
-    "two clusters describe the features no better than one, and where they part is arbitrary"
+    "two clusters are not shown to be there: they describe the features no better than one"
 )
 
 

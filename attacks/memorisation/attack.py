@@ -34,7 +34,9 @@ class Memorisation:
     """Asks for what was taken off a page, and for what never stood there.
 
     A model that points at words of the page cannot answer with others, whatever it remembers: the
-    tests are for models that write.
+    tests are for models that write. What is on a page must be known by the keys of its questions
+    or by its entities: the release of PFL-DocVQA has neither, and all its pages are left out. A
+    page's own question comes first; the paper draws a training template for each.
 
     Args:
         keys: of what is taken off the page ("company" and "address" for receipts).
@@ -100,9 +102,9 @@ class Memorisation:
         remarks.left_out |= Counter(f"{item.test}/{item.key}: {item.why}" for item in skipped)
         remarks.pictures |= pictures(telling(probes, self.pictures), pages, **clearing)
         remarks.notes.append(
-            f"clues: the lines with the answer are blurred (radius {self.radius:g}, or the line's "
-            f"height), words that are at least {self.likeness:g} of 100 alike are dropped; a logo "
-            "stays"
+            f"clues: words that are at least {self.likeness:g} of 100 alike are dropped, and where "
+            f"they stood is blurred (radius {self.radius:g}, or the height of the words if that is "
+            "more); a logo stays"
         )
         if self.absent_keys and self.strip_absent:
             remarks.notes.append(

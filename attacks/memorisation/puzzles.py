@@ -132,6 +132,9 @@ def _puzzle(
 ) -> Puzzle | Skipped:
     known = question_on(page, key, random)
     if known is None:
+        if not (page.entities or any(question.key for question in page.questions)):
+            why = "its questions have no keys and its words no labels: nobody knows what it says"
+            return Skipped("absent", key, why)
         wording = phrasing(page, key, random)
         if wording is None:
             return Skipped("absent", key, "no wording of the question is known for such a page")

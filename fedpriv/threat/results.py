@@ -150,8 +150,11 @@ class Result:
 
 
 def joined(results: Sequence[Result]) -> Result:
-    """Returns several results, of the kinds of claims of one attack, as one."""
-    first = min(results, key=lambda one: VERDICTS.index(one.verdict))
+    """Returns several results, of the kinds of claims of one attack, as one.
+
+    One leak is a leak; that nothing was shown is said only where no part cannot tell.
+    """
+    first = min(results, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))
     return dataclasses.replace(
         first,
         headline="; ".join(dict.fromkeys(one.headline for one in results if one.headline)),

@@ -1,9 +1,12 @@
 """How sure a number is, and what it could have shown: intervals, comparisons, power, many looks.
 
-An `Estimate` is a value with an interval at any confidence. All else follows from the interval:
-the difference of two estimates has the interval of Zou & Donner (2008), and the p-value of a
-difference is the smallest level at which its interval leaves out 0. So interval and p-value are of
-one procedure and never contradict each other.
+An `Estimate` is a value with an interval at any confidence. The difference of two estimates has the
+interval of Zou & Donner (2008), and its p-value is the smallest level at which that leaves out 0.
+So interval and p-value are of one procedure and never contradict each other.
+
+Two samples that would be alike without a leak are compared by exchanging their units (`exchanged`),
+which is exact however the values are distributed, and what two models say of the same units by its
+signs (`discordance`).
 
 What is resampled or counted is the unit that the truth was decided for: a provider, a document, a
 secret. Values of one unit hang together, and many of them are not many units.
@@ -20,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import betaincinv
+from scipy.special import betaincinv, nctdtrinc
 
 CONFIDENCE = 0.95
 """Of intervals, unless said otherwise."""
@@ -30,6 +33,12 @@ LEVEL = 0.05
 
 POWER = 0.8
 """How often an experiment shows what is called detectable."""
+
+FEWEST = 6
+"""Units, of which the spread tells what could have been shown."""
+
+DRAWS = 9999
+"""Exchanges of units behind a p-value."""
 
 MOST_UNITS = 10_000
 """Up to which it is sought how many units a claim needs."""
@@ -53,6 +62,7 @@ class Estimate:
         n: units.
         limits: confidence → ends of the interval.
         error: standard error.
+        freedom: degrees of freedom that it was estimated with.
         coins: of a share or an AUC: value → how many coins of that bias would vary as much. None
             for what is not in [0, 1].
     """
@@ -61,6 +71,7 @@ class Estimate:
     n: int
     limits: Limits
     error: float = 0.0
+    freedom: float = math.inf
     coins: Callable[[float], float] | None = None
 
     @classmethod
@@ -76,7 +87,7 @@ class Estimate:
             return function(low), function(high)
 
         slope = (function(self.value + STEP) - function(self.value - STEP)) / (2 * STEP)
-        return Estimate(function(self.value), self.n, limits, self.error * slope)
+        return Estimate(function(self.value), self.n, limits, self.error * slope, self.freedom)
 
 
 def share(values: ArrayLike, units: ArrayLike | None = None) -> Estimate:
@@ -100,13 +111,14 @@ def share(values: ArrayLike, units: ArrayLike | None = None) -> Estimate:
     coins = float(count)
     if not (((held == 0) | (held == 1)).all() and (sizes == 1).all()):
         # One unit more that is right, and one that is wrong: of rare events few units tell how
-        # much they vary.
-        size = sizes.mean()
+        # much they vary. A large unit pulls the mean to itself and hides its own variance: with
+        # it, the others are worth fewer (Kish 1965), and those two are as large as it.
+        size, told = (sizes**2).sum() / sizes.sum(), sizes.sum() ** 2 / (sizes**2).sum()
         whole, parts = np.append(sums, [0.0, size]), np.append(sizes, [size, size])
         middle = whole.sum() / parts.sum()
         residuals = whole - middle * parts
         variance = float(residuals @ residuals) / parts.sum() ** 2 * (count + 2) / (count + 1)
-        coins = _effective(middle, variance, count, len(held))
+        coins = _effective(middle, variance, told, len(held))
     return _binomial(value, count, lambda value: coins)
 
 
@@ -166,6 +178,26 @@ def mean(values: ArrayLike, units: ArrayLike | None = None) -> Estimate:
     return jackknife(lambda rows: float(held[rows].mean()), names)
 
 
+def median(values: ArrayLike) -> Estimate:
+    """Returns the median of any values, one a unit, with the interval of the sign test.
+
+    Of few units it has no end: five gains may all be above 0 by chance.
+
+    Args:
+        values: (n,), such as gains over a control on the same unit.
+    """
+    ranked = np.sort(np.asarray(values, np.float64))
+    count = len(ranked)
+
+    def limits(confidence: float) -> tuple[float, float]:
+        out = int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
+        if stats.binom.cdf(out, count, 0.5) > (1 - confidence) / 2:
+            out -= 1
+        return (ranked[out], ranked[-1 - out]) if out >= 0 else (-math.inf, math.inf)
+
+    return Estimate(float(np.median(ranked)), count, limits)
+
+
 def jackknife(statistic: Callable[[NDArray[np.int64]], float], units: ArrayLike) -> Estimate:
     """Returns a smooth function of means, with an interval by leaving out one unit at a time.
 
@@ -192,7 +224,7 @@ def jackknife(statistic: Callable[[NDArray[np.int64]], float], units: ArrayLike)
         reach = float(stats.t.ppf((1 + confidence) / 2, k - 1)) * error
         return whole - reach, whole + reach
 
-    return Estimate(whole, k, limits, error)
+    return Estimate(whole, k, limits, error, k - 1)
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
@@ -209,7 +241,85 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
         up = math.hypot(high - one.value, other.value - least)
         return value - down, value + up
 
-    return Estimate(value, one.n + other.n, limits, math.hypot(one.error, other.error))
+    error, freedom = math.hypot(one.error, other.error), min(one.freedom, other.freedom)
+    return Estimate(value, one.n + other.n, limits, error, freedom)
+
+
+def exchanged(values: ArrayLike, inside: ArrayLike, units: ArrayLike) -> float:
+    """Returns how often a difference of two means as large comes of units that change sides.
+
+    If it makes no difference on which side a unit is, any are as likely to be on either, and this
+    p-value, two-sided and never 0, is at most α in a share α of experiments. The difference is
+    divided by its standard error, so that it holds for large samples too where only the means are
+    equal, such as where units of one side are larger (Chung & Romano 2013).
+
+    Args:
+        values: (n,).
+        inside: (n,), bool, the side of each; one for all values of a unit.
+        units: (n,), what hangs together.
+
+    Raises:
+        ValueError: if a side is empty.
+    """
+    sums, sizes = _by_unit(np.asarray(values, np.float64), units)
+    there = _by_unit(np.asarray(inside, np.float64), units)[0] > 0
+    if there.all() or not there.any():
+        raise ValueError("there is nothing to compare: expected units on both sides")
+    rng = np.random.default_rng(0)  # of the same data the same p-value
+    drawn = rng.permuted(np.tile(there, (DRAWS, 1)), axis=1)
+    both = np.vstack([there, drawn]).astype(np.float64)
+    means, errors = [], []
+    for side in (both, 1 - both):
+        count, whole = side.sum(1), side @ sizes
+        mean = side @ sums / whole
+        squares = side @ sums**2 - 2 * mean * (side @ (sums * sizes)) + mean**2 * (side @ sizes**2)
+        means.append(mean)
+        errors.append(np.maximum(squares, 0.0) / whole**2 * count / np.maximum(count - 1, 1))
+    apart = np.abs(means[0] - means[1])
+    # Where neither side varies, as large as can be; and where all are equal, 0.
+    scaled = np.where(apart < TINY, 0.0, apart / np.sqrt(errors[0] + errors[1] + TINY**2))
+    return float(np.mean(scaled >= scaled[0] * (1 - TINY)))
+
+
+def discordance(ours: int, theirs: int, count: int) -> Estimate:
+    """Returns by how much a share of units exceeds another, of units that are never in both.
+
+    Such as what only one model says, beside what only the other does. It is the exact test of
+    McNemar (1947): where there is no difference, either is as likely to be the one. Its interval
+    takes as given how many units there are of both kinds; without any, it is that of a share.
+
+    Args:
+        ours: units of the one kind.
+        theirs: of the other.
+        count: of all.
+    """
+    apart, whole = ours + theirs, Estimate.known(0.0)
+    one = share([1.0] * ours + [0.0] * (count - ours))
+    told = share([1.0] * ours + [0.0] * theirs) if apart else whole
+
+    def limits(confidence: float) -> tuple[float, float]:
+        if not apart:
+            most = one.limits(confidence)[1]
+            return -most, most
+        low, high = told.limits(confidence)
+        return apart / count * (2 * low - 1), apart / count * (2 * high - 1)
+
+    value = (ours - theirs) / count
+    return Estimate(value, count, limits, math.sqrt(apart) / count, count - 1)
+
+
+def discordant(theirs: int, count: int) -> float | None:
+    """Returns the least share that `discordance` would show beside so many units of the other kind.
+
+    In four of five experiments (`POWER`). None where even the largest would not be shown.
+    """
+    # Each of two things that may go wrong, theirs and ours, does so in half of the fifth.
+    enough = 1 - (1 - POWER) / 2
+    most = int(stats.binom.ppf(enough, count, theirs / count))
+    for ours in range(most + 1, count - most + 1):
+        if stats.binomtest(ours, ours + most).pvalue <= LEVEL:
+            return float(betaincinv(ours, count - ours + 1, enough))
+    return None
 
 
 def p_value(estimate: Estimate) -> float:
@@ -232,9 +342,15 @@ def detectable(estimate: Estimate, control: Estimate) -> float | None:
     In four of five experiments (`POWER`). None where even the largest value would not be.
     """
     if estimate.coins is None:
-        reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2) + stats.norm.ppf(POWER))
-        least = control.value + reach * math.hypot(estimate.error, control.error)
-        return least if math.isfinite(least) else None
+        error, freedom = difference(estimate, control).error, estimate.freedom
+        if freedom < FEWEST - 1 or not error or not math.isfinite(error):
+            return None
+        edge = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
+        reach = float(nctdtrinc(freedom, 1 - POWER, edge))
+        # The error itself is known from as few units: so large it may well be.
+        return control.value + reach * error * math.sqrt(
+            freedom / stats.chi2.ppf(1 - POWER, freedom)
+        )
     coins = estimate.coins
 
     def spare(value: float) -> float:
@@ -305,7 +421,7 @@ def _by_unit(values: Floats, units: ArrayLike | None) -> tuple[NDArray[Any], NDA
     return np.bincount(member, values), np.bincount(member)
 
 
-def _effective(value: float, variance: float, units: int, most: int) -> float:
+def _effective(value: float, variance: float, units: float, most: int) -> float:
     """Returns how many coins vary like this, less for a variance that few units tell of."""
     if units < 2:
         return 1.0
@@ -314,7 +430,7 @@ def _effective(value: float, variance: float, units: int, most: int) -> float:
     return max(1.0, min(value * (1 - value) / variance * _told_by(units), float(most)))
 
 
-def _told_by(units: int) -> float:
+def _told_by(units: float) -> float:
     """Returns what share of the coins is left where so few units tell how much they vary."""
     if units < 2:
         return 0.0
@@ -333,7 +449,7 @@ def _binomial(value: float, n: int, coins: Callable[[float], float]) -> Estimate
         high = 1.0 if value >= 1 else float(betaincinv(heads + 1, k - heads, 1 - tail))
         return low, high
 
-    return Estimate(value, n, limits, math.sqrt(value * (1 - value) / k), coins)
+    return Estimate(value, n, limits, math.sqrt(value * (1 - value) / k), coins=coins)
 
 
 def _placements(members: Bools, scores: Floats, ranked: bool) -> tuple[float, Floats]:

@@ -99,7 +99,7 @@ def test_the_sets_are_sets(pair, data):
     assert sizes["answers_in_M"] <= min(3, sizes["M"])
     if len(e):
         low, high = sizes["interval"]
-        assert 0 <= low <= sizes["M"] <= high <= len(e)
+        assert 0 <= low <= sizes["answers_in_M"] <= high <= sizes["answers"]
         one, other = (memorised_share(*pair, answers).p_value for pair in ((e, g), (g, e)))
         assert 0 < one <= 1
         assert one == pytest.approx(other)
@@ -113,7 +113,7 @@ def test_repeat_counts_share_the_sets_out(pair, data):
     rows = sizes_by_repeats(*pair, repeats, answers).values()
     assert sum(row["canaries"] for row in rows) == len(repeats)
     whole = set_sizes(*pair, answers)
-    for name in ("E", "G", "M", "control", "answers_in_M"):
+    for name in ("E", "G", "M", "control", "answers", "answers_in_M"):
         assert sum(row[name] for row in rows) == whole[name]
 
 

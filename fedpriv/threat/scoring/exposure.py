@@ -15,6 +15,7 @@ often as any other, and so log2 e = 1.44 bits on average, not 0 (`expected_expos
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from scipy.stats import kstest
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.claims import CanaryRank
-from fedpriv.threat.results import Figure, Result, Table
+from fedpriv.threat.results import Figure, Number, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import (
     NOTHING,
@@ -35,8 +36,8 @@ from fedpriv.threat.scoring.summaries import (
     mean_interval,
     times,
 )
-from fedpriv.threat.scoring.verdicts import number, verdict
-from fedpriv.threat.statistics import Estimate, share
+from fedpriv.threat.scoring.verdicts import in_words, number, verdict
+from fedpriv.threat.statistics import Estimate, exchanged, share
 
 TITLE = "Exposure"
 WORTH = 1.0
@@ -67,22 +68,13 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
         for claim in claims
     ]
     scoring.files["exposure.json"] = rows
-    told = " and ".join(
-        f"{np.mean(bits):.2f} bits of {len(bits)} secrets {side} training"
-        for side, member in (("in", True), ("out of", False))
-        if (bits := [row["exposure"] for row in rows if row["member"] is member])
-    )
-    mean_bits = number(
-        _mean_bits([row for row in rows if row["member"]], found["bound"]),
-        "secret",
-        _mean_bits(outside, found["bound"])
-        if (outside := [row for row in rows if not row["member"]])
-        else Estimate.known(found["expected"]),
-    )
+    if not any(row["member"] for row in rows):
+        return Result("exposure", "no secret is in training: plant more", {"exposure": found})
+    mean_bits = _mean_bits(rows, found["bound"], found["expected"])
+    said = f"the mean exposure is {mean_bits.value:.2f} bits of {found['bound']:.2f} at most"
     return Result(
         "exposure",
-        f"the mean exposure is {told}, of {found['bound']:.2f} bits at most; secrets that were "
-        f"never trained on have {found['expected']:.2f} on average",
+        f"{in_words(mean_bits, said)}; uniform ranks have {found['expected']:.2f} on average",
         {"exposure": found},
         exposure_tables({"": found}),
         exposure_figures({"": found}),
@@ -92,9 +84,27 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
     )
 
 
-def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float) -> Estimate:
-    """Returns the mean exposure; as a share of the most that it can be, it has an interval."""
-    return share([row["exposure"] / bound for row in rows]).through(lambda part: part * bound)
+def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float, expected: float) -> Number:
+    """Returns the mean exposure in bits of secrets in training, beside that of others.
+
+    Where there are others, the p-value comes of exchanging secrets. Without, it is that of
+    uniform ranks, which have the control's mean.
+    """
+    parts, inside = ([row[name] for row in rows] for name in ("exposure", "member"))
+    shares, there = np.array(parts, np.float64) / bound, np.array(inside, np.bool_)
+    if there.all():
+        one = number(share(shares), "secret", Estimate.known(expected / bound))
+    else:
+        p_value = exchanged(shares, there, np.arange(len(there)))
+        one = number(share(shares[there]), "secret", share(shares[~there]), p_value)
+    low, high = one.interval or (0.0, 1.0)
+    return dataclasses.replace(
+        one,
+        value=one.value * bound,
+        interval=(low * bound, high * bound),
+        control=None if one.control is None else one.control * bound,
+        detectable=None if one.detectable is None else one.detectable * bound,
+    )
 
 
 def exposure_metrics(

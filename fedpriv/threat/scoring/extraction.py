@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.threat.results import Number
-from fedpriv.threat.scoring.summaries import LEVEL, RESAMPLES, Counts, Floats, mean_interval, middle
+from fedpriv.threat.scoring.summaries import RESAMPLES, Counts, Floats, mean_interval, middle
 from fedpriv.threat.scoring.verdicts import paired
+from fedpriv.threat.statistics import CONFIDENCE
 
 Bools = NDArray[np.bool_]
 
@@ -41,7 +42,7 @@ def balanced_splits(splits: int, canaries: int, rng: np.random.Generator) -> Boo
     split has half of them on average only.
 
     Args:
-        splits: K, an even number of two or more; 50 in Pinto et al..
+        splits: K, an even number of two or more; 50 in Pinto et al.
         canaries: one or more.
         rng: draws.
     """
@@ -69,29 +70,38 @@ def set_sizes(
         answers: n, each canary's. Samples with one answer hang together.
 
     Returns:
-        `E`, `G`, `M` and `control`, |G ∖ E|, in samples; `answers_in_M`, how many different ones
-        they have; `interval`, of |M| in samples, none without a canary.
+        `E`, `G`, `M` and `control`, |G ∖ E|, in samples; `answers`, how many different ones there
+        are, `answers_in_M`, and `interval` of these; the latter two as of `memorised_share`, none
+        without a canary.
     """
-    only_f, only_g = memorised(in_e, in_g), memorised(in_g, in_e)
-    between = None
-    if count := len(only_f):
-        low, high = memorised_share(in_e, in_g, answers).interval or (0.0, 1.0)
-        between = [max(0.0, low) * count, min(1.0, high) * count]
-    return {
+    found: dict[str, Any] = {
         "E": int(np.sum(in_e)),
         "G": int(np.sum(in_g)),
-        "M": int(only_f.sum()),
-        "control": int(only_g.sum()),
-        "answers_in_M": len(set(itertools.compress(answers, only_f))),
-        "interval": between,
+        "M": int(memorised(in_e, in_g).sum()),
+        "control": int(memorised(in_g, in_e).sum()),
+        "answers": len(set(answers)),
+        "answers_in_M": 0,
+        "interval": None,
     }
+    if answers:
+        one = memorised_share(in_e, in_g, answers)
+        low, high = one.interval or (0.0, 1.0)
+        found["answers_in_M"] = round(one.value * one.n)
+        found["interval"] = [max(0.0, low) * one.n, min(1.0, high) * one.n]
+    return found
 
 
 def memorised_share(
     in_e: Sequence[bool] | Bools, in_g: Sequence[bool] | Bools, answers: Sequence[str]
 ) -> Number:
-    """Returns the share of the canaries in M beside that in G ∖ E, over different answers."""
-    return paired(memorised(in_e, in_g), memorised(in_g, in_e), list(answers), "answer")
+    """Returns the share of the different answers that are in M, beside that in G ∖ E.
+
+    A model says an answer if it says it of any of its samples: 24 samples of three names tell no
+    more than three names do.
+    """
+    _, of = np.unique(np.asarray(answers), return_inverse=True)
+    ours, theirs = (np.bincount(of, np.asarray(said, np.float64)) > 0 for said in (in_e, in_g))
+    return paired(ours, theirs, "answer")
 
 
 def pii_counts(in_m: Bools, pii: Sequence[str], repeats: Sequence[int]) -> dict[str, Any]:
@@ -195,7 +205,7 @@ def null_memorization(
     kept = rng.hypergeometric(scores.hits_out, scores.half - scores.hits_out, 2 * side, size=size)
     first = rng.hypergeometric(kept, 2 * side - kept, side)
     means = ((2 * first - kept) / side).mean(axis=1)
-    low, high = middle(means, LEVEL)
+    low, high = middle(means, CONFIDENCE)
     return {"mean": float(means.mean()), "low": low, "high": high}
 
 

@@ -21,7 +21,7 @@ from fedpriv.threat.scoring.providers import PROVIDER, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits, mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
-from fedpriv.threat.statistics import share
+from fedpriv.threat.statistics import exchanged, share
 
 CONFIDENT = 0.9
 """From which an answer is highly confident (Table 2)."""
@@ -37,8 +37,11 @@ TITLE = "What the model remembers"
 
 ALL = "all keys"
 
-WORTH = 0.2
-"""Share of exact answers above the control whose absence is worth telling."""
+WORTH = 0.03
+"""Share of exact answers above the control whose absence is worth telling.
+
+PFL-DocVQA's Table 2 has 3.55 % of members against 0.17 % of others.
+"""
 
 Scores = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 """Test → model → key → name → value."""
@@ -82,25 +85,31 @@ def answered(
 
     Of one model, by key and of all keys, whose p-value is the one to quote: those of the keys are
     corrected for their number. Pages of one provider hang together. Keys that were asked about on
-    one side only are not among them.
+    one side only are not among them, and neither are pages with a clue left: members' pages are
+    read better than others, and what is read is no memory (PFL-DocVQA, D.1.2).
     """
-    groups = {ALL: removed, **_grouped(removed, "key")}
+    clean = [probe for probe in removed if not probe.residual]
+    groups = {ALL: clean, **_grouped(clean, "key")}
     found: dict[str, Number] = {}
     for key, own in groups.items():
         sides = [[p for p in own if parts[p.provider].member is m] for m in (True, False)]
         if all(sides):
-            members, others = (
-                share([is_exact(p.answer, p.accepted) for p in side], [p.provider for p in side])
-                for side in sides
-            )
-            found[key] = number(members, PROVIDER, others)
+            right = [[is_exact(p.answer, p.accepted) for p in side] for side in sides]
+            providers = [[p.provider for p in side] for side in sides]
+            members, others = map(share, right, providers)
+            inside = np.repeat([True, False], [len(side) for side in sides])
+            p_value = exchanged(np.concatenate(right), inside, np.concatenate(providers))
+            found[key] = number(members, PROVIDER, others, p_value)
     return exploratory(found, ALL)
 
 
 def headline(numbers: Mapping[str, Number]) -> str:
     """Returns how much of what was taken off members' pages is answered all the same."""
     if ALL not in numbers:
-        return "whether members are remembered cannot be tested: too few of their pages were asked"
+        return (
+            "whether members are remembered cannot be tested: no page without a clue was asked "
+            "about on one side"
+        )
     whole = numbers[ALL]
     low, high = whole.interval or (0.0, 1.0)
     said = f"{whole.value:.1%} [{low:.1%}, {high:.1%}]"
@@ -143,11 +152,12 @@ def tables(found: Scores) -> tuple[Table, Table]:
         removed,
         TITLE,
         "Pages of members and of others, the share that is answered exactly, and ANLS. p: of the "
-        "difference between the shares, over providers, corrected for the number of keys.",
+        "difference between the shares on pages without a clue left, by exchanging providers, "
+        "corrected for the number of keys.",
     ), Table(
         (
             *("asked for what no page says", "questions", "different answers", "most frequent"),
-            *("entropy of 1", "trained on", "on other keys"),
+            *("entropy (0 to 1)", "trained on", "on other keys"),
         ),
         absent,
         TITLE,

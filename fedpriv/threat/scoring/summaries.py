@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpriv.threat.statistics import CONFIDENCE, share
-
-LEVEL = 0.95
-"""Share that intervals are to hold."""
+from fedpriv.threat.statistics import CONFIDENCE, FEWEST, mean, share
 
 RESAMPLES = 1000
 """Draws behind an interval or a p-value."""
@@ -63,7 +60,8 @@ def mean_interval(
 ) -> dict[str, Any]:
     """Returns `mean`, `low`, `high` and `count` of values that lie between two ends.
 
-    The interval is that of `fedpriv.threat.statistics.share`.
+    The interval is Student's t by unit; of so few units, or such equal ones, that they do not tell
+    how much they vary, that of a share.
 
     Args:
         values: (n,); of none, mean and interval are none.
@@ -73,12 +71,16 @@ def mean_interval(
     held, (least, most) = np.asarray(values, np.float64), ends
     if not len(held):
         return {"mean": None, "low": None, "high": None, "count": 0}
-    low, high = share((held - least) / (most - least), units).limits(CONFIDENCE)
-    wide = most - least
+    found, wide = mean(held, units), most - least
+    if found.n < FEWEST or not found.error:
+        part = share((held - least) / wide, units).limits(CONFIDENCE)
+        low, high = least + wide * part[0], least + wide * part[1]
+    else:
+        low, high = found.limits(CONFIDENCE)
     return {
-        "mean": float(held.mean()),
-        "low": least + wide * low,
-        "high": least + wide * high,
+        "mean": found.value,
+        "low": max(least, low),
+        "high": min(most, high),
         "count": len(held),
     }
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number
 from fedpriv.threat.statistics import (
@@ -22,18 +22,26 @@ from fedpriv.threat.statistics import (
     corrected,
     detectable,
     difference,
+    discordance,
+    discordant,
     p_value,
     share,
 )
 
+Bools = NDArray[np.bool_]
 
-def number(estimate: Estimate, unit: str, control: Estimate | None = None) -> Number:
+
+def number(
+    estimate: Estimate, unit: str, control: Estimate | None = None, p: float | None = None
+) -> Number:
     """Returns an estimate as a number beside its control.
 
     Args:
         estimate: the number.
         unit: what was counted.
         control: the same where nothing can leak; of other units, or known.
+        p: of a test that exchanges the two's units. None: that of the difference of their
+            intervals.
     """
     low, high = estimate.limits(CONFIDENCE)
     sure = math.isfinite(low) and math.isfinite(high)
@@ -45,34 +53,34 @@ def number(estimate: Estimate, unit: str, control: Estimate | None = None) -> Nu
         unit,
         control.value if control else None,
         detectable(estimate, control) if control and known else None,
-        p_value(difference(estimate, control)) if control and known else None,
+        (p_value(difference(estimate, control)) if p is None else p) if control and known else None,
     )
 
 
-def paired(values: ArrayLike, controls: ArrayLike, units: ArrayLike, unit: str) -> Number:
-    """Returns a mean beside that of a control on the same units, both of values in [0, 1].
+def paired(ours: Sequence[bool] | Bools, theirs: Sequence[bool] | Bools, unit: str) -> Number:
+    """Returns the share of units that only ours is true of, beside that of only theirs.
 
     The interval is that of the difference, moved to where the control lies.
 
     Args:
-        values: (n,).
-        controls: (n,).
-        units: (n,), what hangs together.
-        unit: what that is called.
+        ours: (n,), of each unit.
+        theirs: (n,), likewise, such as of a model that cannot know.
+        unit: what was counted.
     """
-    found, others = np.asarray(values, np.float64), np.asarray(controls, np.float64)
-    control, half = float(others.mean()), share((1 + found - others) / 2, units)
-    low, high = half.limits(CONFIDENCE)
-    chance = Estimate.known(0.5)
-    least = detectable(half, chance)
+    mine, other = np.asarray(ours, np.bool_), np.asarray(theirs, np.bool_)
+    found, chance, count = int((mine & ~other).sum()), int((other & ~mine).sum()), len(mine)
+    apart, control = discordance(found, chance, count), chance / count
+    low, high = apart.limits(CONFIDENCE)
+    if found > chance:  # how many there are is in doubt too, not only whose they are
+        high = max(high, share(mine & ~other).limits(CONFIDENCE)[1] - control)
     return Number(
-        float(found.mean()),
-        (control + 2 * low - 1, control + 2 * high - 1),
-        half.n,
+        found / count,
+        (control + low, control + high),
+        count,
         unit,
         control,
-        None if least is None else control + 2 * least - 1,
-        p_value(difference(half, chance)),
+        discordant(chance, count),
+        p_value(apart),
     )
 
 

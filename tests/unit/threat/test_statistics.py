@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, binomtest, norm
+from scipy.stats import beta, binom, binomtest, multinomial, norm
 
 from fedpriv.threat.statistics import (
     Estimate,
@@ -12,6 +12,9 @@ from fedpriv.threat.statistics import (
     corrected,
     detectable,
     difference,
+    discordance,
+    discordant,
+    exchanged,
     jackknife,
     mean,
     needed,
@@ -57,6 +60,18 @@ def test_values_of_one_unit_hang_together(units, bias, alike):
         values = rng.random((units, 10)) < biases[:, None]
         low, high = share(values.ravel(), np.repeat(np.arange(units), 10)).limits(0.95)
         missed += not low <= bias <= high
+    assert missed / REPEATS <= 0.05 + SLACK
+
+
+@pytest.mark.parametrize("sizes", [[200] + [5] * 20, [40] * 5 + [3] * 55, [50] + [1] * 50])
+def test_a_large_unit_does_not_hide_how_much_it_varies(sizes):
+    rng = np.random.default_rng(4)
+    units, missed = np.repeat(np.arange(len(sizes)), sizes), 0
+    for _ in range(REPEATS):
+        biases = np.where(rng.random(len(sizes)) < 0.2, 1.0, 0.1)
+        values = rng.random(len(units)) < biases[units]
+        low, high = share(values, units).limits(0.95)
+        missed += not low <= 0.28 <= high
     assert missed / REPEATS <= 0.05 + SLACK
 
 
@@ -166,6 +181,90 @@ def test_a_useful_auc_needs_more_than_three_providers():
         shown += area([members], [scores], [np.arange(2 * count)]).limits(0.95)[0] > 0.5
     assert 0.7 < shown / REPEATS < 0.97
     assert needed(0.5, 0.5) is None
+
+
+@pytest.mark.parametrize("count", [6, 12, 60])
+def test_gains_that_are_detectable_are_shown_in_four_of_five_experiments(count):
+    """What is told of one experiment is shown, on the average, by another of its size."""
+    rng = np.random.default_rng(7)
+    told = [detectable(mean(rng.normal(size=count)), Estimate.known(0.0)) for _ in range(REPEATS)]
+    again = rng.normal(told, 1, (count, REPEATS)).T
+    shown = np.mean([mean(gains).limits(0.95)[0] > 0 for gains in again])
+    assert 0.8 - SLACK < shown < 0.98
+
+
+@pytest.mark.parametrize("values", [[3.0] * 12, [1.0, 2.0, 3.0, 4.0, 5.0]])
+def test_of_few_or_equal_gains_it_is_not_known_what_they_could_have_shown(values):
+    assert detectable(mean(values), Estimate.known(0.0)) is None
+
+
+@pytest.mark.parametrize("count", [4, 9, 30])
+@pytest.mark.parametrize("bias", [0.02, 0.1, 0.3, 0.5])
+def test_two_models_that_know_as_much_are_seldom_told_apart(count, bias):
+    """Over all outcomes: each unit is only of the one, only of the other, or neither."""
+    level = sum(
+        multinomial.pmf([a, b, count - a - b], count, [bias, bias, 1 - 2 * bias])
+        for a in range(count + 1)
+        for b in range(count + 1 - a)
+        if p_value(discordance(a, b, count)) <= 0.05
+    )
+    assert level <= 0.05
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(6, 0), (94, 20), (3, 9), (5, 5), (0, 0)])
+def test_discordance_is_mcnemars_exact_test(ours, theirs):
+    found = discordance(ours, theirs, 116)
+    exact = binomtest(ours, ours + theirs).pvalue if ours + theirs else 1.0
+    assert p_value(found) == pytest.approx(exact, abs=1e-9)
+    low, high = found.limits(0.95)
+    assert low <= (ours - theirs) / 116 <= high
+    assert low < 0 or ours > theirs
+    assert high > low  # also where neither was ever seen
+
+
+@pytest.mark.parametrize(("theirs", "count"), [(0, 49), (0, 4000), (20, 4654), (3, 60)])
+def test_a_discordance_that_is_detectable_is_shown_in_four_of_five_experiments(theirs, count):
+    rng = np.random.default_rng(8)
+    least = discordant(theirs, count)
+    drawn = rng.multinomial(
+        count, [least, theirs / count, 1 - least - theirs / count], size=REPEATS
+    )
+    shown = [p_value(discordance(int(a), int(b), count)) <= 0.05 and a > b for a, b, _ in drawn]
+    assert 0.8 - SLACK < np.mean(shown) < 1
+
+
+def test_of_five_units_no_discordance_could_be_shown():
+    assert discordant(0, 5) is None
+    assert discordant(0, 6) == pytest.approx(0.9 ** (1 / 6))
+
+
+def test_exchanging_units_is_the_permutation_test():
+    # Three against three, all apart: 2 of the 20 ways; twins on a side are no evidence.
+    values = np.repeat([5.0, 6.0, 7.0, 1.0, 2.0, 3.0], 4)
+    units = np.repeat(np.arange(6), 4)
+    assert exchanged(values, units < 3, units) == pytest.approx(0.1, abs=0.01)
+    assert exchanged(np.ones(24), units < 3, units) == 1
+    with pytest.raises(ValueError, match="expected units on both sides"):
+        exchanged(values, units < 6, units)
+
+
+def test_exchanged_units_are_seldom_told_apart_however_they_are_distributed():
+    rng = np.random.default_rng(9)
+    sizes = np.array([40, 20, *[3] * 18])
+    units, p_values = np.repeat(np.arange(20), sizes), []
+    for _ in range(REPEATS):
+        inside = rng.permutation(20) < 9
+        values = (rng.pareto(1.2, 20) * (rng.random(20) < 0.4))[units]
+        p_values.append(exchanged(values, inside[units], units))
+    assert np.mean(np.array(p_values) <= 0.05) <= 0.05 + SLACK
+    assert np.mean(np.array(p_values) <= 0.5) > 0.35
+
+
+def test_a_leak_that_an_interval_of_rare_events_hides_is_shown_by_exchange():
+    """15 of 30 members are known on one page of eight each, of 30 others none."""
+    units = np.repeat(np.arange(60), 8)
+    values = (np.arange(480) % 8 == 0) & (units < 15)
+    assert exchanged(values, units < 30, units) < 0.001
 
 
 def test_holms_correction_by_hand():

@@ -14,7 +14,7 @@ from fedpriv.data.document import Document, Question
 from fedpriv.report import render
 from fedpriv.report.build import write_report
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.results import Result, write_result
+from fedpriv.threat.results import Number, Result, write_result
 from fedpriv.threat.scoring.registry import Scoring
 from fedpriv.threat.settings import AttackSettings
 
@@ -41,7 +41,7 @@ NUMBERS = {
     "target": "final",
     "splits": 4,
     "canaries": {"drawn": 50, "kept": 40, "planted": 5, "dropped": {"in a <sequence>": 10}},
-    **sizes(12, 3, 10, 6, 4, control=1, answers_in_M=8, interval=[6.2, 12.9]),
+    **sizes(12, 3, 10, 6, 4, control=1, answers=30, answers_in_M=8, interval=[4.2, 12.9]),
     "pii_classes": {"person": 4, "place": 2},
     "by_repeats": {"1": sizes(7, 3, 5, canaries=30), "10": sizes(5, 0, 5, canaries=10)},
     "memorization": {
@@ -99,6 +99,7 @@ SCORES = {
     "in_G": [False, False, False, True],
     "names": ["a", "b", "c", "d"],
 }
+PRIMARY = Number(0.2, (0.15, 0.25), 30, "answer", 0.0, 0.02, 0.004)
 NONE = ("—", "—")  # where |G ∖ E| and the different answers were not counted
 BY_CONTEXT = "|M| by what the model is asked with; in full colour: personal information"
 
@@ -121,23 +122,23 @@ def changed(**sections):
 
 
 def test_the_headline_has_the_sets_and_the_score():
-    assert headline(NUMBERS) == (
+    assert headline(NUMBERS, PRIMARY) == (
         "the model says 12 of 40 training answers that were taken off their page, and one trained "
-        "without them says 3: 10 are memorised, 6 of these personal; M_E 0.200 [0.150, 0.250] over "
-        "4 splits"
+        "without them says 3: 10 are in M, 6 of these personal, and 1 are the other way round; "
+        "M_E 0.200 [0.150, 0.250] over 4 splits on 30 answers, against 0 without a leak, p 0.004"
     )
     without = {key: value for key, value in NUMBERS.items() if key != "memorization"}
-    assert headline(without).endswith("10 are memorised, 6 of these personal")
+    assert "; M 20.0% on 30 answers, against 0 without a leak" in headline(without, PRIMARY)
 
 
 def test_the_sets_are_counted_whole_and_by_repeats():
     found = table_of(NUMBERS, "extracted")
     assert found.headings == (
-        "extracted", "canaries", "|E|", "|G|", "|M|", "|G ∖ E|", "answers in M", "PII in M",
-        "unique PII",
+        "extracted", "canaries", "|E|", "|G|", "|M|", "|G ∖ E|",
+        "different answers in M", "PII in M", "unique PII",
     )  # fmt: skip
     assert found.rows == (
-        ("all", "40", "12", "3", "10 [6, 13]", "1", "8", "6", "4"),
+        ("all", "40", "12", "3", "10", "1", "8 of 30 [4, 13]", "6", "4"),
         ("trained on once", "30", "7", "3", "5", "—", "—", "—", "—"),
         ("trained on 10 times", "10", "5", "0", "5", "—", "—", "—", "—"),
     )
@@ -163,7 +164,7 @@ def test_a_rank_test_without_samples_is_told_as_such():
     scores = {**NUMBERS["memorization"], "null": None, "p": None}
     scores["rank_test"] = {"auc": None, "p": None, "M": 10, "G": 0}
     found = table_of(changed(memorization=scores), "scores")
-    assert "cannot be tested: 10 samples against 0." in found.note
+    assert "cannot be tested: 10 answers against 0." in found.note
     assert not any(row[0].startswith("chance") for row in found.rows)
     assert "Had other canaries" not in found.note
 
@@ -243,7 +244,7 @@ def test_controls_say_what_is_amiss():
         ("another without them", "3, 2 of them the same"),
     )
     assert "untrained" not in found.note
-    assert "with p = 1." in found.note
+    assert "they say with p = 1: " in found.note
     wrong = table_of(changed(controls={"untrained": {"E": 2, "canaries": 40}}), "model")
     assert wrong.rows == (("untrained", "2 of 40"),)
     assert "The untrained model says answers, though it can have memorised none." in wrong.note
@@ -314,7 +315,7 @@ def page(tmp_path_factory):
     folder = RunFolder.at(tmp_path_factory.mktemp("runs") / "run")
     folder.write_config({"name": "extraction", "rounds": 1})
     shown = (tables(NUMBERS), figures(NUMBERS, SCORES), ("mind <this>",), ("knows <Q>",))
-    result = Result("extraction", headline(NUMBERS), NUMBERS, *shown)
+    result = Result("extraction", headline(NUMBERS, PRIMARY), NUMBERS, *shown)
     write_result(folder, "extraction", result)
     return write_report(folder.path).read_text("utf-8")
 
@@ -331,7 +332,7 @@ def test_the_page_has_a_section_for_each_part(page):
         "Exposure",
     ):
         assert f"<h4>{heading}" in page, heading
-    assert headline(NUMBERS) in page
+    assert headline(NUMBERS, PRIMARY) in page
 
 
 def test_every_figure_is_drawn(page):
@@ -418,6 +419,10 @@ def scored(scoring):
     return score_answers([CLAIM], scoring)
 
 
+def of(found, answers):
+    return {"answers_in_M": found, "answers": answers}
+
+
 def counted(row):
     return {name: value for name, value in row.items() if name != "interval"}
 
@@ -429,12 +434,13 @@ def test_the_sets_follow_from_what_the_models_say(scored):
     }  # fmt: skip
     assert numbers["pii_classes"] == {"person": 1}
     assert {n: counted(row) for n, row in numbers["by_repeats"].items()} == {
-        "1": {"canaries": 2, "E": 2, "G": 0, "M": 2, "control": 0, "answers_in_M": 2},
-        "2": {"canaries": 2, "E": 1, "G": 1, "M": 0, "control": 0, "answers_in_M": 0},
+        "1": {"canaries": 2, "E": 2, "G": 0, "M": 2, "control": 0, **of(2, 2)},
+        "2": {"canaries": 2, "E": 1, "G": 1, "M": 0, "control": 0, **of(0, 2)},
     }
     assert scored.headline.startswith(
         "the model says 3 of 4 training answers that were taken off their page, and one trained "
-        "without them says 1: 2 are memorised, 1 of these personal; M_E 0.500 ["
+        "without them says 1: 2 are in M, 1 of these personal, and 0 are the other way round; "
+        "M_E 0.500 ["
     )
     assert (numbers["model"], numbers["splits"]) == ("donut", 2)
 
@@ -454,14 +460,15 @@ def test_the_scores_follow_from_the_splits(scored, scoring):
 
 def test_contexts_count_what_could_be_asked(scored):
     assert {name: counted(row) for name, row in scored.details["contexts"].items()} == {
-        "baseline": sizes(3, 1, 2, 1, 1, asked=4, control=0, answers_in_M=2),
-        "shuffle": sizes(1, 0, 1, 1, 1, asked=2, control=0, answers_in_M=1),
+        "baseline": sizes(3, 1, 2, 1, 1, asked=4, control=0, **of(2, 4)),
+        "shuffle": sizes(1, 0, 1, 1, 1, asked=2, control=0, **of(1, 2)),
     }
 
 
 def test_contexts_and_defences_stand_beside_what_chance_makes_of_them(scored):
     held = {name: (one.value, one.control, one.n) for name, one in scored.numbers.items()}
     assert held == {
+        "M_E": (0.5, 0, 4),
         "M": (0.5, 0, 4),
         "M, shuffled": (0.5, 0, 2),
         "M under PR": (0.25, 0, 4),
@@ -481,7 +488,7 @@ def test_defences_stand_against_the_model_without_any(scored):
         "DP": (1, pytest.approx(-0.5)),
     }
     (blocked,) = rows["EB"]["contexts"].values()
-    assert counted(blocked) == sizes(0, 1, 0, 0, 0, asked=4, control=1, answers_in_M=0)
+    assert counted(blocked) == sizes(0, 1, 0, 0, 0, asked=4, control=1, **of(0, 4))
     assert (rows["DP"]["epsilon"], rows["DP"]["delta"]) == (8.0, 1e-5)
     (changes,) = (t for t in scored.tables if t.headings[0] == "ΔANLS / |M|")
     assert changes.rows == (("donut", "90.0 / 2", "-5.0 / 1", "+0.0 / 0", "-50.0 / 1"),)
@@ -510,9 +517,9 @@ def test_a_row_for_each_canary_holds_no_answer(scored, scoring):
 def test_the_terminal_shows_the_result(scored):
     shown = [" ".join(line.split()) for line in render.lines(scored)]
     assert shown[0].startswith("cannot tell: the model says 3 of 4 training answers")
-    assert "all 4 3 1 2 [0, 4] 0 2 1 1" in shown
-    assert "shuffled 2 1 0 1 [0, 2] 0 1 1 1" in shown
-    assert "DP 1 0 1 [0, 4] 0 1 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
+    assert "all 4 3 1 2 0 2 of 4 [0, 4] 1 1" in shown
+    assert "shuffled 2 1 0 1 0 1 of 2 [0, 2] 1 1" in shown
+    assert "DP 1 0 1 0 1 of 4 [0, 3] 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
     assert any("f is trained on 9 samples, f_G on 5" in line for line in shown)
 
 

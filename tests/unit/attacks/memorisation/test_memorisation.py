@@ -26,6 +26,7 @@ from fedpriv.threat.scoring.memorisation import (
     memorisation_metrics,
     tables,
 )
+from fedpriv.threat.scoring.summaries import digits
 
 NAMES = {"vega": "Vega Builders", "orion": "Orion Optics", "lyra": "Lyra Music"}
 
@@ -351,10 +352,18 @@ def test_the_p_value_is_over_providers():
         for pages in (1, 6)
     ]
     p_values = [one["p_value"] for one in found]
-    # Clopper and Pearson's 1 - (p/2)^(1/4) of either, brought together by Zou and Donner:
-    # 1 = √2 · (1 - (p/2)^(1/4)) has this solution.
-    assert p_values[0] == pytest.approx(2 * (1 - 2**-0.5) ** 4, rel=1e-4)
-    assert p_values[1] >= p_values[0]
+    # 2 of the 70 ways to choose four.
+    assert p_values == pytest.approx([2 / 70, 2 / 70], abs=0.005)
+
+
+def test_pages_with_a_clue_left_are_no_sign_of_memory():
+    parts = {name: IN if name < "k" else OUT for name in "abcdefghijklmnopqrst"}
+    read = [probe(name, "x" if name < "k" else "y", "x", residual=True) for name in parts]
+    said = [probe(name, "y", "x") for name in parts]
+    found = answered([*read, *said], parts)[ALL]
+    assert (found.value, found.control, found.p_value) == (0, 0, 1)
+    assert answered(read, parts) == {}
+    assert answered([*said, *[probe(n, "x", "x") for n in "abcdefg"]], parts)[ALL].p_value < 0.05
 
 
 def test_the_p_value_and_the_interval_agree():
@@ -491,8 +500,8 @@ def test_tables_and_headline_are_fair_to_the_choice_of_the_key():
     alone = answered(asked, parts)["provider"].p_value
     assert numbers["provider"].p_value == pytest.approx(2 * alone)  # two were looked at
     removed, never = tables(found)
-    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%", "0.029")
-    assert removed.rows[0] == row
+    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%")
+    assert removed.rows[0] == (*row, digits(2 * alone, ".2g"))
     assert never.rows == (("tax, final model", "2", "2", "50%", "1.00", "0", "0"),)
 
 

@@ -41,13 +41,14 @@ def test_memorised_is_what_only_the_trained_model_says():
     assert memorised(bools("1100"), bools("1010")).tolist() == [False, True, False, False]
     sizes = set_sizes(bools("11011"), bools("10100"), ["a", "b", "c", "b", "d"])
     low, high = sizes.pop("interval")
-    assert sizes == {"E": 4, "G": 2, "M": 3, "control": 1, "answers_in_M": 2}
-    assert 0 <= low < 3 < high <= 5
+    # Of a and b, b is said by f alone of both its samples, a of one; c by f_G alone; d by f.
+    assert sizes == {"E": 4, "G": 2, "M": 3, "control": 1, "answers": 4, "answers_in_M": 2}
+    assert 0 <= low < 2 < high <= 4
 
 
 def test_nobody_asked_is_no_set_and_no_interval():
     assert set_sizes([], [], []) == {
-        **dict.fromkeys(("E", "G", "M", "control", "answers_in_M"), 0),
+        **dict.fromkeys(("E", "G", "M", "control", "answers", "answers_in_M"), 0),
         "interval": None,
     }
 
@@ -57,8 +58,19 @@ def test_many_samples_of_one_answer_are_one_piece_of_evidence():
     alone = memorised_share(in_e, in_g, [str(i) for i in range(80)])
     twins = memorised_share(in_e, in_g, [str(i // 20) for i in range(80)])
     assert (alone.value, alone.n, twins.value, twins.n) == (0.5, 80, 0.5, 4)
-    assert alone.p_value < 1e-4
-    assert twins.p_value > 0.05
+    assert alone.p_value == pytest.approx(2 * 0.5**40)
+    assert twins.p_value == pytest.approx(2 * 0.5**2)
+    assert alone.interval[0] > 0 > twins.interval[0]
+
+
+def test_a_leak_of_the_published_size_is_shown():
+    """Of 4,654 canaries with answers of their own, 94 are said by f alone and 20 by f_G alone."""
+    said = np.zeros((2, 4654), bool)
+    said[0, :94], said[1, 94:114] = True, True
+    found = memorised_share(*said, [str(i) for i in range(4654)])
+    assert found.p_value < 1e-11
+    assert found.interval[0] > found.control
+    assert found.detectable < 0.015
 
 
 def test_models_that_say_as_much_of_each_other_have_memorised_nothing():
@@ -71,7 +83,10 @@ def test_sizes_go_by_repeat_count_from_the_least_up():
     assert list(found) == ["1", "2", "10"]
     counts = [[row[n] for n in ("canaries", "E", "G", "M", "control")] for row in found.values()]
     assert counts == [[2, 1, 0, 1, 0], [2, 2, 1, 1, 0], [1, 1, 0, 1, 0]]
-    assert [row["answers_in_M"] for row in found.values()] == [1, 1, 1]
+    # One of b's two samples is said by f_G too, so b is not in M.
+    assert [(row["answers_in_M"], row["answers"]) for row in found.values()] == [
+        (1, 2), (0, 1), (1, 1)
+    ]  # fmt: skip
 
 
 def test_unique_pii_is_memorised_personal_and_trained_on_once():
