@@ -23,7 +23,7 @@ the mean over messages. The keys:
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -38,11 +38,20 @@ from fedpriv.models.question_answering import QUESTION
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.threat.access import Architecture, BatchKnowledge, MessageKey
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
-from fedpriv.threat.results import CANNOT_TELL, DONE, LEAK, Figure, Number, Result, Table
+from fedpriv.threat.results import (
+    CANNOT_TELL,
+    DONE,
+    LEAK,
+    NONE_SHOWN,
+    Figure,
+    Number,
+    Result,
+    Table,
+)
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
-from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
-from fedpriv.threat.statistics import Estimate, mean, share
+from fedpriv.threat.scoring.verdicts import exploratory, number
+from fedpriv.threat.statistics import POWER, Estimate, median
 from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
@@ -84,8 +93,14 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 MOST_PAGES = 4
 """Pages of one attack that the report shows."""
 
-WORTH = {"psnr_roi": 3.0, "private_text": 0.1, "answer_exact": 0.1, "token_recall": 0.1}
-"""How far above its control a number is worth telling: decibels, and shares of the text."""
+WORTH = {"psnr_roi": 3.0, "private_text": 0.25, "answer_exact": 0.25, "token_recall": 0.25}
+"""Gain over the control that is worth telling: in decibels, and in shares of the text."""
+
+RARE = 0.1
+"""Share of recovered messages whose absence is worth telling."""
+
+MOST_OTHERS = 8
+"""Other messages whose truth a recovered text is held against."""
 
 SMALLEST_SSIM = 11
 """Side of a page below which it has no SSIM."""
@@ -133,8 +148,10 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tables.append(Table(headings, read, title="Text", printed=0))
     numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
     shown = truths if scoring.settings.originals else {}
-    recovered = acted_on(list(scores.values()))
-    primary = next(iter(recovered), "")
+    chance = {} if len(scores) < 2 else _texts_elsewhere(claims, truths, pieces)
+    gains = gains_of(scores, chance)
+    recovered = {f"{name}_gain": _gain(own) for name, own in gains.items()}
+    primary = next(iter(gains), "")
     return Result(
         "pages",
         _headline(numbers, len(claims)),
@@ -142,9 +159,9 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=_verdict(recovered[primary], WORTH[primary]) if primary else CANNOT_TELL,
-        primary=primary,
-        numbers=exploratory(recovered, primary),
+        verdict=_verdict(gains[primary], WORTH[primary]) if primary else CANNOT_TELL,
+        primary=f"{primary}_gain" if primary else "",
+        numbers=exploratory(recovered, f"{primary}_gain"),
     )
 
 
@@ -162,40 +179,63 @@ def _texts(claims: Sequence[RecoveredBatch]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def acted_on(scores: Sequence[Scores]) -> dict[str, Number]:
-    """Returns the pictures' likeness beside that of the template, or the share of text found.
+def _texts_elsewhere(
+    claims: Sequence[RecoveredBatch],
+    truths: Mapping[MessageKey, Truth | None],
+    pieces: Pieces | None,
+) -> dict[MessageKey, Scores]:
+    """Returns what each recovered text scores on average against other messages' truths.
 
-    They are of messages. What nobody has seen cannot be read by chance: the control of text is 0.
+    Frequent words are found in any batch, and all of them by who claims the whole vocabulary.
     """
-    pairs = [
-        (one["psnr_roi"], one["template_psnr_roi"])
-        for one in scores
-        if one.get("psnr_roi") is not None and one.get("template_psnr_roi") is not None
-    ]
-    found: dict[str, Number] = {}
-    if pairs:
-        pages, templates = np.array(pairs, np.float64).T
-        control = float(templates.mean())
-        gain = number(mean(pages - templates), "message", Estimate.known(0.0))
-        found["psnr_roi"] = dataclasses.replace(
-            gain,
-            value=float(pages.mean()),
-            control=control,
-            interval=gain.interval and (gain.interval[0] + control, gain.interval[1] + control),
-            detectable=None if gain.detectable is None else gain.detectable + control,
+    return {
+        one.message: summary(
+            [
+                _of_text(one.text, truth, pieces)
+                for key, truth in truths.items()
+                if key != one.message and truth is not None
+            ][:MOST_OTHERS]
         )
-    for name in list(WORTH)[1:]:
-        if values := [value for one in scores if (value := one.get(name)) is not None]:
-            found[name] = number(share(values), "message", Estimate.known(0.0))
+        for one in claims
+        if one.text is not None
+    }
+
+
+def gains_of(
+    scores: Mapping[MessageKey, Scores], chance: Mapping[MessageKey, Scores]
+) -> dict[str, list[float]]:
+    """Returns how far each message's scores are above their control.
+
+    That of the private fields is the template's; that of text, what the same text scores elsewhere.
+    Of a single message there is no elsewhere: then its text counts where most of the tokens that
+    it claims are right.
+    """
+    found: dict[str, list[float]] = {}
+    for key, one in scores.items():
+        for name in WORTH:
+            value = one.get(name)
+            if name == "psnr_roi":
+                control = one.get("template_psnr_roi")
+            elif chance:
+                control = chance.get(key, {}).get(name)
+            else:
+                control = 0.0 if (one.get("token_precision") or 0.0) >= 1 / 2 else value
+            if value is not None and control is not None:
+                found.setdefault(name, []).append(value - control)
     return found
 
 
-def _verdict(primary: Number, worth: float) -> str:
-    """Returns what was recovered: one page is enough to show a leak, but not that there is none."""
-    least = (primary.control or 0.0) + worth
-    if primary.interval is None or primary.n == 1:
-        return LEAK if primary.value >= least else CANNOT_TELL
-    return verdict(primary, least)
+def _gain(gains: Sequence[float]) -> Number:
+    return number(median(gains), "message", Estimate.known(0.0))
+
+
+def _verdict(gains: Sequence[float], worth: float) -> str:
+    """Returns what was recovered: one batch is enough for a leak, but not to show that none is."""
+    if max(gains) >= worth:
+        return LEAK
+    # So many, of which a rare one that is recovered would have been among.
+    enough = math.log(1 - POWER) / math.log(1 - RARE)
+    return NONE_SHOWN if len(gains) >= enough else CANNOT_TELL
 
 
 def _headline(numbers: Mapping[str, Any], messages: int) -> str:

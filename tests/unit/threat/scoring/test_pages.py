@@ -17,8 +17,19 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.access import BatchKnowledge, Known
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
-from fedpriv.threat.scoring.pages import PAGE_SCORES, TEXT_SCORES, matched, score, summary
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
+from fedpriv.threat.scoring.pages import (
+    PAGE_SCORES,
+    TEXT_SCORES,
+    matched,
+    score,
+    score_batches,
+    summary,
+)
+from fedpriv.threat.scoring.registry import Scoring
+from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import Field, Truth
 
 KEY = (1, 0)
@@ -354,3 +365,82 @@ def test_scores_are_numbers_that_json_has():
     scores = score(found(pixels), truth_of(pixels, ((DATE,),)), pixels, Lookup())
     assert all(value is None or type(value) is float for value in scores.values())
     assert all(value is None or math.isfinite(value) for value in scores.values())
+
+
+# Verdicts
+
+
+def result_of(claims, truths, template=None, **settings):
+    """The result of claims by message, whose truths these are."""
+
+    class Store:
+        def of(self, key):
+            return truths.get(key)
+
+    size = 1
+    known = BatchKnowledge({key: Known(size, template) for key in truths})
+    scoring = Scoring(
+        Store(),
+        {BatchKnowledge: known},
+        AttackSettings(ocr=None, **settings),
+        np.random.default_rng(0),
+    )
+    return score_batches(claims, scoring)
+
+
+def words(rng, vocabulary=200, length=30):
+    """A message with words as frequent as Zipf has it."""
+    frequent = 1 / np.arange(1, vocabulary + 1)
+    ids = rng.choice(vocabulary, length, p=frequent / frequent.sum())[None]
+    return truth_of(columns={"input_ids": ids, "attention_mask": np.ones_like(ids)})
+
+
+@pytest.mark.parametrize("messages", [1, 2, 20])
+@pytest.mark.parametrize("claimed", [200, 20])
+def test_frequent_words_are_no_leak_however_many_are_claimed(messages, claimed):
+    """All words that there are, or the twenty commonest: nothing was read of any message."""
+    rng = np.random.default_rng(0)
+    truths = {(1, n): words(rng) for n in range(messages)}
+    same = text([(-1, word) for word in range(claimed)])
+    found = result_of([RecoveredBatch(key, None, same) for key in truths], truths)
+    assert found.verdict == (NONE_SHOWN if messages == 20 else CANNOT_TELL)
+    if messages == 20:
+        assert found.numbers["token_recall_gain"].p_value > 0.05
+
+
+@pytest.mark.parametrize("messages", [1, 8])
+def test_text_that_is_only_in_its_own_message_is_a_leak(messages):
+    rng = np.random.default_rng(0)
+    truths = {(1, n): words(rng) for n in range(messages)}
+    claims = [
+        RecoveredBatch(key, None, text(list(enumerate(truth.columns["input_ids"][0].tolist()))))
+        for key, truth in truths.items()
+    ]
+    found = result_of(claims, truths)
+    assert (found.verdict, found.primary) == (LEAK, "token_recall_gain")
+    if messages == 8:
+        gain = found.numbers["token_recall_gain"]
+        assert gain.p_value == pytest.approx(2 / 2**8)
+        assert 0 < gain.interval[0] <= gain.value < 1  # frequent words are in the others too
+
+
+def boxed(rng, *, ink=0.3):
+    pixels = np.full((1, 3, 20, 20), 255, np.uint8)
+    pixels[:, :, 3:7, 2:9] = np.where(rng.random((1, 1, 4, 7)) < ink, 0, 255)
+    return truth_of(pixels, [[DATE]])
+
+
+def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
+    """One grey in every box is nearer to the ink than the template's white is."""
+    rng = np.random.default_rng(1)
+    truths = {(1, n): boxed(rng) for n in range(6)}
+    grey = np.full((1, 3, 20, 20), 255.0)
+    grey[:, :, 3:7, 2:9] = 180.0
+    claims = [RecoveredBatch(key, grey, None) for key in truths]
+    template = np.full((1, 3, 20, 20), 255, np.uint8)
+    found = result_of(claims, truths, template)
+    assert found.numbers["psnr_roi_gain"].value > 0.5
+    assert found.verdict == CANNOT_TELL  # and not a leak, however alike the six are
+    claims[3] = RecoveredBatch((1, 3), truths[1, 3].pixels.astype(np.float32), None)
+    assert result_of(claims, truths, template).verdict == LEAK
+    assert result_of(claims[:1], truths, template).verdict == CANNOT_TELL
