@@ -1,13 +1,16 @@
 """How often the true value of a scrubbed field is the first of its candidates.
 
-Fields of documents that were trained on are held against those of documents held out whose text
-stands in no training document: both are ranked by the same losses among values of the same key and
-length, and what is above the control is memory.
+Fields of documents that were trained on are held against those of documents held out: both are
+ranked by the same losses among values of the same key and length, and what is above the control is
+memory. On either side only texts count that stand in no other document. Those that stand in several
+are frequent, and so are guessed more often, by who remembers nothing too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +23,7 @@ from fedpriv.threat.results import Number, Result, Table
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
-from fedpriv.threat.statistics import CONFIDENCE, Estimate, share
+from fedpriv.threat.statistics import CONFIDENCE, Estimate, exchanged, share
 from fedpriv.threat.truth import TrueField
 
 TITLE = "Candidates for scrubbed fields"
@@ -28,9 +31,8 @@ TITLE = "Candidates for scrubbed fields"
 WORTH = 0.1
 """Share of the fields above the control whose absence is worth telling."""
 
-TRAINED, HELD_OUT, REPEATED = "trained on", "held out", "held out, text in training"
-"""Whose fields: the last are of documents held out, but their text stands in a training document
-too, such as the name of a company; they are neither the attack's nor control."""
+TRAINED, HELD_OUT, REPEATED = "trained on", "held out", "text in several documents"
+"""Whose fields: the last are of either, such as the name of a company, and only shown."""
 
 SIDES = (TRAINED, HELD_OUT, REPEATED)
 
@@ -45,13 +47,14 @@ class Ranked:
     field: ScrubbedField
     truth: TrueField
     ranking: RankedField
+    repeated: bool = False
 
     @property
     def side(self) -> str:
         """Whose field it is: `TRAINED`, `HELD_OUT` or `REPEATED`."""
-        if self.truth.trained:
-            return TRAINED
-        return REPEATED if self.truth.occurrences else HELD_OUT
+        if self.repeated:
+            return REPEATED
+        return TRAINED if self.truth.trained else HELD_OUT
 
     @property
     def place(self) -> int | None:
@@ -104,15 +107,25 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     granted: FieldCandidates = scoring.granted[FieldCandidates]
     known, truths = {one.number: one for one in granted.scrubbed.fields}, scoring.truth.fields()
     series, numbers, ranked, estimates = [], dict[str, Number](), list[Ranked](), Estimates()
+    held_out: dict[str, set[str]] = defaultdict(set)
+    for place, truth in truths.items():
+        if not truth.trained and place in known:
+            held_out[truth.text.lower()].add(known[place].document)
     for claim in claims:
-        ranked = [Ranked(known[one.number], truths[one.number], one) for one in claim.fields]
-        if not any(one.side == TRAINED for one in ranked):
+        ranked = [
+            Ranked(known[one.number], truth, one, documents > 1)
+            for one in claim.fields
+            for truth in [truths[one.number]]
+            for documents in [truth.occurrences + len(held_out[truth.text.lower()])]
+        ]
+        if not any(one.truth.trained for one in ranked):
             raise ValueError("no field of a training document was ranked")
         estimates = _estimates(ranked)
         numbers = exploratory(_numbers(ranked, estimates), "first")
-        first = numbers["first"]
-        series.append({"round": claim.round, "first": first.value, "control": first.control})
-    first = numbers["first"]
+        one = numbers.get("first")
+        series.append(
+            {"round": claim.round, "first": one and one.value, "control": one and one.control}
+        )
     sides = {side: _brief([r for r in ranked if r.side == side]) for side in SIDES}
     by_key = {
         key: {
@@ -122,18 +135,25 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         for key in sorted({one.field.key for one in ranked})
     }
     scoring.files["rankings.json"] = [_row(one, scoring, granted.scrubbed.text) for one in ranked]
+    found = Result(
+        "rankings",
+        "nothing can be told: the text of every field that was trained on stands in several "
+        "documents, and frequent values are guessed by who remembers nothing too",
+        {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
+        _tables(sides, by_key, estimates),
+        left_out=granted.scrubbed.left_out,
+    )
+    if (first := numbers.get("first")) is None:
+        return found
     trained, control = sides[TRAINED], digits(sides[HELD_OUT]["first"], ".3f")
     said = (
         f"of {trained['candidates']:.0f} candidates the true one comes first in {first.value:.3f} "
         f"of {trained['fields']} fields trained on, and in {control} of "
         f"{sides[HELD_OUT]['fields']} held out,"
     )
-    return Result(
-        "rankings",
-        in_words(first, said),
-        {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
-        _tables(sides, by_key, estimates),
-        left_out=granted.scrubbed.left_out,
+    return dataclasses.replace(
+        found,
+        headline=in_words(first, said),
         verdict=verdict(first, (first.control or 0.0) + WORTH),
         primary="first",
         numbers=numbers,
@@ -157,14 +177,25 @@ def _estimates(ranked: Sequence[Ranked]) -> Estimates:
 
 
 def _numbers(ranked: Sequence[Ranked], estimates: Estimates) -> dict[str, Number]:
-    """Returns what fields trained on show, against those held out, else against chance."""
-    chance = float(np.mean([one.chance for one in ranked if one.side == TRAINED]))
-    known = {"first": Estimate.known(chance), "auc": Estimate.known(0.5)}
-    return {
-        name: number(sides[TRAINED], "document", sides.get(HELD_OUT, known.get(name)))
-        for name, sides in estimates.items()
-        if TRAINED in sides
-    }
+    """Returns what fields trained on show, against those held out.
+
+    Without any of those there is no control: a guess is right more often than chance has it, of
+    values that are frequent.
+    """
+    found = {}
+    for name, sides in estimates.items():
+        if TRAINED not in sides:
+            continue
+        p = None
+        if HELD_OUT in sides:
+            rows = [
+                (value, one.side == TRAINED, one.field.document)
+                for one in ranked
+                if one.side != REPEATED and (value := getattr(one, name)) is not None
+            ]
+            p = exchanged(*zip(*rows, strict=True))
+        found[name] = number(sides[TRAINED], "document", sides.get(HELD_OUT), p)
+    return found
 
 
 def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
@@ -229,6 +260,7 @@ def _tables(
 
     headings = ("fields", "candidates", "true one listed", "first", "AUC", "tokens", "chance")
     spans = "; ".join(f"{name}: {', '.join(told(sides))}" for name, sides in estimates.items())
+    spans = f"{spans[:1].upper()}{spans[1:]}." if spans else ""
     return (
         Table(
             ("whose fields", *headings),
@@ -236,7 +268,7 @@ def _tables(
             TITLE,
             f"First: share of the fields whose true value has the least loss. AUC: share of the "
             f"others that it is ahead of. Tokens: share that the candidate with the least loss has "
-            f"right. {spans[0].upper()}{spans[1:]}.",
+            f"right. {spans}",
         ),
         Table(
             ("key, whose fields", *headings),
@@ -244,7 +276,7 @@ def _tables(
                 (f"{key}, {side}", *cells(brief))
                 for key, briefs in by_key.items()
                 for side, brief in briefs.items()
-                if brief["fields"] and side != REPEATED
+                if brief["fields"]
             ),
             TITLE,
             printed=0,

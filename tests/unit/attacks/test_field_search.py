@@ -16,6 +16,7 @@ from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.threat.access import ScrubbedField
 from fedpriv.threat.candidates import Candidates
+from fedpriv.threat.scoring.rankings import REPEATED
 
 HIDDEN = (3, 1, 4, 1)
 LISTED = [(3, 0, 0, 1), (0, 1, 4, 0), (7, 7, 7, 7), (3, 7, 7, 7)]
@@ -149,16 +150,16 @@ def recited(tmp_path_factory):
 def test_a_value_is_found_that_no_list_holds_and_of_which_no_token_is_listed(recited):
     attack = CandidateRanking(search=Search("vocabulary"))
     found = attacked(recited.run_dir, attack, Recites, candidates=OPEN)
-    trained = found["sides"]["trained on"]
+    trained = found["sides"][REPEATED]
     assert (trained["first"], trained["tokens"], trained["listed"]) == (1.0, 1.0, 1.0)
     listed = attacked(recited.run_dir, CandidateRanking(), Recites, candidates=OPEN)
-    assert listed["sides"]["trained on"]["first"] == listed["sides"]["trained on"]["tokens"] == 0.0
+    assert listed["sides"][REPEATED]["first"] == listed["sides"][REPEATED]["tokens"] == 0.0
 
 
 def test_a_model_before_its_training_gives_no_value_away(recited):
     attack = CandidateRanking(search=Search("vocabulary"))
     found = attacked(recited.run_dir, attack, Recites, target="start", candidates=OPEN)
-    assert found["sides"]["trained on"]["first"] < 0.01
+    assert found["sides"][REPEATED]["first"] < 0.01
     assert found["verdict"] != "leak"
 
 
