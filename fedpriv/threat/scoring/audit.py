@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtr, expit
+from scipy.special import bdtr, betaincinv, expit, logit
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.views import VIEWS
@@ -28,8 +28,12 @@ from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import asked_about, classifier_table, classifiers, roc_figures
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory
+from fedpriv.threat.statistics import POWER
 
 CONFIDENCE = 0.95
+WORTH = 1.0
+"""ε above what is claimed whose absence is worth telling."""
+
 HALVINGS = 60
 """Of the interval that holds the bound; below what floats tell apart."""
 
@@ -42,7 +46,7 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     """Returns the lower bound on ε, and how well members were told from non-members.
 
     It leaks if the bound is above what the ledger claims, or above 0 where nothing is claimed. That
-    nothing is shown says something only where more than the claim could have been.
+    nothing is shown says something only where little more than the claim would have been.
 
     Raises:
         ValueError: if there are several guesses of the same coins.
@@ -58,12 +62,15 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     found, areas = classifiers([scores], scoring)
     name, claimed = "epsilon_lower", audit["epsilon_claimed_provider"][audit["view"]]
     promised = None if claimed in (None, "inf") else float(claimed)
-    lower, ceiling = audit[name], audit["epsilon_ceiling"]
-    if lower > (promised or 0.0):
+    lower, against = audit[name], promised or 0.0
+    canaries, could = audit["canaries"], audit["epsilon_detectable"]
+    p = p_value(canaries, audit["guesses"], audit["right"], against, audit["delta"])
+    of_all = Number(lower, None, canaries, "canary", against, could, p)
+    if lower > against:
         shown = LEAK
     else:
-        shown = NONE_SHOWN if promised is not None and ceiling > promised else CANNOT_TELL
-    of_all = Number(lower, None, audit["canaries"], "canary", promised, ceiling, audit["p_value"])
+        enough = promised is not None and could is not None and could <= promised + WORTH
+        shown = NONE_SHOWN if enough else CANNOT_TELL
     return Result(
         "audit",
         bound_in_words(audit),
@@ -165,6 +172,37 @@ def epsilon_lower(
     return low
 
 
+def epsilon_detectable(
+    canaries: int, guesses: int, claimed: float, delta: float = 0.0, confidence: float = CONFIDENCE
+) -> float | None:
+    """Returns the least ε that such an audit would show to be above what is claimed.
+
+    Where the mechanism is as leaky as ε allows, a guess is right with probability
+    e^ε / (1 + e^ε); the claim is then rejected in four of five audits (`POWER`).
+
+    Args:
+        canaries: m.
+        guesses: r.
+        claimed: ε.
+        delta: δ.
+        confidence: of the bound.
+
+    Returns:
+        ε; None where not even all guesses right would reject the claim.
+    """
+
+    def rejects(right: int) -> bool:
+        return p_value(canaries, guesses, right, claimed, delta) <= 1 - confidence
+
+    least, most = 0, guesses
+    if not rejects(most):
+        return None
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if rejects(middle) else (middle + 1, most)
+    return float(logit(betaincinv(least, guesses - least + 1, POWER)))
+
+
 def audit_metrics(
     guessed: MembershipScores,
     parts: Mapping[str, TrainingMembership],
@@ -187,8 +225,9 @@ def audit_metrics(
             sees all that any adversary does.
 
     Returns:
-        `epsilon_lower`, `epsilon_ceiling`, `p_value` (of ε = 0), `canaries`, `guesses`, `right`,
-        `delta`, `confidence`; `unit` and `epsilon_claimed` by view; `epsilon_claimed_provider` by
+        `epsilon_lower`, `epsilon_ceiling`, `epsilon_detectable`, `p_value` (of ε = 0), `canaries`,
+        `guesses`, `right`, `delta`, `confidence`; `unit` and `epsilon_claimed` by view;
+        `epsilon_claimed_provider` by
         view, for all of a provider; `view`, and `violated`: whether the bound is above what is
         claimed of a provider in it. Infinity is "inf" as in ledger.json; what nobody claims is
         None. `doubts`: why the ledger itself does not guarantee what it claims in that view.
@@ -206,9 +245,11 @@ def audit_metrics(
     seen = view or ("server_masked" if ledger.get("masked") else "server_plain")
     claimed = provider[seen]
     lower = epsilon_lower(canaries, guesses, right, delta, confidence)
+    against = 0.0 if claimed in (None, "inf") else float(claimed)
     return {
         "epsilon_lower": lower,
         "epsilon_ceiling": epsilon_lower(canaries, guesses, guesses, delta, confidence),
+        "epsilon_detectable": epsilon_detectable(canaries, guesses, against, delta, confidence),
         "p_value": p_value(canaries, guesses, right, 0.0, delta),
         "confidence": confidence,
         "canaries": canaries,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
 from fedpriv.threat.statistics import CONFIDENCE, Estimate, area, difference, p_value, share
@@ -29,7 +30,7 @@ class Judged:
     Attributes:
         providers: n, all different.
         members: (n,), bool: the truth, with at least one member and one non-member.
-        scores: (n,), float64, finite; the higher, the rather a member.
+        scores: (n,), float64, finite; the higher, the more likely a member.
         guesses: (n,), int8: `MEMBER`, `NON_MEMBER` or `NO_GUESS`.
     """
 
@@ -100,7 +101,7 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
     * `auc`: 1/2 for constant scores.
     * `tpr_at_fpr`: by false-positive rate; see `found_at`.
     * `interval`: of `balanced_accuracy` and `auc`, over providers and over trials, by
-      `fedpriv.threat.statistics.area`; of `tpr`, at the first of the rates, over members.
+      `fedpriv.threat.statistics.area`; of `tpr`, at the first of the rates, see `tpr_limits`.
     * `p_value`, `p_value_auc`: of balanced accuracy and AUC, against 1/2; of the same procedure.
 
     Args:
@@ -119,7 +120,6 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
     sides, units = [t.members for t in trials], [t.providers for t in trials]
     of_scores = area(sides, [t.scores for t in trials], units)
     of_guesses = area(sides, [t.said for t in trials], units, ranked=False)
-    found = np.concatenate([np.array(t.providers)[t.members] for t in trials])
     rates = {
         rate: np.concatenate([found_at(rate, t.members, t.scores) for t in trials])
         for rate in FALSE_POSITIVE_RATES
@@ -144,7 +144,7 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
             "interval": {
                 "balanced_accuracy": list(of_guesses.limits(CONFIDENCE)),
                 "auc": list(of_scores.limits(CONFIDENCE)),
-                "tpr": list(share(rates[FALSE_POSITIVE_RATES[0]], found).limits(CONFIDENCE)),
+                "tpr": np.mean([tpr_limits(t.members, t.scores) for t in trials], 0).tolist(),
             },
             "p_value": p_value(difference(of_guesses, chance)),
             "p_value_auc": p_value(difference(of_scores, chance)),
@@ -163,6 +163,30 @@ def found_at(rate: float, members: Bools, scores: Floats) -> Bools:
     allowed = int(rate * len(others) + 1e-9)
     found: Bools = scores[members] > others[allowed]
     return found
+
+
+def tpr_limits(
+    members: Bools,
+    scores: Floats,
+    rate: float = FALSE_POSITIVE_RATES[0],
+    confidence: float = CONFIDENCE,
+) -> tuple[float, float]:
+    """Returns between what the TPR lies at the threshold that `rate` of all non-members pass.
+
+    Which threshold that is, is in doubt too: it lies between two of the non-members' scores, or
+    above all of them where they are few, and then nothing is known from below. Each of the four
+    things that may go wrong has a quarter of the risk.
+    """
+    others, risk = np.sort(scores[~members])[::-1], (1 - confidence) / 4
+    # How many of so many pass the threshold, at least and at most.
+    fewest = int(binom.ppf(risk, len(others), rate))
+    most = int(binom.ppf(1 - risk, len(others), rate))
+    highest = others[fewest - 1] if fewest else np.inf
+    lowest = others[most] if most < len(others) else -np.inf
+    level = 1 - 2 * risk
+    low, _ = share(scores[members] > highest).limits(level)
+    _, high = share(scores[members] >= lowest).limits(level)
+    return low, high
 
 
 def roc(members: Bools, scores: Floats) -> tuple[Floats, Floats]:

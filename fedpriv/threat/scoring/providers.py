@@ -1,6 +1,6 @@
 """How well an attack told members from non-members: where its scores meet the truth.
 
-By classifier, and within it by s, the number of questions below which providers were left out:
+By classifier, and within it by s, the number of questions from which providers are judged:
 `fedpriv.threat.scoring.membership` says what each number is. `clients_right` is the share of the
 members for which the client that holds them was named (`clients_named`).
 
@@ -32,7 +32,7 @@ HEADINGS = (
 )
 NOTE = (
     "The first row is the one to quote; the p-values of the others are corrected for their number. "
-    "s: providers with so many questions, or fewer, are left out; n: those that were judged. "
+    "s: providers with so few questions are left out; n: those that were judged. "
     "Prior: what a constant guess gets. In brackets: 95 % intervals, over providers and over draws "
     "of the known ones. With fewer than 100 non-members, the TPR is that at no false alarm."
 )
@@ -61,7 +61,8 @@ def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Re
     scored, numbers = classifiers(claims, scoring)
     primary = next((claim for claim in claims if claim.primary), claims[0]).classifier
     numbers = exploratory({primary: numbers[primary]} | numbers, primary)
-    shown = verdict(numbers[primary], WORTH)
+    told_apart = any(np.ptp(c.scores) > 0 for c in claims if c.classifier == primary)
+    shown = verdict(numbers[primary], WORTH) if told_apart else CANNOT_TELL
     return Result(
         "membership",
         headline(primary, numbers[primary], shown),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from fedpriv.attacks.exposure import Exposure
 from fedpriv.attacks.one_run_audit import Audit, LossAccess, LossScore
@@ -35,6 +36,7 @@ from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.scoring.audit import (
     audit_metrics,
     bound_in_words,
+    epsilon_detectable,
     epsilon_lower,
     p_value,
 )
@@ -139,6 +141,15 @@ def ledger_of(unit, masked=False, **more):
     epsilons = {"global": 1.0, "server_masked": 1.5, "server_plain": 2.0, "paper": 0.5}
     views = {view: {"pld": e, "rdp": e + 1} for view, e in epsilons.items()}
     return {"unit": unit, "delta": 1e-6, "views": views, "masked": masked, **more}
+
+
+@pytest.mark.parametrize(("guesses", "claimed"), [(30, 2.0), (87, 3.0), (40, 0.0)])
+def test_an_epsilon_that_is_detectable_is_shown_in_four_of_five_audits(guesses, claimed):
+    least = epsilon_detectable(100, guesses, claimed)
+    right = np.arange(guesses + 1)
+    shown = [p_value(100, guesses, int(v), claimed) <= 0.05 for v in right]
+    assert binom.pmf(right, guesses, 1 / (1 + math.exp(-least))) @ shown == pytest.approx(0.8)
+    assert epsilon_detectable(4, 4, claimed) is None  # four coins may all be guessed by luck
 
 
 def test_only_guesses_on_canaries_count():

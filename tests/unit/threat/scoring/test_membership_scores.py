@@ -4,10 +4,17 @@ import time
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score, roc_curve
 
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
-from fedpriv.threat.scoring.membership import Judged, found_at, membership_metrics, roc
+from fedpriv.threat.scoring.membership import (
+    Judged,
+    found_at,
+    membership_metrics,
+    roc,
+    tpr_limits,
+)
 
 
 def judged(members, scores, guesses=None, providers=None):
@@ -170,3 +177,21 @@ def test_660_providers_in_five_trials_take_little_time():
     metrics(*trials)
     # A quarter of a second on an idle core.
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize("others", [10, 60, 300])
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_the_tpr_is_covered_though_its_threshold_is_in_doubt(others, shift):
+    rng = np.random.default_rng(3)
+    true, missed, repeats = norm.sf(norm.isf(0.01) - shift), 0, 300
+    members = np.arange(30 + others) < 30
+    for _ in range(repeats):
+        low, high = tpr_limits(members, rng.normal(size=len(members)) + shift * members)
+        missed += not low <= true <= high
+    assert missed / repeats <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / repeats)
+
+
+def test_of_few_others_nothing_is_known_of_the_tpr_from_below():
+    members = np.arange(60) < 30
+    low, high = tpr_limits(members, members * 1.0)
+    assert (low, high) == (0, 1)

@@ -121,6 +121,12 @@ def test_naming_a_client_is_held_against_naming_the_largest():
     assert clients_named([claim_of({"a": 1, "out": 0}, 1.0, "x")], truth) is None
 
 
+def test_a_classifier_that_says_the_same_of_all_cannot_tell():
+    members = {f"p{n}": n % 2 for n in range(80)}
+    constant = MembershipScores(tuple(members), np.ones(80), np.zeros(80, np.int8), "constant")
+    assert scored(constant, members=members).verdict == CANNOT_TELL
+
+
 def test_three_providers_cannot_tell():
     members = {"a": 1, "b": 1, "c": 0}
     found = scored(claim_of(members, 99.0, "sure"), members=members)
