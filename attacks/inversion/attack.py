@@ -19,6 +19,7 @@ from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import (
     Message,
     MessageAccess,
+    Reconstruction,
     Target,
     messages,
     note_refused,
@@ -26,7 +27,7 @@ from fedpriv.attacks.victim import (
     page_size,
     tensors_of,
 )
-from fedpriv.threat.access import Transcript
+from fedpriv.threat.access import MessageKey, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
@@ -75,28 +76,33 @@ class GradientInversion:
         if not ready:
             raise NotApplicable("; ".join(refused))
         note_refused(context, refused)
+        groups: dict[Inversion, list[Message]] = {}
         for message, _ in ready:
-            context.remarks.notes.extend((*notes_on(message), *_drift_notes(message, method)))
-        made = invert(
-            [message.victim for message, _ in ready],
-            method,
-            context.rng,
-            tell=context.log,
-            checkpoint=context.scratch,
-        )
-        return tuple(
-            RecoveredBatch(
-                message.key, one.pixels.numpy(), text, one.evaluations, one.seconds, one.curve
+            groups.setdefault(self._compared(message, method), []).append(message)
+        made: dict[MessageKey, Reconstruction] = {}
+        for compared, some in groups.items():
+            for message in some:
+                context.remarks.notes.extend((*notes_on(message), *_drift_notes(message, compared)))
+            pages = invert(
+                [message.victim for message in some],
+                compared,
+                context.rng,
+                tell=context.log,
+                checkpoint=context.scratch,
             )
-            for (message, text), one in zip(ready, made, strict=True)
-        )
+            made |= zip((message.key for message in some), pages, strict=True)
+        recovered = []
+        for message, text in ready:
+            one = made[message.key]
+            work = (one.evaluations, one.seconds, one.curve)
+            recovered.append(RecoveredBatch(message.key, one.pixels.numpy(), text, *work))
+        return tuple(recovered)
 
     def _method(self, view: Transcript, first: Message, context: AttackContext) -> Inversion:
         """Returns the method as this run needs it.
 
         That clients clip is public, by how much is not. Where the layers that the method matches
-        are frozen, as with adapters, all that are trained are matched. Of updates of Adam, only the
-        signs are compared, unless its steps are simulated.
+        are frozen, as with adapters, all that are trained are matched.
         """
         method, model = self.method, first.victim.model
         layers = method.objective.layers
@@ -112,16 +118,26 @@ class GradientInversion:
             method = dataclasses.replace(method, start="template")
         client, strategy = (view.settings.get(half, {}) for half in ("client", "strategy"))
         scaled = client.get("clip_norm") is not None or strategy.get("mechanism") is not None
-        objective = method.objective
-        if first.steps is not None and first.steps.optimizer.name != "sgd":
+        if first.steps is None:
+            scaled = scaled or first.local
+        elif first.steps.optimizer.name != "sgd":
             scaled = scaled or self.local_steps == "scale"
-            if self.local_steps in ("auto", "midpoint"):
-                objective = Objective(signs=1, layers=objective.layers, partial=objective.partial)
-        elif first.local and first.steps is None:
-            scaled = True
+        objective = method.objective
         if scaled and not objective.signs:
             objective = dataclasses.replace(objective, any_scale=True)
         return dataclasses.replace(method, objective=objective)
+
+    def _compared(self, message: Message, method: Inversion) -> Inversion:
+        """Returns the method for one message: of Adam's updates the signs are compared.
+
+        They are not where its steps are simulated, nor where one asks for their scale.
+        """
+        steps, objective = message.steps, method.objective
+        of_adam = steps is not None and steps.optimizer.name != "sgd"
+        if not of_adam or message.victim.steps is not None or self.local_steps == "scale":
+            return method
+        signs = Objective(signs=1, layers=objective.layers, partial=objective.partial)
+        return dataclasses.replace(method, objective=signs)
 
     def _ready(self, message: Message, method: Inversion) -> tuple[Message, RecoveredText | None]:
         """Returns the message with its text, read out of the gradient unless it was given.

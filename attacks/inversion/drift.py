@@ -10,6 +10,9 @@ T, and by as much as the gradient changes on the way. A `Reading` says what is d
 - "unrolled": the T steps are simulated with the page that is sought, and the distance is
   differentiated through all of them (Geiping et al. 2020, §6; Dimitrov et al. 2022, "Data Leakage
   in Federated Averaging"). It costs T gradients, and is exact for full batches without dropout.
+
+Adam's steps have the size η whatever the gradient's, so that its path turns at rates at which SGD's
+is straight.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ def read(victim: Victim, steps: LocalSteps, reading: Reading, layers: Layers) ->
         victim: of the update, with the text of its batch. Its gradient is Σ_t g(θ_t) of plain SGD,
             -Δ of Adam, as `fedpriv.attacks.victim.as_gradient` makes it.
         steps: of the client.
-        reading: "auto" takes "midpoint" where SGD's path is straight, as far as the template tells,
-            and for Adam; otherwise "unrolled".
+        reading: "auto" takes "midpoint" where the path is straight, as far as the template tells,
+            and otherwise "unrolled".
         layers: that are compared.
     """
     optimizer, count = steps.optimizer, steps.count
@@ -49,8 +52,7 @@ def read(victim: Victim, steps: LocalSteps, reading: Reading, layers: Layers) ->
     rate = 1.0 if optimizer.name == "sgd" else lr
     total = {name: tensor / rate for name, tensor in victim.gradient.items()}
     if reading == "auto":
-        straight = count == 1 or optimizer.name != "sgd"
-        straight = straight or turn(victim, total, lr, layers) >= STRAIGHT
+        straight = count == 1 or turn(victim, total, lr, layers) >= STRAIGHT
         reading = "midpoint" if straight else "unrolled"
     if reading == "unrolled":
         return dataclasses.replace(victim, gradient=total, steps=steps)

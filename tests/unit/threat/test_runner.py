@@ -482,7 +482,7 @@ def test_a_message_of_zeros_is_refused_with_the_reason(folder):
     ("optimizer", "note"),
     [
         (Optimizer("sgd", lr=1e-3), "5 local steps of sgd were read as 5 times one gradient"),
-        (Optimizer("adamw", lr=1e-4), "of updates of adamw the signs were compared"),
+        (Optimizer("adamw", lr=1e-4), "5 local steps of adamw were simulated"),
     ],
 )
 def test_a_change_after_several_local_steps_is_more_than_the_template(tmp_path, optimizer, note):

@@ -259,8 +259,20 @@ def test_steps_that_turn_on_the_way_are_simulated(known):
 def test_the_signs_of_adams_update_tell_the_page(known, count):
     victim, steps = updated(known, Optimizer("adamw", lr=1e-4, weight_decay=0.1), count)
     signs = gi_dqa_tuned(30, objective=Objective(signs=1, layers="pre_fusion"))
-    assert gain(known, read(victim, steps, "auto", "pre_fusion"), signs) > 2
+    assert gain(known, read(victim, steps, "midpoint", "pre_fusion"), signs) > 2
     assert gain(known, victim, gi_dqa_tuned(30)) < 0
+
+
+def test_adams_path_that_turns_is_simulated(known):
+    straight, _ = updated(known, Optimizer("adamw", lr=1e-6), 3)
+    assert read(straight, LocalSteps(3, Optimizer("adamw", lr=1e-6)), "auto", "all").steps is None
+    victim, steps = updated(known, Optimizer("adamw", lr=1e-3), 5)
+    unrolled = read(victim, steps, "auto", "pre_fusion")
+    assert unrolled.steps == steps
+    signs = gi_dqa_tuned(20, objective=Objective(signs=1, layers="pre_fusion"))
+    midpoint = gain(known, read(victim, steps, "midpoint", "pre_fusion"), signs)
+    simulated = gain(known, unrolled, gi_dqa_tuned(20))
+    assert simulated > midpoint + 1
 
 
 def test_the_midpoint_lies_between_the_ends_that_the_server_knows(known):
