@@ -122,41 +122,15 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     settings, truths, series = scoring.settings, scoring.truth.fields(), []
     for claim in claims:
         cases = cases_of(claim, scrubbed, truths, scoring.remarks.left_out)
-        trained, held_out = ([c for c in cases if c.truth.trained is t] for t in (True, False))
-        if not trained:
-            raise ValueError("no field of a training document was attacked")
-        rng = copy.deepcopy(scoring.rng)  # each model is scored as it would be alone
         found = compared(cases, settings)
-        numbers = {
-            **one_shot(trained, held_out, settings),
-            **multi_shot(trained, claim.membership, rng, settings),
-            "held_out": {
-                **whose(held_out, settings),
-                **multi_shot(held_out, claim.membership, rng, settings),
-            }
-            if held_out
-            else None,
-            "ipf_held_out": found["ipf"].control,
-            **(
-                {"gain": found["gain"].value, "gain_held_out": found["gain"].control}
-                if "gain" in found
-                else {}
-            ),
-            "fields": len(trained),
-            "documents": len({case.field.document for case in trained}),
-            "attempts": max(len(case.found.attempts) for case in trained),
-            "membership": claim.membership,
-            "perfect": list(perfect(trained, claim.membership)),
-            "target": claim.model,
-            "details": dict(claim.details),
-            "mute": claim.mute,
-        }
+        # Each model is scored as it would be alone.
+        numbers = measure(claim, cases, found, copy.deepcopy(scoring.rng), settings)
         measured = {**numbers, "round": claim.round, **claim.measured}
         series.append({name: measured[name] for name in IN_SERIES if name in measured})
     numbers["series"] = series if settings.target == "series" else []
     by, primary = claim.membership, found.get("gain")
     said = verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL
-    over_p = curves(trained, by)
+    over_p = curves([case for case in cases if case.truth.trained], by)
     scoring.files["fields.json"] = [
         row(case, by, scrubbed.text, originals=settings.originals) for case in cases
     ]
@@ -175,13 +149,57 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     )
 
 
+def measure(
+    claim: FieldGuesses,
+    cases: Sequence[Case],
+    found: Mapping[str, Number],
+    rng: np.random.Generator,
+    settings: AttackSettings,
+) -> dict[str, Any]:
+    """Returns the details of one model, see `score_guesses`.
+
+    Args:
+        claim: what was made of the fields with it.
+        cases: the fields beside their truth.
+        found: see `compared`.
+        rng: of the bootstrap.
+        settings: of the attack.
+
+    Raises:
+        ValueError: if no field was trained on.
+    """
+    trained, held_out = ([c for c in cases if c.truth.trained is t] for t in (True, False))
+    if not trained:
+        raise ValueError("no field of a training document was attacked")
+    gain = found.get("gain")
+    numbers = {
+        **one_shot(trained, held_out, settings),
+        **multi_shot(trained, claim.membership, rng, settings),
+        "held_out": None,
+        "ipf_held_out": found["ipf"].control,
+        **({"gain": gain.value, "gain_held_out": gain.control} if gain else {}),
+        "fields": len(trained),
+        "documents": len({case.field.document for case in trained}),
+        "attempts": max(len(case.found.attempts) for case in trained),
+        "membership": claim.membership,
+        "perfect": list(perfect(trained, claim.membership)),
+        "target": claim.model,
+        "details": dict(claim.details),
+        "mute": claim.mute,
+    }
+    if held_out:
+        sorted_alike = multi_shot(held_out, claim.membership, rng, settings)
+        numbers["held_out"] = {**whose(held_out, settings), **sorted_alike}
+    return numbers
+
+
 def compared(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Number]:
     """Returns what the first attempts gain, of fields trained on against those held out.
 
     * `gain`: how much larger a share of a field's tokens is right than of the baseline's, in fields
       whose text no public document tells (`Case.unknown`). The IpF has ε in it, and its ratios are
-      those of means, so that the same memory makes another number with another public model; this
-      does not. Missing where all that was trained on is public.
+      those of means, so that the same memory makes quite another number with another public model.
+      Missing where all that was trained on is public.
     * `ipf_not_public`: the improvement factor of the same fields.
     * `ipf`: that of all fields, which the control has as well where a target knows the companies.
     """
