@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from fedpriv.attacks.cdmi.likelihoods import Sampling
 from fedpriv.attacks.cdmi.membership import Metric, confidences, public_confidence
 from fedpriv.attacks.cdmi.progress import Done, Progress
 from fedpriv.attacks.cdmi.public_data import PublicData
+from fedpriv.attacks.cdmi.tuning import Tuning, rehearse
 from fedpriv.attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import FieldModel, TokenModel, as_field_model
@@ -86,6 +87,8 @@ class CDMI(Sampling):
             (CDMI, §6.2). PUB-MLM sees the page in either case [ours].
         generator: how PUB-MLM is trained.
         public: on which documents.
+        tune: chooses likelihood, T_l and w on a model of the adversary's own; None takes those
+            given. A target that guesses masked tokens itself has none of them.
         batch_size: rows that a model is given at once.
         fields_per_chunk: fields that go side by side; what is found is saved after each chunk.
     """
@@ -96,6 +99,7 @@ class CDMI(Sampling):
     visual: Literal["page", "noise"] = "page"
     generator: Training = field(default_factory=Training)
     public: PublicData = field(default_factory=PublicData)
+    tune: Tuning | None = None
     batch_size: int = 128
     fields_per_chunk: int = 4
 
@@ -126,6 +130,13 @@ class CDMI(Sampling):
                 continue
             public_start = access.public is not None and box.round > 0
             remarks.notes = self._notes(guesses_itself(box.model), public_start)
+            if "tuned_wrong" in (told := found[-1].details):
+                remarks.notes.append(
+                    f"likelihood={told['tuned_likelihood']}, T_l={told['tuned_target_temperature']}"
+                    f" and w={told['tuned_weight']} did best on a model of the adversary's own: "
+                    f"{told['tuned_wrong']:.3f} of the tokens wrong, with the worst choice "
+                    f"{told['tuned_wrong_most']:.3f}"
+                )
         if not found:
             raise NotApplicable("; ".join(dict.fromkeys(remarks.not_applicable.values())))
         return tuple(found)
@@ -149,7 +160,12 @@ class CDMI(Sampling):
         if attacked_start:
             check_baseline(own, target)
         helper = public_mlm(own, documents, self.generator, seed, context.scratch, context.log)
-        done = _Run(self, target, helper.model, examples, seed).all(fields, context)
+        settings, tuned = self, dict[str, float | str]()
+        if self.tune and not guesses_itself(target):
+            settings, tuned = self._tuned(
+                self.tune, access, fields, public, seed, device_of(target), context
+            )
+        done = _Run(settings, target, helper.model, examples, seed).all(fields, context)
         say = measure_say(done.values())
         return FieldGuesses(
             fields=tuple(done[f.number].found for f in access.fields.fields if f.number in done),
@@ -166,9 +182,41 @@ class CDMI(Sampling):
                 "public_documents": len(documents),
                 **{f"generator_{name}": value for name, value in helper.metrics.items()},
                 **say,
+                **tuned,
             },
             mute=self._mute(say),
         )
+
+    def _tuned(
+        self,
+        tuning: Tuning,
+        access: CDMIAccess,
+        fields: Sequence[ScrubbedField],
+        public: PublicModel | None,
+        seed: int,
+        device: torch.device,
+        context: AttackContext,
+    ) -> tuple[CDMI, dict[str, float | str]]:
+        """Returns the attack with the settings that did best on a shadow, and what they did."""
+        given = access.documents.documents
+        rehearsal = rehearse(
+            tuning, self.generator, access.architecture, public, given, fields, seed,
+            context.scratch, device, context.log,
+        )  # fmt: skip
+        tried: list[tuple[float, dict[str, Any]]] = []
+        for choice in tuning.choices():
+            attack = dataclasses.replace(self, **choice, attempts=1)
+            run = _Run(attack, rehearsal.target, rehearsal.helper, rehearsal.examples, seed)
+            done = run.all(rehearsal.fields, context).values()
+            tried.append((rehearsal.wrong(done), choice))
+            context.log(f"tuning: {tried[-1][0]:.3f} of the tokens are wrong with {choice}")
+        wrong, best = min(tried, key=lambda one: one[0])
+        found = {f"tuned_{name}": value for name, value in best.items()}
+        return dataclasses.replace(self, **best), {
+            **found,
+            "tuned_wrong": wrong,
+            "tuned_wrong_most": max(one for one, _ in tried),
+        }
 
     def _mute(self, say: Mapping[str, float]) -> str:
         """Returns why finding nothing tells nothing of the target; empty where it does."""
@@ -313,7 +361,7 @@ class _Run:
 
     def _name(self, fields: Sequence[ScrubbedField]) -> str:
         settings = dataclasses.asdict(self.settings)
-        for name in ("membership", "generator", "public"):  # the weights of PUB-MLM stand for them
+        for name in ("membership", "generator", "public", "tune"):  # PUB-MLM's weights, and w, tell
             del settings[name]
         return fingerprint(
             {

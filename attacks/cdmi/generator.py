@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Generic, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from fedpriv.threat.access import Architecture, PublicModel
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.training.loops import Optimizer, train_epoch
+
+M = TypeVar("M", bound=FieldModel)
 
 PURPOSE = "cdmi public mlm"
 
@@ -85,15 +87,15 @@ class Training:
 
 
 @dataclass(frozen=True)
-class PublicMLM:
-    """A trained PUB-MLM.
+class Trained(Generic[M]):
+    """A model that the adversary has trained, such as PUB-MLM.
 
     Attributes:
         model: in evaluation mode.
         metrics: of it on the documents that were held out; without such, on all public ones.
     """
 
-    model: TokenModel
+    model: M
     metrics: Mapping[str, float]
 
 
@@ -129,14 +131,20 @@ def untrained(
             f"the target's tokenizer ({its[:12]}) is not PUB-MLM's ({mine[:12]}): its tokens mean "
             "nothing to the target"
         )
-    own = model.state_dict()
-    for name, tensor in (public.state if public and not start else {}).items():
+    return started(model, None if start else public).to(device_of(target))
+
+
+def started(model: M, public: PublicModel | None) -> M:
+    """Returns the model with the public one's weights where both have them."""
+    network = cast(nn.Module, model)
+    own = network.state_dict()
+    for name, tensor in (public.state if public else {}).items():
         # LoRA keeps the weights that it adapts under another name.
         plain = name.replace(".base_layer.", ".")
         if plain in own and own[plain].shape == tensor.shape:
             own[plain] = tensor
-    model.load_state_dict(own)
-    return model.to(device_of(target))
+    network.load_state_dict(own)
+    return model
 
 
 def check_baseline(own: TokenModel, target: FieldModel) -> None:
@@ -163,13 +171,14 @@ def check_baseline(own: TokenModel, target: FieldModel) -> None:
 
 
 def public_mlm(
-    model: TokenModel,
+    model: M,
     documents: Sequence[Document],
     training: Training,
     seed: int,
     scratch: Path,
     tell: Callable[[str], None],
-) -> PublicMLM:
+    name: str = "PUB-MLM",
+) -> Trained[M]:
     """Trains PUB-MLM, or takes its weights from `scratch` where the same was trained before.
 
     Args:
@@ -179,6 +188,7 @@ def public_mlm(
         seed: of order, masks and dropout.
         scratch: a folder for its weights.
         tell: shows a line of progress.
+        name: of the model, for these lines; a shadow of the target is trained likewise.
 
     Raises:
         ValueError: if it diverges.
@@ -198,20 +208,20 @@ def public_mlm(
     }
     path = scratch / f"cdmi-public-mlm-{fingerprint(parts)}.safetensors"
     if path.is_file():
-        tell("PUB-MLM was trained before")
+        tell(f"{name} was trained before")
         network.load_state_dict(load_file(path))
     else:
         with isolated_randomness(torch_seed(seed, PURPOSE)):
-            _train(network, train, held, training, seed, tell)
+            _train(network, train, held, training, seed, tell, name)
         RunFolder.at(scratch).write(path.name, save(_state(network)))
-    return PublicMLM(model, _evaluated(network, held if len(held) else train, seed))
+    return Trained(model, _evaluated(network, held if len(held) else train, seed))
 
 
 def _evaluated(network: nn.Module, examples: Examples, seed: int) -> dict[str, float]:
     """Returns the metrics; leaves the network in evaluation mode."""
     network.eval()
     with isolated_randomness(torch_seed(seed, f"{PURPOSE}, evaluation")), torch.inference_mode():
-        return dict(cast(TokenModel, network).evaluate(examples))
+        return dict(cast(FieldModel, network).evaluate(examples))
 
 
 def _state(network: nn.Module) -> dict[str, Tensor]:
@@ -225,6 +235,7 @@ def _train(
     training: Training,
     seed: int,
     tell: Callable[[str], None],
+    name: str,
 ) -> None:
     """Trains in place; ends with the weights of the best epoch on `held`, of equals the last."""
     device = device_of(network)
@@ -237,12 +248,12 @@ def _train(
         measured = _evaluated(network, held, seed) if len(held) else {"loss": 0.0}
         if not (math.isfinite(loss) and math.isfinite(measured["loss"])):
             raise ValueError(
-                f"PUB-MLM diverged in epoch {epoch} with lr={training.lr}: expected a lower one"
+                f"{name} diverged in epoch {epoch} with lr={training.lr}: expected a lower one"
             )
         worth = training.worth(measured)
         if worth >= most:
             best, most = _state(network), worth
         if epoch % max(training.epochs // LINES, 1) == 0:
             said = f", held out {worth:.3f}, best {most:.3f}" if len(held) else ""
-            tell(f"PUB-MLM, epoch {epoch} of {training.epochs}: loss {loss:.3f}{said}")
+            tell(f"{name}, epoch {epoch} of {training.epochs}: loss {loss:.3f}{said}")
     network.load_state_dict(best)

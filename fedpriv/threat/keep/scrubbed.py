@@ -159,6 +159,33 @@ class KeepScrubbed:
                     left_out[CUT] += 1
 
 
+def scrub(
+    documents: Sequence[Document], examples: Examples, reader: Reader, keep: KeepScrubbed
+) -> tuple[tuple[ScrubbedField, ...], Examples, tuple[tuple[int, ...], ...]]:
+    """Scrubs documents that somebody holds in full, such as an adversary its own.
+
+    Args:
+        documents: what the column `document` of `examples` counts.
+        examples: all windows of the documents.
+        reader: that made them.
+        keep: says which fields.
+
+    Returns:
+        F fields, their F masked windows, and the ids of the tokens that stood in each.
+    """
+    found = list(keep._found(documents, examples, reader, Counter()))
+    if not found:
+        return (), examples.take([]), ()
+    columns = _scrubbed(found, reader)
+    pixels = columns.pop("pixels", None)
+    fields = tuple(
+        ScrubbedField(number, one.document.id, one.entity.label, one.places)
+        for number, one in enumerate(found)
+    )
+    windows = Examples.of(columns, {"pixels": (pixels, "page")} if pixels is not None else None)
+    return fields, windows, tuple(one.truth({}, {}, trained=True).tokens for one in found)
+
+
 @dataclass(frozen=True)
 class _Found:
     """A field with its window, one row, and the tokens' places in it."""
@@ -174,7 +201,8 @@ class _Found:
         tokens = self.window.column("input_ids")[0, list(self.places)]
         text = _text(self.document, self.entity)
         same = text.lower()
-        return TrueField(tuple(tokens.tolist()), text, in_training[same], public[same], trained)
+        counts = in_training.get(same, 0), public.get(same, 0)
+        return TrueField(tuple(tokens.tolist()), text, *counts, trained)
 
 
 @dataclass(frozen=True)
