@@ -99,5 +99,6 @@ def test_real_forms_are_scrubbed_and_attacked(tmp_path, capsys, monkeypatch):
     assert left_out["fewer than 3 tokens"] > 0
     assert left_out["more than 15 tokens"] > 0
     rows = json.loads((Path(folder) / "findings/cdmi/fields.json").read_text("utf-8"))
-    assert len(rows) == found["fields"] == 60
+    assert sum(row["trained"] for row in rows) == found["fields"] == 60
+    assert len(rows) == 60 + found["held_out"]["fields"]
     assert np.isfinite([row["confidence"] for row in rows if row["confidence"] is not None]).all()

@@ -38,10 +38,10 @@ def headline(numbers: Numbers, gain: Number | None) -> str:
         f"{numbers['ipf_epsilon']:g}, {numbers['level']:.0%} interval)"
     )
     if gain is None:
-        return f"{factor}; public documents hold the text of all, so nothing tells what is memory"
+        return f"{factor}; other documents hold the text of all, so nothing tells what is memory"
     said = (
         f"{gain.value:+.3f} of the tokens are right beyond the baseline's, in fields that no "
-        "public document tells,"
+        "other document tells,"
     )
     if gain.control is None:
         why = "no such field of a document held out was attacked, so nothing tells what is memory"
@@ -129,7 +129,7 @@ def whose_table(numbers: Numbers) -> Table:
     rows = {
         "trained on": numbers,
         "held out": numbers["held_out"],
-        "trained on, in no public document": alone,
+        "trained on, in no other document": alone,
         "held out, in no other document": alone.get("held_out"),
     }
     return Table(
@@ -194,7 +194,7 @@ def first_table(numbers: Numbers) -> Table:
 def key_table(numbers: Numbers) -> Table:
     """Returns a row for each label, and one for what the public documents do not hold."""
     alone = numbers["not_public"]
-    groups = {**numbers["by_key"], **({"in no public document": alone} if alone else {})}
+    groups = {**numbers["by_key"], **({"in no other document": alone} if alone else {})}
     rows = tuple(
         (
             key,

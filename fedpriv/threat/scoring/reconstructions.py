@@ -6,8 +6,8 @@ it; of the baseline likewise. `fedpriv.threat.scoring.fields` says what each num
 
 An attack that does better than its baseline has not yet found memory: a target that knows more than
 the public model fills in any document better. So the fields of documents that were trained on are
-held against those of documents held out. What a public document holds too is left out of that
-comparison, and of the held-out fields what a training document holds.
+held against those of documents held out. What another document holds too, a public one or one of
+the training, is left out of that comparison on either side.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Case:
 
     @property
     def unknown(self) -> bool:
-        """Whether no public document tells the text, nor one of the training where it is held out.
+        """Whether no other document, public or of the training, tells the text.
 
-        A text that several training documents hold is the training's alone all the same.
+        The same for both sides: of frequent texts, which any model guesses sooner, neither has any.
         """
-        return not self.truth.public and (self.truth.trained or not self.truth.occurrences)
+        return not self.truth.public and self.truth.occurrences <= self.truth.trained
 
 
 @scorer(FieldGuesses, reads=("epsilon", "confidence", "resamples"))
@@ -197,7 +197,7 @@ def compared(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Numbe
     """Returns what the first attempts gain, of fields trained on against those held out.
 
     * `gain`: how much larger a share of a field's tokens is right than of the baseline's, in fields
-      whose text no public document tells (`Case.unknown`). The IpF has ε in it, and its ratios are
+      whose text no other document tells (`Case.unknown`). The IpF has ε in it, and its ratios are
       those of means, so that the same memory makes quite another number with another public model.
       Missing where all that was trained on is public.
     * `ipf_not_public`: the improvement factor of the same fields.
@@ -259,7 +259,7 @@ def one_shot(
     * `ipf_epsilon`, `ipf_terms`, `ipf_by_epsilon`: what each measure adds to the improvement
       factor, and what it would be with another ε.
     * `by_key`: those of `whose` by the fields' label, with `held_out` beside them.
-    * `not_public`: the same of the fields that no public document tells; None where all are told.
+    * `not_public`: the same of the fields that no other document tells; None where all are told.
     * `distinct_attempts`: how many of the attempts at a field differ, on average.
     """
     mine, theirs = (Similarity.mean(side) for side in _first(trained))

@@ -325,11 +325,13 @@ def test_an_infinite_confidence_leaves_valid_json():
     assert scored(endless)[1]["fields.json"][0]["confidence"] is None
 
 
-def sided(trained, held_out, mute="", **truth):
+def sided(trained, held_out, mute="", repeated=1, **truth):
     """Fields of two tokens, a document each: how many of them attack and baseline have right."""
     fields, truths, found = [], {}, []
     for number, (mine, theirs) in enumerate((*trained, *held_out)):
-        own = {} if number < len(trained) else {"trained": False, "occurrences": 0, **truth}
+        own = {"occurrences": repeated}
+        if number >= len(trained):
+            own = {"trained": False, "occurrences": 0, **truth}
         fields.append(ScrubbedField(number, f"d{number}", "date", (3, 4)))
         truths[number] = TrueField((1, 2), "text", **own)
         sides = [(1, 2)[:right] + (9,) * (2 - right) for right in (mine, theirs)]
@@ -369,6 +371,15 @@ def test_a_field_held_out_that_another_document_tells_is_no_control(told):
     assert result.verdict == CANNOT_TELL
     assert result.details["not_public"]["held_out"] is None
     assert result.details["held_out"]["fields"] == 20
+
+
+def test_a_field_that_another_training_document_tells_is_left_out_on_this_side_too():
+    trained = [(2, 1)] * 20
+    result, _ = sided(trained, [(1, 0)] * 20)
+    told, _ = sided(trained, [(1, 0)] * 20, repeated=2)
+    assert result.numbers["gain"].value == 0.5
+    assert "gain" not in told.numbers
+    assert told.verdict == CANNOT_TELL
 
 
 def test_without_a_field_held_out_nothing_can_be_told():
