@@ -2,25 +2,32 @@
 
 Its decoder reads prompt and answer as one sequence, in which word and place are added: so the rows
 of the places' gradient are the gradients of the tokens one by one (`fedpriv.attacks.text.sums`).
-The page's pixels have no part in it.
+The page's pixels have no part in it. The sequences of a batch are read from the decoder's first
+layer (`fedpriv.attacks.text.sequences`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from fedpriv.attacks.text.span import noise_level, used_rows
+from fedpriv.attacks.text.sequences import read_sequences, tells
+from fedpriv.attacks.text.span import Array, noise_level, row_space, used_rows
 from fedpriv.attacks.text.sums import UNKNOWN, Ids, pairs_of, read_one, read_several
 from fedpriv.attacks.text.tied import Words
 from fedpriv.attacks.victim import Victim
 from fedpriv.models.donut import Donut
-from fedpriv.models.readers.donut_reader import ANSWER, ANSWER_END, QUESTION_END
+from fedpriv.models.readers.donut_reader import ANSWER, ANSWER_END, QUESTION_END, START
 from fedpriv.models.readers.reader import IGNORED
-from fedpriv.threat.claims import RecoveredText
+from fedpriv.threat.claims import SEVERAL, RecoveredText
 
 DECODER = "network.decoder.model.decoder."
+CROSS_QUERIES = f"{DECODER}layers.0.encoder_attn.q_proj.weight"
 
 OFFSET = 2
 """Rows of MBart's table of places that are never looked up, in front of the others."""
@@ -30,7 +37,7 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
     """Reads the decoder's input of a batch.
 
     Of one example everything comes back, while its tokens and labels are fewer than the decoder is
-    wide; of several the tokens, and places of some.
+    wide; of several too, while the tokens of all are. Beyond that, the tokens and places of some.
 
     Raises:
         NotApplicable: if the embeddings' gradients are not in the message.
@@ -52,10 +59,52 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
     else:
         tokens = np.flatnonzero(used_rows(words, noise))
     if size > 1:
+        sequences = _sequences(model, victim, tokens, most)
+        if sequences and np.isin(tokens, np.concatenate(sequences)).all():
+            return _read_several(model, sequences, tokens)
         several = read_several(rows - OFFSET, tokens, parts, words[tokens], size, noise)
         return RecoveredText(several)
     ids, missed = read_one(parts, words[tokens], tokens, noise)
     return _read(model, ids, rows - OFFSET, missed)
+
+
+@torch.no_grad()
+def _sequences(model: Donut, victim: Victim, tokens: Ids, most: int) -> list[Ids]:
+    """Returns prompt and answer of each example, in any order; none if the span is everything."""
+    if CROSS_QUERIES not in victim.gradient:
+        return []
+    basis, _ = row_space(victim.seen(CROSS_QUERIES, "the decoder's first layer"), most)
+    if not tells(basis):
+        return []
+    decoder = model.network.decoder.model.decoder
+    start = cast(int, model.reader.subwords.tokenizer.token_to_id(START))
+
+    def inputs(ids: Tensor) -> Array:
+        page = torch.zeros(len(ids), 1, decoder.config.d_model, device=model.device)
+        given: list[Tensor] = []
+        hook = decoder.layers[0].encoder_attn.q_proj.register_forward_pre_hook(
+            lambda _, read: given.append(read[0][:, -1])
+        )
+        try:
+            decoder(ids.to(model.device), encoder_hidden_states=page, use_cache=False)
+        finally:
+            hook.remove()
+        return np.asarray(given[0].double().cpu().numpy())
+
+    size, longest = len(victim.template), model.reader.max_length
+    return read_sequences(inputs, start, tokens, basis, size, longest, model.reader.answer_end)
+
+
+def _read_several(model: Donut, sequences: Sequence[Ids], tokens: Ids) -> RecoveredText:
+    """Returns the tokens of several examples at their places, and their questions and answers."""
+    read = [_read(model, ids, np.arange(len(ids)), tokens[:0]) for ids in sequences]
+    pairs = np.unique(np.concatenate([one.tokens for one in read]), axis=0)
+    missed = np.setdiff1d(tokens, pairs[:, 1])
+    return RecoveredText(
+        np.concatenate([pairs, pairs_of(missed[:0], missed[:0], missed)]),
+        question=SEVERAL.join(one.question or "" for one in read),
+        answer=SEVERAL.join(one.answer or "" for one in read),
+    )
 
 
 def _read(model: Donut, ids: Ids, places: Ids, missed: Ids) -> RecoveredText:

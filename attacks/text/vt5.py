@@ -5,7 +5,8 @@ T5 has no table of places, so nothing says at once which token stands where. But
 - outside of the span of the scores, the words' table shows every word of page, question and answer
   (`fedpriv.attacks.text.tied`);
 - the input of the decoder's first cross-attention depends on the answer's beginning alone, not on
-  the page, and lies in the span of that layer's gradient: so the answer is read token by token;
+  the page, and lies in the span of that layer's gradient: so the answers of a batch are read token
+  by token (`fedpriv.attacks.text.sequences`);
 - all of the question stands at one box, (0, 0, 1000, 1000), where hardly a word of a page reaches:
   row 1000 of the table of x holds the sum of the gradients of the question's tokens. That tells
   among phrases that are known to be asked; of a phrase that is not, it gives no order.
@@ -15,6 +16,7 @@ DAGER feeds the true encoder's states to a decoder; here none are needed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import cast
 
@@ -22,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.attacks.text.sequences import NEAR, read_sequences, tells
 from fedpriv.attacks.text.span import Array, distances, noise_level, row_space
 from fedpriv.attacks.text.sums import Ids, pairs_of
 from fedpriv.attacks.text.tied import Words
@@ -29,7 +32,7 @@ from fedpriv.attacks.victim import Victim
 from fedpriv.data.document import Document, Question
 from fedpriv.models.readers.vt5_reader import PROMPT_BOX
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.claims import RecoveredText
+from fedpriv.threat.claims import SEVERAL, RecoveredText
 
 LANGUAGE = "language_backbone."
 SELF_VALUES = f"{LANGUAGE}decoder.block.0.layer.0.SelfAttention.v.weight"
@@ -44,7 +47,7 @@ LARGEST_COORDINATE = 1000
 
 
 def recover(model: VT5, victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
-    """Reads the words of a batch; of one example its answer, and its question among phrases.
+    """Reads the words of a batch and its answers; of one example its question among phrases.
 
     Args:
         model: a VT5.
@@ -63,10 +66,10 @@ def recover(model: VT5, victim: Victim, phrases: Sequence[str] = ()) -> Recovere
     # A decoder begins with padding, which no input of the encoder is.
     bag = bag[bag != reader.subwords.pad]
     everywhere = pairs_of(bag[:0], bag[:0], bag)
+    answers = [reader.subwords.text(ids.tolist()) for ids in _answers(model, victim)]
+    text = SEVERAL.join(answers) if answers else None
     if size > 1:
-        return RecoveredText(everywhere)
-    answer = _answer(model, victim)
-    text = reader.subwords.text(answer.tolist())
+        return RecoveredText(everywhere, answer=text)
     asked = _asked(model, words, bag, across[LARGEST_COORDINATE], phrases)
     if asked is None:
         return RecoveredText(everywhere, answer=text)
@@ -78,25 +81,38 @@ def recover(model: VT5, victim: Victim, phrases: Sequence[str] = ()) -> Recovere
 
 
 @torch.no_grad()
-def _answer(model: VT5, victim: Victim) -> Ids:
-    """Returns the answer's tokens in order, read greedily, without the end token."""
-    most = model.reader.answer_length
-    first, _ = row_space(victim.seen(SELF_VALUES, NEEDED), most)
-    second, _ = row_space(victim.seen(CROSS_QUERIES, NEEDED), most)
+def _answers(model: VT5, victim: Victim) -> list[Ids]:
+    """Returns the tokens of each example's answer in order, without the end token.
+
+    That of a single example is read greedily. Of several, in any order, there are those that the
+    spans tell.
+    """
+    size, longest = len(victim.template), model.reader.answer_length
+    first, second = (
+        row_space(victim.seen(name, NEEDED), size * longest)[0]
+        for name in (SELF_VALUES, CROSS_QUERIES)
+    )
     backbone = model.language_backbone
     normalise = backbone.decoder.block[0].layer[0].layer_norm
     vocabulary = normalise(backbone.shared.weight).double().cpu().numpy()
+    away = distances(vocabulary, first)
     # No more words can be in a span than it has dimensions.
-    candidates = np.argsort(distances(vocabulary, first))[: len(first)]
+    candidates = np.argsort(away)[: len(first)]
     start = int(backbone.config.decoder_start_token_id)
     # Twice the start is to attention what once is.
     candidates = candidates[candidates != start]
+    if size > 1:
+        if not (tells(first) and tells(second)):
+            return []
+        candidates = candidates[away[candidates] < NEAR]
+        inputs = functools.partial(_cross_inputs, model)
+        return [ids[1:] for ids in read_sequences(inputs, start, candidates, second, size, longest)]
     written = [start]
     for _ in range(len(second) - 1):
         longer = np.array([[*written, candidate] for candidate in candidates])
-        inputs = _cross_inputs(model, torch.from_numpy(longer))
-        written.append(int(candidates[distances(inputs, second).argmin()]))
-    return np.array(written[1:], dtype=np.int64)
+        read = _cross_inputs(model, torch.from_numpy(longer))
+        written.append(int(candidates[distances(read, second).argmin()]))
+    return [np.array(written[1:], dtype=np.int64)]
 
 
 def _cross_inputs(model: VT5, ids: Tensor) -> Array:

@@ -16,6 +16,9 @@ from fedpriv.threat.access import KnownMembershipSplit, MessageKey
 
 MEMBER, NON_MEMBER, NO_GUESS = 1, -1, 0
 
+SEVERAL = " | "
+"""Between the questions, or the answers, of several examples of a batch."""
+
 PUBLIC = "public"
 """The confidence by which attempts of the baseline are compared."""
 
@@ -29,8 +32,9 @@ class RecoveredText:
             Of several examples in a batch, the union.
         boxes: (n, 4), int64, in the model's 0…1000; -1 where a token's box is not found. None
             for models without boxes.
-        question: as text. None where none was found, or several examples mix.
-        answer: likewise.
+        question: as text; of several examples, in any order, with `SEVERAL` in between. None where
+            none was found, or several examples mix.
+        answer: likewise, in the same order.
         columns: the model's batch without `pixels`, each (B, …), for a page inversion to go on
             with. None where the text is not complete enough.
     """

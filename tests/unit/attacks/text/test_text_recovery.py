@@ -20,6 +20,7 @@ from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.claims import SEVERAL
 
 PHRASES = [phrase for phrases in QUESTION_TEMPLATES.values() for phrase in phrases]
 KEYS = ("provider", "total", "date", "email")
@@ -266,12 +267,32 @@ def test_donut_columns_give_the_same_gradient():
     check_the_columns_give_the_same_gradient(attacked(donut, [3]))
 
 
-@pytest.mark.parametrize("rows", [[0, 5], [0, 5, 10], [0, 5, 10, 15]])
-def test_donut_batch_gives_the_set_of_tokens_and_most_places(rows):
-    attack = attacked(donut, rows)
+def read_of(attack):
+    """What was read of several examples, and what the client had: questions and answers."""
+    asked = [QUESTIONS[int(row)] for row in attack.batch["question"]]
+    return {
+        (plain(q), plain(a))
+        for q, a in zip(
+            attack.text.question.split(SEVERAL), attack.text.answer.split(SEVERAL), strict=True
+        )
+    }, {(plain(q.text), plain(q.answers[0])) for q in asked}
+
+
+@pytest.mark.parametrize("build", [donut, untied_donut])
+@pytest.mark.parametrize("rows", [[0, 5], [0, 5, 10], [1, 1, 2]])
+def test_donut_batch_gives_every_question_and_answer(build, rows):
+    attack = attacked(build, rows)
+    assert shares(attack) == (1, 1, 1)
+    found, true = read_of(attack)
+    assert found == true
+
+
+def test_donut_batch_with_more_tokens_than_dimensions_gives_the_set_and_some_places():
+    attack = attacked(donut, list(range(8)))
     recall, precision, places = shares(attack)
     assert (recall, precision) == (1, 1)
-    assert places > 0.4
+    assert 0.2 < places < 1
+    assert attack.text.question is None
 
 
 def test_donut_answer_cut_off_leaves_its_label_open():
@@ -319,8 +340,18 @@ def test_vt5_answers_with_repeated_tokens_come_in_order():
     assert plain(recover_text(victim).answer) == "22112222110"
 
 
-def test_vt5_batch_gives_the_set_of_words():
-    assert shares(attacked(vt5, [0, 9]))[:2] == (1, 1)
+@pytest.mark.parametrize("rows", [[0, 9], [0, 5, 10, 15]])
+def test_vt5_batch_gives_the_set_of_words_and_every_answer(rows):
+    attack = attacked(vt5, rows)
+    assert shares(attack)[:2] == (1, 1)
+    found = sorted(map(plain, attack.text.answer.split(SEVERAL)))
+    assert found == sorted(plain(QUESTIONS[row].answers[0]) for row in rows)
+
+
+def test_vt5_batch_with_more_answer_tokens_than_dimensions_keeps_its_answers():
+    attack = attacked(functools.partial(vt5, width=32), list(range(8)))
+    assert (attack.batch["labels"] != IGNORED).sum() > 40
+    assert attack.text.answer is None
 
 
 @pytest.mark.parametrize("noise", [1e-8, 1e-5])
