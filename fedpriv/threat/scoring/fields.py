@@ -132,7 +132,7 @@ def tokens_gained(
         low, high = more.limits(confidence)
         return low - apart, high - apart
 
-    return Estimate(float(gained[0]), more.n - 2, limits, more.error)
+    return Estimate(float(gained[0]), more.n - 2, limits, more.error, more.freedom)
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,12 @@ def test_gains_that_are_detectable_are_shown_in_four_of_five_experiments(count):
     assert 0.8 - SLACK < shown < 0.98
 
 
+def test_an_error_that_is_known_has_the_reach_of_the_normal():
+    known = Estimate(0.3, 9, lambda confidence: (0.1, 0.5), error=0.1)
+    reach = norm.ppf(0.975) + norm.ppf(0.8)
+    assert detectable(known, Estimate.known(0.0)) == pytest.approx(0.1 * reach, rel=0.01)
+
+
 @pytest.mark.parametrize("values", [[3.0] * 12, [1.0, 2.0, 3.0, 4.0, 5.0]])
 def test_of_few_or_equal_gains_it_is_not_known_what_they_could_have_shown(values):
     assert detectable(mean(values), Estimate.known(0.0)) is None
