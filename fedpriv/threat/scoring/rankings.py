@@ -107,17 +107,8 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     granted: FieldCandidates = scoring.granted[FieldCandidates]
     known, truths = {one.number: one for one in granted.scrubbed.fields}, scoring.truth.fields()
     series, numbers, ranked, estimates = [], dict[str, Number](), list[Ranked](), Estimates()
-    held_out: dict[str, set[str]] = defaultdict(set)
-    for place, truth in truths.items():
-        if not truth.trained and place in known:
-            held_out[truth.text.lower()].add(known[place].document)
     for claim in claims:
-        ranked = [
-            Ranked(known[one.number], truth, one, documents > 1)
-            for one in claim.fields
-            for truth in [truths[one.number]]
-            for documents in [truth.occurrences + len(held_out[truth.text.lower()])]
-        ]
+        ranked = ranked_by(claim, known, truths)
         if not any(one.truth.trained for one in ranked):
             raise ValueError("no field of a training document was ranked")
         estimates = _estimates(ranked)
@@ -158,6 +149,22 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         primary="first",
         numbers=numbers,
     )
+
+
+def ranked_by(
+    claim: FieldRanking, known: Mapping[int, ScrubbedField], truths: Mapping[int, TrueField]
+) -> list[Ranked]:
+    """Returns the claim's fields beside their truth, and which texts stand in several documents."""
+    held_out: dict[str, set[str]] = defaultdict(set)
+    for place, truth in truths.items():
+        if not truth.trained and place in known:
+            held_out[truth.text.lower()].add(known[place].document)
+    return [
+        Ranked(known[one.number], truth, one, documents > 1)
+        for one in claim.fields
+        for truth in [truths[one.number]]
+        for documents in [truth.occurrences + len(held_out[truth.text.lower()])]
+    ]
 
 
 def _estimates(ranked: Sequence[Ranked]) -> Estimates:
