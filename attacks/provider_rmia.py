@@ -76,7 +76,8 @@ class ProviderRMIA:
         optimizer: of each.
         train_share: share of a provider's documents that the references may train on; the final
             model is asked about the others. A provider with one document is only asked about.
-        statistic: "offline" takes Pr_in from Pr_out; "online" from the references.
+        statistic: "offline" takes Pr_in from Pr_out; "online" from the references, and has no
+            population.
         a: of the line between them, Pr_in = a Pr_out + 1 - a; 1 where training on a provider
             changes little of what is asked about it.
         signal: "odds"; or the "probability" as in the paper, which takes a=0.3 for images: with
@@ -108,6 +109,11 @@ class ProviderRMIA:
             raise ValueError(
                 f"references={self.references}: expected 1, or an even number, so that every "
                 "provider is in half of them"
+            )
+        if self.population is not None and self.statistic == "online":
+            raise ValueError(
+                "statistic='online' with a population: no reference is trained on those providers, "
+                "so that they are no measure for those that some are trained on; take 'offline'"
             )
         check_choices(self)
         check_least(self, 1, "steps", "batch_size")

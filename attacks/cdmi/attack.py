@@ -129,8 +129,9 @@ class CDMI(Sampling):
                 remarks.not_applicable[box.name] = str(reason)
                 continue
             public_start = access.public is not None and box.round > 0
-            remarks.notes = self._notes(guesses_itself(box.model), public_start)
-            if "tuned_wrong" in (told := found[-1].details):
+            told = found[-1].details
+            remarks.notes = self._as_tuned(told)._notes(guesses_itself(box.model), public_start)
+            if "tuned_wrong" in told:
                 remarks.notes.append(
                     f"likelihood={told['tuned_likelihood']}, T_l={told['tuned_target_temperature']}"
                     f" and w={told['tuned_weight']} did best on a model of the adversary's own: "
@@ -162,6 +163,7 @@ class CDMI(Sampling):
         helper = public_mlm(own, documents, self.generator, seed, context.scratch, context.log)
         settings, tuned = self, dict[str, float | str]()
         if self.tune and not guesses_itself(target):
+            self._check_tuning(attacked_start)
             settings, tuned = self._tuned(
                 self.tune, access, fields, public, seed, device_of(target), context
             )
@@ -184,7 +186,7 @@ class CDMI(Sampling):
                 **say,
                 **tuned,
             },
-            mute=self._mute(say),
+            mute=settings._mute(say),
         )
 
     def _tuned(
@@ -218,6 +220,12 @@ class CDMI(Sampling):
             "tuned_wrong_most": max(one for one, _ in tried),
         }
 
+    def _as_tuned(self, told: Mapping[str, Any]) -> CDMI:
+        """Returns the settings that were attacked with."""
+        names = ("likelihood", "target_temperature", "weight")
+        chosen = {name: told[f"tuned_{name}"] for name in names if f"tuned_{name}" in told}
+        return dataclasses.replace(self, **chosen)
+
     def _mute(self, say: Mapping[str, float]) -> str:
         """Returns why finding nothing tells nothing of the target; empty where it does."""
         if say.get("target_factor", FLAT) >= FLAT:
@@ -230,6 +238,18 @@ class CDMI(Sampling):
             "nothing is found says nothing of the target: try attack.likelihood=scaled, a lower "
             "attack.target_temperature, or attack=field_candidates"
         )
+
+    def _check_tuning(self, attacked_start: bool) -> None:
+        """Raises `NotApplicable` where a shadow would have what this adversary has not."""
+        if attacked_start:
+            raise NotApplicable(
+                "attack.tune: the shadow would start from the weights under attack; take tune=null"
+            )
+        if self.public != PublicData():
+            raise NotApplicable(
+                "attack.tune trains on the federation's public documents with their entities, "
+                "which attack.public changes: take tune=null, or attack.public as it is"
+            )
 
     def _check_page(
         self, target: FieldModel, examples: Examples, fields: Sequence[ScrubbedField]

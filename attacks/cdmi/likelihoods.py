@@ -44,7 +44,8 @@ class Sampling:
             are not. It tells nothing where all are nearly alike. "scaled" takes the losses' own
             spread as their unit, so that the least one has a say however small the differences
             are, and however little they mean [ours].
-        target_temperature: T_l (CDMI, App. A: 0.2 to 0.4, without decay).
+        target_temperature: T_l (CDMI, App. A: 0.2 to 0.4, without decay; §4.2 speaks of a decaying
+            one in step 4, too, and gives no numbers).
         mean: of the two likelihoods (CDMI, App. A: geometric).
         weight: w, of the target's likelihood (CDMI, App. A: 0.2 to 0.6; of which of the two it does
             not say [ours]); 0: the target is not asked.

@@ -60,7 +60,9 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
         tokens = np.flatnonzero(used_rows(words, noise))
     if size > 1:
         sequences = _sequences(model, victim, tokens, most)
-        if sequences and np.isin(tokens, np.concatenate(sequences)).all():
+        ended = [ids for ids in sequences if ids[-1] == model.reader.answer_end]
+        # All examples to their end, or all tokens: one that is none may be among these.
+        if len(ended) == size or (sequences and np.isin(tokens, np.concatenate(sequences)).all()):
             return _read_several(model, sequences, tokens)
         several = read_several(rows - OFFSET, tokens, parts, words[tokens], size, noise)
         return RecoveredText(several)

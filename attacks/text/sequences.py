@@ -3,8 +3,10 @@
 What a causal decoder's second sublayer reads at a place depends on the tokens up to there alone,
 and lies in the span of that layer's gradient if they are the beginning of an example. So all
 examples are read at once, as a tree: each beginning is continued by every token with which it
-stays in the span. This needs a span that is not everything: the distinct beginnings, about as many
-as the tokens of all examples, must be fewer than the network is wide.
+stays in the span, the nearest as many as there are examples. An answer that is the beginning of
+another is not told from it, nor are two that are alike. This needs a span that is not everything:
+the distinct beginnings, about as many as the tokens of all examples, must be fewer than the network
+is wide.
 """
 
 from __future__ import annotations

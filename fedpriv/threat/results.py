@@ -91,7 +91,8 @@ class Number:
         control: the same number where nothing can leak: of guessing, of what nobody trained on, of
             the blank template. None where nothing is known of it.
         detectable: the least value that so many units would show to be above the control in four
-            of five experiments. None where even the largest would not be.
+            of five experiments, if the control is as it was found; where the p-value comes of
+            exchanged units, about that. None where even the largest would not be.
         p_value: of the difference to the control, two-sided; of rows beside the primary one
             corrected for their number. None without a control or an interval.
     """

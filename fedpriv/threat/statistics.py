@@ -342,7 +342,8 @@ def detectable(estimate: Estimate, control: Estimate) -> float | None:
     In four of five experiments (`POWER`). None where even the largest value would not be.
     """
     if estimate.coins is None:
-        error, freedom = difference(estimate, control).error, min(estimate.freedom, MOST_UNITS)
+        apart = difference(estimate, control)
+        error, freedom = apart.error, min(apart.freedom, MOST_UNITS)
         if freedom < FEWEST - 1 or not error or not math.isfinite(error):
             return None
         edge = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)

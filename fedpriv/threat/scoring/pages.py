@@ -51,7 +51,7 @@ from fedpriv.threat.results import (
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, number
-from fedpriv.threat.statistics import POWER, Estimate, median
+from fedpriv.threat.statistics import LEVEL, POWER, Estimate, median, p_value
 from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
@@ -233,9 +233,11 @@ def _verdict(gains: Sequence[float], worth: float) -> str:
     """Returns what was recovered: one batch is enough for a leak, but not to show that none is."""
     if max(gains) >= worth:
         return LEAK
-    # So many, of which a rare one that is recovered would have been among.
+    # So many, of which a rare one that is recovered would have been among. An attack that ends
+    # below its control has failed, and shows nothing.
     enough = math.log(1 - POWER) / math.log(1 - RARE)
-    return NONE_SHOWN if len(gains) >= enough else CANNOT_TELL
+    failed = p_value(median(gains)) <= LEVEL and np.median(gains) < 0
+    return NONE_SHOWN if len(gains) >= enough and not failed else CANNOT_TELL
 
 
 def _headline(numbers: Mapping[str, Any], messages: int) -> str:

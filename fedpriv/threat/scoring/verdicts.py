@@ -75,7 +75,7 @@ def paired(ours: Sequence[bool] | Bools, theirs: Sequence[bool] | Bools, unit: s
         high = max(high, share(mine & ~other).limits(CONFIDENCE)[1] - control)
     return Number(
         found / count,
-        (control + low, control + high),
+        (max(0.0, control + low), control + high),
         count,
         unit,
         control,

@@ -199,6 +199,19 @@ def test_an_error_that_is_known_has_the_reach_of_the_normal():
     assert detectable(known, Estimate.known(0.0)) == pytest.approx(0.1 * reach, rel=0.01)
 
 
+@pytest.mark.parametrize(("units", "others"), [(50, 6), (20, 12)])
+def test_few_units_of_the_control_make_less_detectable(units, others):
+    rng = np.random.default_rng(10)
+    assert detectable(mean(rng.normal(size=units)), mean(rng.normal(size=3))) is None
+    shown = []
+    for _ in range(REPEATS):
+        held = mean(rng.normal(size=others))
+        least = detectable(mean(rng.normal(size=units)), held) - held.value
+        again = mean(rng.normal(least, 1, units)), mean(rng.normal(size=others))
+        shown.append(difference(*again).limits(0.95)[0] > 0)
+    assert np.mean(shown) > 0.8 - SLACK
+
+
 @pytest.mark.parametrize("values", [[3.0] * 12, [1.0, 2.0, 3.0, 4.0, 5.0]])
 def test_of_few_or_equal_gains_it_is_not_known_what_they_could_have_shown(values):
     assert detectable(mean(values), Estimate.known(0.0)) is None

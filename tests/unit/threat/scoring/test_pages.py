@@ -444,3 +444,16 @@ def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     claims[3] = RecoveredBatch((1, 3), truths[1, 3].pixels.astype(np.float32), None)
     assert result_of(claims, truths, template).verdict == LEAK
     assert result_of(claims[:1], truths, template).verdict == CANNOT_TELL
+
+
+def test_an_attack_that_ends_below_the_template_shows_nothing():
+    rng = np.random.default_rng(2)
+    truths = {(1, n): boxed(rng) for n in range(20)}
+    template = np.full((1, 3, 20, 20), 255, np.uint8)
+    black = np.zeros((1, 3, 20, 20))
+    claims = [RecoveredBatch(key, black, None) for key in truths]
+    found = result_of(claims, truths, template)
+    assert found.numbers["psnr_roi_gain"].value < 0
+    assert found.verdict == CANNOT_TELL
+    white = [RecoveredBatch(key, template.astype(np.float32), None) for key in truths]
+    assert result_of(white, truths, template).verdict == NONE_SHOWN
