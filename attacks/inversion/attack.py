@@ -76,11 +76,12 @@ class GradientInversion:
         if not ready:
             raise NotApplicable("; ".join(refused))
         note_refused(context, refused)
-        groups: dict[Inversion, list[Message]] = {}
+        groups: dict[Objective, list[Message]] = {}
         for message, _ in ready:
             groups.setdefault(self._compared(message, method), []).append(message)
         made: dict[MessageKey, Reconstruction] = {}
-        for compared, some in groups.items():
+        for objective, some in groups.items():
+            compared = dataclasses.replace(method, objective=objective)
             for message in some:
                 context.remarks.notes.extend((*notes_on(message), *_drift_notes(message, compared)))
             pages = invert(
@@ -127,17 +128,16 @@ class GradientInversion:
             objective = dataclasses.replace(objective, any_scale=True)
         return dataclasses.replace(method, objective=objective)
 
-    def _compared(self, message: Message, method: Inversion) -> Inversion:
-        """Returns the method for one message: of Adam's updates the signs are compared.
+    def _compared(self, message: Message, method: Inversion) -> Objective:
+        """Returns the objective for one message: of Adam's updates the signs are compared.
 
         They are not where its steps are simulated, nor where one asks for their scale.
         """
         steps, objective = message.steps, method.objective
         of_adam = steps is not None and steps.optimizer.name != "sgd"
         if not of_adam or message.victim.steps is not None or self.local_steps == "scale":
-            return method
-        signs = Objective(signs=1, layers=objective.layers, partial=objective.partial)
-        return dataclasses.replace(method, objective=signs)
+            return objective
+        return Objective(signs=1, layers=objective.layers, partial=objective.partial)
 
     def _ready(self, message: Message, method: Inversion) -> tuple[Message, RecoveredText | None]:
         """Returns the message with its text, read out of the gradient unless it was given.
