@@ -164,13 +164,14 @@ class CandidateRanking:
                         "attack.reference and attack.search are for models that tag or link; one "
                         "that guesses masked tokens is ranked by its own likelihoods"
                     )
-                if self.reference is not None and box.round == 0:
-                    raise NotApplicable(
-                        "attack.reference: it would start from the weights under attack, and with "
-                        "them from all that they remember; take reference=null"
-                    )
-                if self.reference is not None and reference is None:
-                    reference = self.reference.trained(access, target, seed)
+                if self.reference is not None:
+                    if box.round == 0:
+                        raise NotApplicable(
+                            "attack.reference: it would start from the weights under attack, and "
+                            "with them from all that they remember; take reference=null"
+                        )
+                    if reference is None:
+                        reference = self.reference.trained(access, target, seed)
                 found.append(self._ranked(box, reference, access.candidates, context, seed))
             except NotApplicable as reason:
                 context.remarks.not_applicable[box.name] = str(reason)

@@ -128,16 +128,6 @@ class CDMI(Sampling):
             except NotApplicable as reason:
                 remarks.not_applicable[box.name] = str(reason)
                 continue
-            public_start = access.public is not None and box.round > 0
-            told = found[-1].details
-            remarks.notes = self._as_tuned(told)._notes(guesses_itself(box.model), public_start)
-            if "tuned_wrong" in told:
-                remarks.notes.append(
-                    f"likelihood={told['tuned_likelihood']}, T_l={told['tuned_target_temperature']}"
-                    f" and w={told['tuned_weight']} did best on a model of the adversary's own: "
-                    f"{told['tuned_wrong']:.3f} of the tokens wrong, with the worst choice "
-                    f"{told['tuned_wrong_most']:.3f}"
-                )
         if not found:
             raise NotApplicable("; ".join(dict.fromkeys(remarks.not_applicable.values())))
         return tuple(found)
@@ -169,6 +159,14 @@ class CDMI(Sampling):
             )
         done = _Run(settings, target, helper.model, examples, seed).all(fields, context)
         say = measure_say(done.values())
+        context.remarks.notes = settings._notes(guesses_itself(target), public is not None)
+        if tuned:
+            context.remarks.notes.append(
+                f"likelihood={settings.likelihood}, T_l={settings.target_temperature} and "
+                f"w={settings.weight} did best on a model of the adversary's own: "
+                f"{tuned['tuned_wrong']:.3f} of the tokens wrong, with the worst choice "
+                f"{tuned['tuned_wrong_most']:.3f}"
+            )
         return FieldGuesses(
             fields=tuple(done[f.number].found for f in access.fields.fields if f.number in done),
             membership=self.membership,
@@ -219,12 +217,6 @@ class CDMI(Sampling):
             "tuned_wrong": wrong,
             "tuned_wrong_most": max(one for one, _ in tried),
         }
-
-    def _as_tuned(self, told: Mapping[str, Any]) -> CDMI:
-        """Returns the settings that were attacked with."""
-        names = ("likelihood", "target_temperature", "weight")
-        chosen = {name: told[f"tuned_{name}"] for name in names if f"tuned_{name}" in told}
-        return dataclasses.replace(self, **chosen)
 
     def _mute(self, say: Mapping[str, float]) -> str:
         """Returns why finding nothing tells nothing of the target; empty where it does."""

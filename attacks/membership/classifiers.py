@@ -18,6 +18,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
+from fedpriv.threat.statistics import LEVEL
 
 TREES = 100
 
@@ -34,7 +35,6 @@ TREES_IN_SEARCH = 10
 
 FOLDS = 3
 
-LEVEL = 0.05
 LUMPS = 999
 """Draws of one cluster in `are_two`."""
 

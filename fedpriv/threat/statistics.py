@@ -293,15 +293,13 @@ def discordance(ours: int, theirs: int, count: int) -> Estimate:
         theirs: of the other.
         count: of all.
     """
-    apart, whole = ours + theirs, Estimate.known(0.0)
-    one = share([1.0] * ours + [0.0] * (count - ours))
-    told = share([1.0] * ours + [0.0] * theirs) if apart else whole
+    apart = ours + theirs
 
     def limits(confidence: float) -> tuple[float, float]:
         if not apart:
-            most = one.limits(confidence)[1]
+            most = share([0.0] * count).limits(confidence)[1]
             return -most, most
-        low, high = told.limits(confidence)
+        low, high = share([1.0] * ours + [0.0] * theirs).limits(confidence)
         return apart / count * (2 * low - 1), apart / count * (2 * high - 1)
 
     value = (ours - theirs) / count

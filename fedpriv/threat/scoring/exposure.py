@@ -87,8 +87,8 @@ def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
 def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float, expected: float) -> Number:
     """Returns the mean exposure in bits of secrets in training, beside that of others.
 
-    Where there are others, the p-value comes of exchanging secrets. Without, it is that of
-    uniform ranks, which have the control's mean.
+    Where there are others, the p-value comes of exchanging secrets. Where there are none, the
+    control is the mean of uniform ranks.
     """
     parts, inside = ([row[name] for row in rows] for name in ("exposure", "member"))
     shares, there = np.array(parts, np.float64) / bound, np.array(inside, np.bool_)

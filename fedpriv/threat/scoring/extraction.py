@@ -85,9 +85,8 @@ def set_sizes(
     }
     if answers:
         one = memorised_share(in_e, in_g, answers)
-        low, high = one.interval or (0.0, 1.0)
         found["answers_in_M"] = round(one.value * one.n)
-        found["interval"] = [max(0.0, low) * one.n, min(1.0, high) * one.n]
+        found["interval"] = [min(1.0, end) * one.n for end in one.interval or (0.0, 1.0)]
     return found
 
 

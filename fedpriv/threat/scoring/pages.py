@@ -51,7 +51,7 @@ from fedpriv.threat.results import (
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, number
-from fedpriv.threat.statistics import LEVEL, POWER, Estimate, median, p_value
+from fedpriv.threat.statistics import LEVEL, POWER, Estimate, median
 from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
@@ -150,7 +150,10 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     shown = truths if scoring.settings.originals else {}
     chance = {} if len(scores) < 2 else _texts_elsewhere(claims, truths, pieces)
     gains = gains_of(scores, chance)
-    recovered = {f"{name}_gain": _gain(own) for name, own in gains.items()}
+    recovered = {
+        f"{name}_gain": number(median(own), "message", Estimate.known(0.0))
+        for name, own in gains.items()
+    }
     primary = next(iter(gains), "")
     return Result(
         "pages",
@@ -159,7 +162,9 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=_verdict(gains[primary], WORTH[primary]) if primary else CANNOT_TELL,
+        verdict=_verdict(gains[primary], recovered[f"{primary}_gain"], WORTH[primary])
+        if primary
+        else CANNOT_TELL,
         primary=f"{primary}_gain" if primary else "",
         numbers=exploratory(recovered, f"{primary}_gain"),
     )
@@ -225,18 +230,14 @@ def gains_of(
     return found
 
 
-def _gain(gains: Sequence[float]) -> Number:
-    return number(median(gains), "message", Estimate.known(0.0))
-
-
-def _verdict(gains: Sequence[float], worth: float) -> str:
+def _verdict(gains: Sequence[float], middle: Number, worth: float) -> str:
     """Returns what was recovered: one batch is enough for a leak, but not to show that none is."""
     if max(gains) >= worth:
         return LEAK
     # So many, of which a rare one that is recovered would have been among. An attack that ends
     # below its control has failed, and shows nothing.
     enough = math.log(1 - POWER) / math.log(1 - RARE)
-    failed = p_value(median(gains)) <= LEVEL and np.median(gains) < 0
+    failed = middle.p_value is not None and middle.p_value <= LEVEL and middle.value < 0
     return NONE_SHOWN if len(gains) >= enough and not failed else CANNOT_TELL
 
 

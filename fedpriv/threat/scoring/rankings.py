@@ -9,6 +9,7 @@ are frequent, and so are guessed more often, by who remembers nothing too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ class Ranked:
             return REPEATED
         return TRAINED if self.truth.trained else HELD_OUT
 
-    @property
+    @functools.cached_property
     def place(self) -> int | None:
         """The true value's place in the list; None where the list has it not."""
         listed = list(self.ranking.candidates)
