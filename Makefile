@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: quickstart test test-all test-base test-fast check format benchmark clean
+.PHONY: quickstart test test-all test-base test-fast check format docs benchmark clean
 
 quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
 	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
@@ -35,6 +35,10 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.docs              ## the pages in docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -q -b html -W --keep-going -n -j auto docs docs/_build/html
+	@echo "open $$(pwd)/docs/_build/html/index.html"
+
 benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-research
 	$(BIN)/python -m pip install --quiet -e ".[peers]"
 	$(BIN)/python benchmarks/simulation.py
@@ -53,5 +57,9 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

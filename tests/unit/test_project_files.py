@@ -25,7 +25,7 @@ def test_pre_commit_has_the_pinned_linter():
 def test_a_citation_names_this_version_and_licence():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
-    papers = (ROOT / "docs/papers.md").read_text()
+    papers = (ROOT / "docs/reference/bibliography.md").read_text()
     assert len(citation["references"]) == 5
     assert all(paper["url"] in papers for paper in citation["references"])
 

@@ -1,0 +1,45 @@
+"""How Sphinx builds the pages of fedpriv: `make docs`, without a network, warnings as errors."""
+
+import logging
+
+import fedpriv
+
+project = "fedpriv"
+author = "The fedpriv developers"
+version = release = fedpriv.__version__
+project_copyright = author
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.intersphinx",
+]
+exclude_patterns = ["_build", "README.md", "inventories"]
+templates_path: list[str] = []
+nitpicky = True
+
+# A folder may have no page but its index yet. The warning has no name by which to suppress it.
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(
+    lambda record: "glob pattern" not in str(record.msg)
+)
+
+# Markdown by MyST. Each heading down to the third level has an anchor to link to.
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"]
+myst_heading_anchors = 3
+
+# A notebook is executed when it changed since the last build, and an error in it ends the build.
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+
+# Inventories are in the repository, so that a build asks nobody; inventories/README.md says whence.
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", "inventories/python.inv"),
+    "pillow": ("https://pillow.readthedocs.io/en/stable", "inventories/pillow.inv"),
+}
+
+html_theme = "furo"
+html_title = f"fedpriv {version}"
+html_static_path = ["_static"]
+html_css_files = ["fedpriv.css"]
+html_copy_source = False
+html_show_sphinx = False
