@@ -12,6 +12,7 @@ project_copyright = author
 extensions = [
     "myst_nb",
     "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
 ]
 exclude_patterns = ["_build", "README.md", "inventories"]
 templates_path: list[str] = []
@@ -30,6 +31,9 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+
+# The button copies the commands of a block of console, without prompts and output.
+copybutton_prompt_text = "$ "
 
 # Inventories are in the repository, so that a build asks nobody; inventories/README.md says whence.
 intersphinx_mapping = {

@@ -1,0 +1,186 @@
+"""What the pages of the docs say is so: their commands exist, and their Python runs.
+
+Pages that are followed from end to end are in `tests/system/test_docs_end_to_end.py`.
+"""
+
+import re
+import sys
+
+import click
+import pytest
+import yaml
+from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
+
+from fedpriv.cli.main import commands, main
+from fedpriv.config import attack, experiment, sweep
+
+PAGES = pages()
+IDS = [page.name for page in PAGES]
+QUICK = {"budget", "list"}
+"""Commands that take no time, and are really run."""
+TELLS = {"-h", "--help", "--version"}
+PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]+\b(?!=)")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, whose modules can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def parsed(words):
+    """Returns a command by name and what it is given, as Click reads it."""
+    context = commands.make_context("fedpriv", list(words))
+    while isinstance(context.command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+    return context.command.name, context.params
+
+
+def refusal(name, overrides):
+    """Returns the mistakes for which an experiment is refused; empty if it is not."""
+    try:
+        experiment.build(experiment.load(name, overrides), name)
+    except experiment.Mistakes as mistakes:
+        return str(mistakes)
+    return ""
+
+
+def check(words, shown, capsys):
+    """Checks one command of fedpriv, without starting what takes long."""
+    name, given = (words[0], {}) if TELLS & set(words) else parsed(words)
+    if TELLS & set(words) or (name in QUICK and not given.get("runs")):
+        assert main(words) == 0
+        printed = capsys.readouterr().out
+        assert shown is None or matches(shown, printed), printed
+    elif name == "run":
+        lists = experiment.sweep(given["overrides"]) if given["multirun"] else [given["overrides"]]
+        for overrides in lists:
+            said = refusal(given["name"], overrides)
+            expected = shown if shown and "nothing was started" in shown else ""
+            assert sorted(said.splitlines()) == sorted(expected.splitlines())
+    elif name == "attack":
+        attack.parse([*given["overrides"]])
+    elif name == "sweep":
+        assert sweep.read(given["name"], given["overrides"]).rows
+
+
+def test_there_are_pages():
+    assert len(PAGES) > 5
+    assert {page.name.split("/")[1] for page in PAGES} >= {"tutorials", "guides", "reference"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_block_says_what_it_is(page):
+    for block in page.blocks:
+        directive = block.language.startswith("{")
+        assert directive or block.language in LANGUAGES, f"{block}: {block.language!r}"
+        assert not directive or "{code" not in block.language, f"{block}: use ``` with a language"
+        assert block.language != "text" or not re.search(r"^(\$ )?fedpriv ", block.text, re.M), (
+            block
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_command_and_file_of_a_page_is_good(page, folder, capsys):
+    for block in page.blocks:
+        if block.file:
+            write_file(block, folder)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+        elif block.language in ("console", "sh"):
+            for command, shown in block.commands():
+                if (words := words_of(command)) is not None:
+                    check(words, shown, capsys)
+                elif command.startswith("make "):
+                    target = command.split()[1]
+                    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), block
+    for command in page.inline:
+        if not PLACEHOLDER.search(command.replace("RUN_DIR", "")) and "…" not in command:
+            check(words_of(command), None, capsys)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in PAGES
+        if not page.end_to_end and any(b.language == "python" for b in page.blocks)
+    ],
+    ids=lambda page: page.name,
+)
+def test_the_python_of_a_page_runs(page, folder):
+    made = {"__name__": "__main__"}
+    for block in page.blocks:
+        if block.file:
+            write_file(block, folder)
+        elif block.language == "python" and not block.skipped:
+            run_python(block, made)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_file_linked_is_there(page):
+    text = (ROOT / page.name).read_text("utf-8")
+    for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text):
+        assert ((ROOT / page.name).parent / link).exists(), link
+
+
+def page_of(text):
+    return read_text(text, "docs/guides/made_up.md")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```sh\nfedpriv run quickstart strategy=fedavg_\n```",
+        "```sh\nfedpriv run quickstart client.epoch=2\n```",
+        "```sh\nfedpriv run nosuch\n```",
+        "```sh\nfedpriv attack RUN_DIR attack=pmia knwon=0.3\n```",
+        "```sh\nFEDPRIV_DATA=/x fedpriv resume RUN_DIR --hastily\n```",
+        "```sh\nfedpriv sweep papers/gi_dqa/table_0\n```",
+        "```sh\nmake tea\n```",
+        "```console\n$ fedpriv --version\nfedpriv 99\n```",
+        "```console\n$ fedpriv run quickstart\nquickstart: 1 mistake, nothing was started\n```",
+        "Try `fedpriv run quickstart rounds=few`.",
+        "```yaml\nrounds: [1\n```",
+    ],
+)
+def test_a_wrong_page_is_found(text, folder, capsys):
+    with pytest.raises((AssertionError, ValueError, click.ClickException, yaml.YAMLError)):
+        test_every_command_and_file_of_a_page_is_good(page_of(text), folder, capsys)
+
+
+def test_a_page_with_files_and_commands_is_good(folder, capsys):
+    text = """---
+end_to_end: true
+---
+```yaml
+# mine.yaml
+defaults: [base, {data: invoices}, {model: layoutlmv3}, {strategy: fedavg}, _self_]
+name: mine
+rounds: 1
+```
+
+<!-- not run: it would take long -->
+```console
+$ fedpriv run mine.yaml rounds=2
+...
+$ fedpriv --version
+fedpriv ...
+```
+"""
+    page = page_of(text)
+    assert page.end_to_end
+    assert [(block.line, block.file, block.skipped) for block in page.blocks] == [
+        (4, "mine.yaml", ""),
+        (12, "", "it would take long"),
+    ]
+    test_every_command_and_file_of_a_page_is_good(page, folder, capsys)
