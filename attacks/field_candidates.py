@@ -216,7 +216,7 @@ class CandidateRanking:
             context.remarks.left_out["no listed value has as many tokens in each word"] = len(unfit)
         if not ranked:
             raise NotApplicable("no listed value has the tokens of its field in each word")
-        return FieldRanking(tuple(ranked), box.name, box.round)
+        return FieldRanking(tuple(ranked), box.name, box.round, self.search is not None)
 
 
 class _Objective:

@@ -178,7 +178,8 @@ class Decoder:
         losses = self.target.losses(knots, tokens)
         told = self.sampling.target_likelihoods(losses)
         target = self.sampling.blend(likelihoods, told)
-        raised = self.sampling.weight * (told.max(axis=1) - np.median(told, axis=1))
+        raises = target - self.sampling.unmoved(likelihoods)
+        raised = raises.max(axis=1) - np.median(raises, axis=1)
         changed = target.argmax(axis=1) != likelihoods.argmax(axis=1)
         for (place, _), *say in zip(knots, spreads(losses), raised, changed, strict=True):
             tally.say[place].append(Say(float(say[0]), float(say[1]), bool(say[2])))
@@ -195,9 +196,7 @@ class Decoder:
         """Returns the baseline's choices."""
         if self.baseline == "public" or self.own_head:
             return public
-        told = self.sampling.target_likelihoods(np.zeros_like(public.public))
-        target = self.sampling.blend(public.public, told)
-        return dataclasses.replace(public, target=target)
+        return dataclasses.replace(public, target=self.sampling.unmoved(public.public))
 
     def _top(self, logits: Tensor) -> tuple[NDArray[np.int64], Table]:
         """Returns the candidates of each row and their logits, in ascending order of ids."""

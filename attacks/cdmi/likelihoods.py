@@ -95,6 +95,10 @@ class Sampling:
         blended: Table = np.logaddexp(shares[0] + public, shares[1] + target)
         return blended
 
+    def unmoved(self, public: Table) -> Table:
+        """Returns log p of log ĝ and of a target to which all candidates are alike."""
+        return self.blend(public, self.target_likelihoods(np.zeros_like(public)))
+
 
 def log_likelihoods(scores: Table, temperature: float = 1.0) -> Table:
     """Returns the logarithm of the softmax of each row."""

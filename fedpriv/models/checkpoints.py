@@ -19,7 +19,7 @@ TAKEN_BY = {
     "layoutlmv3": ("model=layoutlmv3", "microsoft/layoutlmv3-base"),
     "roberta": ("model=roberta", "FacebookAI/roberta-base"),
     "t5": ("model=vt5 with a visual encoder, model.visual", "google-t5/t5-base"),
-    "beit": ("model=vt5 as its model.visual", "microsoft/dit-base"),
+    "beit": ("model=vt5, layoutlm, bros or bert as its model.visual", "microsoft/dit-base"),
     "vision-encoder-decoder": ("model=donut", "naver-clova-ix/donut-base-finetuned-docvqa"),
     "pix2struct": ("model=pix2struct", "google/pix2struct-docvqa-base"),
 }

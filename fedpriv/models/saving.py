@@ -2,7 +2,8 @@
 
 `config.json`, `model.safetensors`, `tokenizer.json` and `tokenizer_config.json` are those of
 transformers. `fedpriv.json` holds the reading settings, which transformers does not know, and
-`head.safetensors` the weights of a head that is not part of a network of transformers.
+`head.safetensors` the weights of a head that is not part of a network of transformers. A visual
+encoder that is itself a network of transformers lies in the subfolder `visual`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fedpriv.models.readers.subwords import Subwords
 
 SETTINGS = "fedpriv.json"
 HEAD = "head.safetensors"
+VISUAL = "visual"
 
 
 def save(

@@ -26,9 +26,9 @@ from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.reader import normalised
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.readers.vt5_reader import Coordinates, VT5Reader
-from fedpriv.models.saving import SETTINGS, save_settings, there
+from fedpriv.models.saving import SETTINGS, VISUAL, save_settings, there
 
-LANGUAGE, VISUAL = "language", "visual"
+LANGUAGE = "language"
 BETWEEN = "between.safetensors"
 """What a saved model consists of: two of transformers' folders, this file and `SETTINGS`."""
 

@@ -227,11 +227,14 @@ class FieldRanking:
         fields: of training documents and of documents held out.
         model: name of the model in words, as `WhiteBox.name`.
         round: after which the model was.
+        searched: whether the candidates were visited by a search that the lists only started, so
+            that the place of the true value among them says nothing.
     """
 
     fields: tuple[RankedField, ...]
     model: str = "the end of the run"
     round: int = 0
+    searched: bool = False
 
 
 @dataclass(frozen=True)

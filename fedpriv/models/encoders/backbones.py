@@ -22,14 +22,14 @@ from transformers import (
 
 from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.encoders.encoder import Encoder
-from fedpriv.models.encoders.roi import small_visual
+from fedpriv.models.encoders.roi import RoiVisual, beit_visual, small_visual
 from fedpriv.models.field_model import Task
 from fedpriv.models.heads.heads import HEADS, Model
 from fedpriv.models.heads.masked_lm import MaskedWords
 from fedpriv.models.presets import Attention, Presets, choose, small_network
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
-from fedpriv.models.saving import fits_positions, settings_of, tensors_of
+from fedpriv.models.saving import VISUAL, fits_positions, settings_of, tensors_of
 
 TINY_IMAGE, BASE_IMAGE = 64, 224
 """Sides in pixels of the page image, where none is given: of the tiny size, and of all others."""
@@ -43,6 +43,7 @@ def bert(
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
+    visual: str | Path | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,
@@ -66,7 +67,10 @@ def bert(
             between entities; None takes the saved one, or "tags".
         image: whether the page image is read too (bimodal); None reads it if it has a size.
         image_size: side of the square page image in pixels, a multiple of 8; None takes 64 in
-            "tiny" and 224 otherwise.
+            "tiny" and 224 otherwise. A BEiT or DiT has a side of its own.
+        visual: what reads the page image: a pretrained BEiT or DiT, local or on the hub
+            (microsoft/dit-base), whose patches are the cells of the map of features, and which is
+            trained too. None takes the saved one, or a small convolutional network.
         max_length: L, tokens of a window, the two special ones included; at most 512 in "base".
         dropout: in the embeddings, the layers and the head.
         hidden_size: width of "tiny", even; the feed-forward layer is twice as wide.
@@ -75,8 +79,9 @@ def bert(
         attention: see `Attention`.
 
     Raises:
-        ValueError: if the folder holds another architecture, `max_length` is too long, or words
-            are to be masked and the tokenizer has no token for that.
+        ValueError: if a folder holds another architecture, `max_length` is too long, `image_size`
+            is not the side of `visual`, or words are to be masked and the tokenizer has no token
+            for that.
         OSError: if there is no such folder and no such model on the hub.
     """
     return BERT.build(locals())
@@ -90,6 +95,7 @@ def layoutlm(
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
+    visual: str | Path | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,
@@ -117,6 +123,7 @@ def bros(
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
+    visual: str | Path | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,
@@ -141,14 +148,14 @@ def bros(
 
 def _presets(**own: Any) -> Presets:
     """Returns the sizes of a backbone; `own` settings of "tiny" are named as transformers does."""
-    common = {"image": None, "image_size": None}
+    common = {"image": None, "image_size": None, "visual": None}
     tiny = {"max_length": 256, "dropout": 0.0, "hidden_size": 64, "layers": 2}
     return Presets(
         {
             "tiny": {**common, **tiny, "initializer_range": 0.1, **own},
             "base": {**common, "max_length": 512, "dropout": 0.1},
         },
-        loadable=("image", "image_size", "max_length", "dropout"),
+        loadable=("image", "image_size", "visual", "max_length", "dropout"),
     )
 
 
@@ -191,9 +198,12 @@ class Backbone:
         )
         source = f"this {self.config.model_type}"
         length = fits_positions(given["max_length"], None, config.max_position_embeddings, source)
-        side = _side(given, TINY_IMAGE if tiny else BASE_IMAGE)
+        head = choose("task", given["task"] or "tags", HEADS)
+        network = self.network(config)
+        visual = _visual(given, config.hidden_size, TINY_IMAGE if tiny else BASE_IMAGE)
+        side = None if visual is None else visual.image_size
         reader = Reader(subwords, length, side, boxes="word")
-        return _with_head(self.network(config), reader, given["labels"], given["task"] or "tags")
+        return head(Encoder(network, visual), reader, given["labels"])
 
     def _load(self, given: Mapping[str, Any]) -> Model:
         folder, dropout = given["pretrained"], given["dropout"]
@@ -205,9 +215,7 @@ class Backbone:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         most, side = config.max_position_embeddings, saved.get("image_size")
         length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
-        if given["image"] is not None or given["image_size"] is not None:
-            side = _side(given, side or BASE_IMAGE)
-        reader = Reader(Subwords.from_pretrained(folder), length, side, boxes="word")
+        head = choose("task", task, HEADS)
         # A head that fedpriv saved is in a file of its own.
         kind = (task == "mlm" and not saved and self.masked) or self.network
         whole, drawn = network_of(
@@ -217,7 +225,10 @@ class Backbone:
             config=config,
             attn_implementation=given.get("attention"),
         )
-        model = _with_head(whole.base_model, reader, labels, task)
+        visual = _visual(given, config.hidden_size, side or BASE_IMAGE, side)
+        side = None if visual is None else visual.image_size
+        reader = Reader(Subwords.from_pretrained(folder), length, side, boxes="word")
+        model = head(Encoder(whole.base_model, visual), reader, labels)
         has_scores = not any(name.startswith("cls.") for name in drawn)
         if isinstance(model, MaskedWords) and kind is self.masked and has_scores:
             scores = whole.cls.predictions.state_dict()
@@ -228,31 +239,47 @@ class Backbone:
         weights = {
             name: weight
             for name, weight in tensors_of(folder).items()
-            if name in model.state_dict() and (same_head or name.startswith("encoder.visual."))
+            if name in model.state_dict()
+            and (given["visual"] is None if name.startswith("encoder.visual.") else same_head)
         }
         model.load_state_dict(weights, strict=False)
         return model.train()
 
 
-def _side(given: Mapping[str, Any], usual: int) -> int | None:
-    """Returns the side of the page image, None where none is read.
+def _visual(
+    given: Mapping[str, Any], width: int, usual: int, saved: int | None = None
+) -> RoiVisual | None:
+    """Returns what reads the page image, None where none is read.
+
+    Args:
+        given: the arguments of `bert`.
+        width: H, of the model that reads the text.
+        usual: the side of a page image in pixels, where it is read and no side is given.
+        saved: the side that the saved model reads; None where it reads no image.
 
     Raises:
-        ValueError: if a size is given for an image that is not read.
+        ValueError: if an image that is not read has a size or a reader, or the reader another size.
     """
-    image, image_size = given["image"], given["image_size"]
-    if image is False and image_size is not None:
-        raise ValueError(f"image=False and image_size={image_size}: expected one of the two")
-    return image_size or (usual if image else None)
-
-
-def _with_head(
-    network: PreTrainedModel, reader: Reader, labels: Sequence[str], task: Task
-) -> Model:
-    head = choose("task", task, HEADS)
-    side = reader.image_size
-    visual = None if side is None else small_visual(network.config.hidden_size, side)
-    return head(Encoder(network, visual), reader, labels)
+    image, image_size, folder = given["image"], given["image_size"], given["visual"]
+    if image is False:
+        for name in ("image_size", "visual"):
+            if given[name] is not None:
+                raise ValueError(f"image=False and {name}={given[name]}: expected one of the two")
+        return None
+    if folder is None and given["pretrained"] is not None:
+        kept = Path(given["pretrained"]) / VISUAL
+        folder = kept if kept.is_dir() else None
+    if folder is None:
+        side = image_size or (usual if image else saved)
+        return None if side is None else small_visual(width, side)
+    attention: Attention = given.get("attention", "sdpa")
+    visual = beit_visual(folder, width, dropout=given["dropout"], attention=attention)
+    if image_size not in (None, visual.image_size):
+        raise ValueError(
+            f"image_size={image_size}: {folder} has positions for pages of {visual.image_size} "
+            "pixels; leave image_size out"
+        )
+    return visual
 
 
 BERT = Backbone(BertConfig, BertModel, BertForMaskedLM, _presets())

@@ -14,12 +14,13 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.models.base import Answer, OnDevice
 from fedpriv.models.encoders.encoder import Encoder
+from fedpriv.models.encoders.roi import PatchMap, RoiVisual
 from fedpriv.models.field_model import Task
 from fedpriv.models.readers.reader import Reader
-from fedpriv.models.saving import HEAD, save
+from fedpriv.models.saving import HEAD, VISUAL, save
 
-NETWORK = "encoder.network."
-"""Prefix of the weights that transformers saves; the others are in `HEAD`."""
+OF_TRANSFORMERS = ("encoder.network.", "encoder.visual.network.image_model.")
+"""Prefixes of the weights that transformers saves; the others are in `HEAD`."""
 
 
 class OnEncoder:
@@ -51,8 +52,11 @@ class OnEncoder:
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model into a folder; its backbone's `from_pretrained` reads it back."""
         save(folder, self.encoder.network, self.reader.subwords, self.reading())
+        visual = self.encoder.visual
+        if isinstance(visual, RoiVisual) and isinstance(visual.network, PatchMap):
+            visual.network.image_model.save_pretrained(Path(folder) / VISUAL)
         weights: dict[str, Tensor] = self.state_dict()  # type: ignore[attr-defined]
-        own = {n: w.contiguous() for n, w in weights.items() if not n.startswith(NETWORK)}
+        own = {n: w.contiguous() for n, w in weights.items() if not n.startswith(OF_TRANSFORMERS)}
         save_file(own, Path(folder) / HEAD)
 
 

@@ -7,13 +7,14 @@ the features under a token's box (He et al., "Mask R-CNN", ICCV 2017, §3).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import BeitConfig, BeitModel
 
 from fedpriv.models.checkpoints import config_of, network_of
+from fedpriv.models.presets import Attention
 from fedpriv.models.readers.reader import normalised
 from fedpriv.models.saving import there
 
@@ -69,11 +70,15 @@ class RoiVisual(nn.Module):
         network: turns (batch, 3, S, S) in -1…1 into a map (batch, channels, h, w).
         channels: of the map.
         hidden_size: H, of the model that reads the text.
+        image_size: S, side of the square page image in pixels.
     """
 
-    def __init__(self, network: nn.Module, channels: int, hidden_size: int) -> None:
+    def __init__(
+        self, network: nn.Module, channels: int, hidden_size: int, image_size: int
+    ) -> None:
         super().__init__()
         self.network = network
+        self.image_size = image_size
         self.projection = nn.Linear(channels, hidden_size)
 
     def forward(self, pixels: Tensor, bbox: Tensor) -> Tensor:
@@ -106,7 +111,7 @@ def small_visual(hidden_size: int, image_size: int) -> RoiVisual:
         )
         for inputs in (3, CHANNELS, CHANNELS)
     )
-    return RoiVisual(nn.Sequential(*layers), CHANNELS, hidden_size)
+    return RoiVisual(nn.Sequential(*layers), CHANNELS, hidden_size, image_size)
 
 
 class PatchMap(nn.Module):
@@ -133,21 +138,30 @@ class PatchMap(nn.Module):
 
 
 def beit_visual(
-    folder: Path | str, hidden_size: int, *, attention: Literal["sdpa", "eager"] = "sdpa"
+    folder: Path | str,
+    hidden_size: int,
+    *,
+    dropout: float | None = None,
+    attention: Attention = "sdpa",
 ) -> RoiVisual:
     """Loads a pretrained BEiT or DiT, which is trained too; its patches are the cells of the map.
 
     Args:
         folder: a local folder or a hub id, such as microsoft/dit-base.
         hidden_size: H, of the model that reads the text.
-        attention: "eager" where gradients of gradients are needed, as by gradient inversion.
+        dropout: share of the layers that an example skips in training, which is all that a DiT
+            drops; None for the pretrained model's own.
+        attention: see `Attention`.
 
     Raises:
         OSError: if there is no such folder and no such model on the hub.
+        ValueError: if the weights are of another architecture.
     """
     there(folder)
-    config = config_of(BeitConfig, folder)
+    drops: dict[str, Any] = {} if dropout is None else {"drop_path_rate": dropout}
+    config = config_of(BeitConfig, folder, **drops)
     image_model, _ = network_of(
         BeitModel, folder, config=config, add_pooling_layer=False, attn_implementation=attention
     )
-    return RoiVisual(PatchMap(image_model), image_model.config.hidden_size, hidden_size)
+    channels, side = image_model.config.hidden_size, image_model.config.image_size
+    return RoiVisual(PatchMap(image_model), channels, hidden_size, side)

@@ -48,7 +48,9 @@ class Ranked:
     field: ScrubbedField
     truth: TrueField
     ranking: RankedField
-    repeated: bool = False
+    listed: bool
+    searched: bool
+    repeated: bool
 
     @property
     def side(self) -> str:
@@ -59,15 +61,20 @@ class Ranked:
 
     @functools.cached_property
     def place(self) -> int | None:
-        """The true value's place in the list; None where the list has it not."""
-        listed = list(self.ranking.candidates)
-        return listed.index(self.truth.tokens) if self.truth.tokens in listed else None
+        """The true value's place among the candidates; None where it is none of them."""
+        ranked = list(self.ranking.candidates)
+        return ranked.index(self.truth.tokens) if self.truth.tokens in ranked else None
 
     @property
     def first(self) -> float:
         """How likely the true value is first where the order of equal losses is drawn."""
         least = self.ranking.losses == self.ranking.losses.min()
         return 0.0 if self.place is None else float(least[self.place] / least.sum())
+
+    @property
+    def unlisted(self) -> float | None:
+        """`first` of a true value that a search had to find; None where the list has it."""
+        return None if self.listed or not self.searched else self.first
 
     @property
     def tokens(self) -> float:
@@ -77,16 +84,21 @@ class Ranked:
 
     @property
     def auc(self) -> float | None:
-        """Share of the others that have a higher loss than the true value; ties count half."""
-        if self.place is None:
+        """Share of the others that have a higher loss than the true value; ties count half.
+
+        None after a search, which visits values for their low loss.
+        """
+        if self.place is None or self.searched:
             return None
         others = np.delete(self.ranking.losses, self.place)
         apart = np.sign(others - self.ranking.losses[self.place])
         return float((1 + apart).mean() / 2) if len(others) else 0.5
 
     @property
-    def chance(self) -> float:
-        """How likely a guess is right."""
+    def chance(self) -> float | None:
+        """How likely a guess among the candidates is right; None after a search."""
+        if self.searched:
+            return None
         return 0.0 if self.place is None else 1 / len(self.ranking.candidates)
 
 
@@ -97,8 +109,9 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     Numbers and tables are of the last model:
 
     * `first`: share of the fields whose true value has the least loss; the verdict's.
+    * `unlisted`: the same of the fields whose list has it not, after a search.
     * `auc`: mean share of the other candidates that the true value is ahead of, of the fields
-      whose list has it.
+      whose list has it; none after a search.
     * `tokens`: mean share of the field's tokens that the first candidate has right.
     * `sides`, `by_key`: the same, with chance, by whose fields they are and by key.
     * `series`: `first` and its control of each model.
@@ -106,14 +119,14 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     `rankings.json` holds the first candidate of every field, and the true value where that is it.
     """
     granted: FieldCandidates = scoring.granted[FieldCandidates]
-    known, truths = {one.number: one for one in granted.scrubbed.fields}, scoring.truth.fields()
+    truths = scoring.truth.fields()
     series, numbers, ranked, estimates = [], dict[str, Number](), list[Ranked](), Estimates()
     for claim in claims:
-        ranked = ranked_by(claim, known, truths)
+        ranked = ranked_by(claim, granted, truths)
         if not any(one.truth.trained for one in ranked):
             raise ValueError("no field of a training document was ranked")
-        estimates = _estimates(ranked)
-        numbers = exploratory(_numbers(ranked, estimates), "first")
+        estimates, numbers = _compared(ranked)
+        numbers = exploratory(numbers, "first")
         one = numbers.get("first")
         series.append(
             {"round": claim.round, "first": one and one.value, "control": one and one.control}
@@ -132,16 +145,17 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         "nothing can be told: the text of every field that was trained on stands in several "
         "documents, and frequent values are guessed by who remembers nothing too",
         {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
-        _tables(sides, by_key, estimates),
+        _tables(sides, by_key, estimates, claims[-1].searched),
         left_out=granted.scrubbed.left_out,
     )
     if (first := numbers.get("first")) is None:
         return found
     trained, control = sides[TRAINED], digits(sides[HELD_OUT]["first"], ".3f")
+    values = "values visited" if claims[-1].searched else "candidates"
     said = (
-        f"of {trained['candidates']:.0f} candidates the true one comes first in {first.value:.3f} "
-        f"of {trained['fields']} fields trained on, and in {control} of "
-        f"{sides[HELD_OUT]['fields']} held out,"
+        f"of {trained['candidates']:.0f} {values} the true one comes first in {first.value:.3f} of "
+        f"{trained['fields']} fields trained on, and in {control} of {sides[HELD_OUT]['fields']} "
+        "held out,"
     )
     return dataclasses.replace(
         found,
@@ -153,74 +167,73 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
 
 
 def ranked_by(
-    claim: FieldRanking, known: Mapping[int, ScrubbedField], truths: Mapping[int, TrueField]
+    claim: FieldRanking, granted: FieldCandidates, truths: Mapping[int, TrueField]
 ) -> list[Ranked]:
     """Returns the claim's fields beside their truth, and which texts stand in several documents."""
+    known = {one.number: one for one in granted.scrubbed.fields}
     held_out: dict[str, set[str]] = defaultdict(set)
     for place, truth in truths.items():
         if not truth.trained and place in known:
             held_out[truth.text.lower()].add(known[place].document)
     return [
-        Ranked(known[one.number], truth, one, documents > 1)
+        Ranked(
+            known[one.number],
+            truth,
+            one,
+            listed=truth.tokens in granted.lists[one.number],
+            searched=claim.searched,
+            repeated=documents > 1,
+        )
         for one in claim.fields
         for truth in [truths[one.number]]
         for documents in [truth.occurrences + len(held_out[truth.text.lower()])]
     ]
 
 
-def _estimates(ranked: Sequence[Ranked]) -> Estimates:
-    """Returns what is averaged over fields, by its name, and by whose fields they are."""
-    found: Estimates = {}
-    for name in ("first", "auc", "tokens"):
-        for side in (TRAINED, HELD_OUT):
-            rows = [
-                (value, one.field.document)
-                for one in ranked
-                if one.side == side and (value := getattr(one, name)) is not None
-            ]
-            if rows:
-                values, documents = zip(*rows, strict=True)
-                found.setdefault(name, {})[side] = share(values, documents)
-    return found
-
-
-def _numbers(ranked: Sequence[Ranked], estimates: Estimates) -> dict[str, Number]:
-    """Returns what fields trained on show, against those held out.
+def _compared(ranked: Sequence[Ranked]) -> tuple[Estimates, dict[str, Number]]:
+    """Returns what is averaged over fields, and what fields trained on show against those held out.
 
     Without any of those there is no control: a guess is right more often than chance has it, of
     values that are frequent.
     """
-    found = {}
-    for name, sides in estimates.items():
-        if TRAINED not in sides:
-            continue
-        p = None
-        if HELD_OUT in sides:
-            rows = [
-                (value, one.side == TRAINED, one.field.document)
-                for one in ranked
-                if one.side != REPEATED and (value := getattr(one, name)) is not None
+    estimates, numbers = Estimates(), dict[str, Number]()
+    for name in ("first", "unlisted", "auc", "tokens"):
+        rows = [
+            (value, one.side == TRAINED, one.field.document)
+            for one in ranked
+            if one.side != REPEATED and (value := getattr(one, name)) is not None
+        ]
+        for side in (TRAINED, HELD_OUT):
+            of = [
+                (value, document)
+                for value, trained, document in rows
+                if trained == (side == TRAINED)
             ]
-            p = exchanged(*zip(*rows, strict=True))
-        found[name] = number(sides[TRAINED], "document", sides.get(HELD_OUT), p)
-    return found
+            if of:
+                estimates.setdefault(name, {})[side] = share(*zip(*of, strict=True))
+        sides = estimates.get(name, {})
+        if TRAINED in sides:
+            p = exchanged(*zip(*rows, strict=True)) if HELD_OUT in sides else None
+            numbers[name] = number(sides[TRAINED], "document", sides.get(HELD_OUT), p)
+    return estimates, numbers
 
 
 def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
     """Returns the means over some fields; None where there is nothing to average."""
-    areas = [auc for one in ranked if (auc := one.auc) is not None]
-    means: dict[str, Sequence[float]] = {
+    means: dict[str, Sequence[float | None]] = {
         "candidates": [len(one.ranking.candidates) for one in ranked],
-        "listed": [one.place is not None for one in ranked],
-        "first": [one.first for one in ranked],
-        "auc": areas,
-        "tokens": [one.tokens for one in ranked],
-        "chance": [one.chance for one in ranked],
+        **{
+            name: [getattr(one, name) for one in ranked]
+            for name in ("listed", "first", "unlisted", "auc", "tokens", "chance")
+        },
     }
     return {
         "fields": len(ranked),
         "documents": len({one.field.document for one in ranked}),
-        **{name: float(np.mean(values)) if values else None for name, values in means.items()},
+        **{
+            name: float(np.mean(known)) if (known := [v for v in values if v is not None]) else None
+            for name, values in means.items()
+        },
     }
 
 
@@ -246,19 +259,19 @@ def _tables(
     sides: Mapping[str, Mapping[str, Any]],
     by_key: Mapping[str, Mapping[str, Mapping[str, Any]]],
     estimates: Estimates,
+    searched: bool,
 ) -> tuple[Table, ...]:
     """Returns the rankings by whose fields they are, and by key."""
+    columns = {"candidates": ("values visited" if searched else "candidates", ".0f")}
+    columns |= {"listed": ("true one listed", ".2f"), "first": ("first", ".3f")}
+    if searched:
+        columns |= {"unlisted": ("first, not listed", ".3f"), "tokens": ("tokens", ".3f")}
+    else:
+        columns |= {"auc": ("AUC", ".3f"), "tokens": ("tokens", ".3f"), "chance": ("chance", ".3f")}
 
     def cells(brief: Mapping[str, Any]) -> tuple[str, ...]:
-        return (
-            f"{brief['fields']:,}",
-            digits(brief["candidates"], ".0f"),
-            digits(brief["listed"], ".2f"),
-            digits(brief["first"], ".3f"),
-            digits(brief["auc"], ".3f"),
-            digits(brief["tokens"], ".3f"),
-            digits(brief["chance"], ".3f"),
-        )
+        values = (digits(brief[name], form) for name, (_, form) in columns.items())
+        return (f"{brief['fields']:,}", *values)
 
     def told(of: Mapping[str, Estimate]) -> Iterator[str]:
         for side, one in of.items():
@@ -266,7 +279,12 @@ def _tables(
             span = f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
             yield f"{side} {one.value:.3f}{span} of {one.n} documents"
 
-    headings = ("fields", "candidates", "true one listed", "first", "AUC", "tokens", "chance")
+    headings = ("fields", *(heading for heading, _ in columns.values()))
+    own = (
+        "First, not listed: the same of the fields whose list has it not."
+        if searched
+        else "AUC: share of the others that it is ahead of."
+    )
     spans = "; ".join(f"{name}: {', '.join(told(sides))}" for name, sides in estimates.items())
     spans = f"{spans[:1].upper()}{spans[1:]}." if spans else ""
     return (
@@ -274,9 +292,8 @@ def _tables(
             ("whose fields", *headings),
             tuple((side, *cells(brief)) for side, brief in sides.items() if brief["fields"]),
             TITLE,
-            f"First: share of the fields whose true value has the least loss. AUC: share of the "
-            f"others that it is ahead of. Tokens: share that the candidate with the least loss has "
-            f"right. {spans}",
+            f"First: share of the fields whose true value has the least loss. {own} Tokens: share "
+            f"that the candidate with the least loss has right. {spans}",
         ),
         Table(
             ("key, whose fields", *headings),

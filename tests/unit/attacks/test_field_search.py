@@ -151,9 +151,11 @@ def test_a_value_is_found_that_no_list_holds_and_of_which_no_token_is_listed(rec
     attack = CandidateRanking(search=Search("vocabulary"))
     found = attacked(recited.run_dir, attack, Recites, candidates=OPEN)
     trained = found["sides"][REPEATED]
-    assert (trained["first"], trained["tokens"], trained["listed"]) == (1.0, 1.0, 1.0)
+    assert (trained["first"], trained["unlisted"], trained["tokens"]) == (1.0, 1.0, 1.0)
+    assert (trained["listed"], trained["auc"], trained["chance"]) == (0.0, None, None)
     listed = attacked(recited.run_dir, CandidateRanking(), Recites, candidates=OPEN)
     assert listed["sides"][REPEATED]["first"] == listed["sides"][REPEATED]["tokens"] == 0.0
+    assert listed["sides"][REPEATED]["unlisted"] is None
 
 
 def test_a_model_before_its_training_gives_no_value_away(recited):

@@ -264,6 +264,16 @@ def test_an_attack_whose_target_chooses_is_not_mute(bench, likelihood):
     assert found.details["choices_changed"] > 0.5
 
 
+def test_a_factor_is_that_of_the_mean_of_the_two_likelihoods(bench):
+    alike = attack(mean="arithmetic", first_temperature=1e6, public_temperature=1e6)
+    found = guessed(alike, box(Remembers()), scrubbed(), bench())
+
+    # PUB-MLM gives each of the ten candidates .1; the target e^(1 / .3) times more to the true one.
+    true = np.exp(0.9999 / 0.3) / (np.exp(0.9999 / 0.3) + 9)
+    expected = (0.6 * 0.1 + 0.4 * true) / (0.6 * 0.1 + 0.4 * (1 - true) / 9)
+    assert found.details["target_factor"] == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_masked_language_model_is_never_mute(bench):
     found = guessed(attack(), box(Bigrams(table())), scrubbed(), bench())
 

@@ -19,7 +19,7 @@ from model_checks import (
     page,
 )
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, BeitConfig, BeitModel
 
 from fedpriv.data.document import DataError, Entity, Question
 from fedpriv.models.base import Answer, Tagger
@@ -388,6 +388,46 @@ def test_the_page_can_be_left_out_or_looked_at_anew(name, saved):
     assert build(pretrained=without, image=True).reader.image_size == 224
     assert build(pretrained=without, image_size=24).reader.image_size == 24
     assert build(pretrained=folder, image=True).reader.image_size == 16
+
+
+def tiny_beit(folder, *, width, side):
+    sizes = {"hidden_size": width, "intermediate_size": width, "image_size": side, "patch_size": 8}
+    config = BeitConfig(**sizes, num_hidden_layers=1, num_attention_heads=2)
+    BeitModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+@BACKBONES
+def test_a_pretrained_beit_reads_the_page_and_comes_back_from_a_folder(name, tmp_path):
+    build = BUILDERS[name]
+    beit = tiny_beit(tmp_path / "beit", width=16, side=32)
+    model = seeded_model(lambda: build(LABELS, visual=beit), 0)
+    assert model.reader.image_size == 32
+    image_model = model.encoder.visual.network.image_model
+    assert bytes_of(image_model) == bytes_of(
+        BeitModel.from_pretrained(beit, add_pooling_layer=False)
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01)
+    model.save_pretrained(tmp_path / "model")
+    back = build(pretrained=tmp_path / "model")
+    assert bytes_of(back) == bytes_of(model)
+    batch = batch_of(model, DOCUMENTS)
+    assert torch.equal(back.eval().losses(batch), model.eval().losses(batch))
+    assert build(pretrained=tmp_path / "model", image=False).visual() == []
+    other = tiny_beit(tmp_path / "other", width=8, side=16)
+    anew = build(pretrained=tmp_path / "model", visual=other)
+    assert anew.reader.image_size == 16
+    assert bytes_of(anew.classifier) == bytes_of(model.classifier)
+    with pytest.raises(
+        ValueError, match=r"image_size=64: .*beit has positions for pages of 32 pix"
+    ):
+        build(LABELS, visual=beit, image_size=64)
+    with pytest.raises(
+        ValueError, match=r"^image=False and visual=.*beit: expected one of the two"
+    ):
+        build(LABELS, visual=beit, image=False)
 
 
 def test_another_architectures_folder_is_refused(saved):
