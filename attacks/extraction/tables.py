@@ -68,13 +68,13 @@ def tables(numbers: Numbers) -> tuple[Table, ...]:
     if numbers.get("resolutions"):
         asked = numbers["resolutions"].items()
         rows = tuple((str(name), *_counts(row), digits(row["anls"])) for name, row in asked)
-        found.append(Table(("pixels", *HEADINGS, "ANLS"), rows, RESOLUTIONS))
+        found.append(Table(("pixels", *HEADINGS, "ANLS"), rows, RESOLUTIONS, public=True))
     if numbers.get("memorization"):
         found.append(_scores(numbers))
     rows = tuple(
         (_name(name), str(row["asked"]), *_counts(row)) for name, row in numbers["contexts"].items()
     )
-    found.append(Table(("context", "asked", *HEADINGS), rows, IN_CONTEXTS))
+    found.append(Table(("context", "asked", *HEADINGS), rows, IN_CONTEXTS, public=True))
     found += _defences(numbers)
     if numbers.get("side_channel"):
         found.append(_side_channel(numbers["side_channel"]))
@@ -88,7 +88,7 @@ def tables(numbers: Numbers) -> tuple[Table, ...]:
 def extracted_table(contexts: Mapping[str, Numbers]) -> Table:
     """Returns |E| by context, where there is no other model to compare with."""
     rows = tuple((_name(name), str(row["asked"]), str(row["E"])) for name, row in contexts.items())
-    return Table(("context", "asked", "|E|"), rows, IN_CONTEXTS)
+    return Table(("context", "asked", "|E|"), rows, IN_CONTEXTS, public=True)
 
 
 def _sizes(numbers: Numbers) -> Table:
@@ -109,7 +109,9 @@ def _sizes(numbers: Numbers) -> Table:
         said.append(f"Personal information in M: {_listed(numbers['pii_classes'])}.")
     if canaries["dropped"]:
         said.append(f"Of {canaries['drawn']} drawn were left out: {_listed(canaries['dropped'])}.")
-    return Table(("extracted", "canaries", *HEADINGS), tuple(rows), SIZES, " ".join(said))
+    return Table(
+        ("extracted", "canaries", *HEADINGS), tuple(rows), SIZES, " ".join(said), public=True
+    )
 
 
 def _scores(numbers: Numbers) -> Table:
@@ -138,7 +140,7 @@ def _scores(numbers: Numbers) -> Table:
             "Had other canaries been drawn into each split, the mean M_E would be as high with "
             f"p = {scores['p']:.2g}."
         )
-    return Table(("scores", "mean", "canaries"), tuple(rows), SCORES, " ".join(said))
+    return Table(("scores", "mean", "canaries"), tuple(rows), SCORES, " ".join(said), public=True)
 
 
 def _defences(numbers: Numbers) -> list[Table]:
@@ -168,8 +170,10 @@ def _defences(numbers: Numbers) -> list[Table]:
     )
     headings = ("ΔANLS / |M|", "ANLS / |M| without", *others)
     found = [
-        Table(headings, (changes,), DEFENCES, _blocking_said(defences)),
-        Table(("defence", *HEADINGS, "ANLS", "change", "privacy"), rows, DEFENCES, note),
+        Table(headings, (changes,), DEFENCES, _blocking_said(defences), public=True),
+        Table(
+            ("defence", *HEADINGS, "ANLS", "change", "privacy"), rows, DEFENCES, note, public=True
+        ),
     ]
     if "EB" in defences:
         blocked = tuple(
@@ -181,7 +185,9 @@ def _defences(numbers: Numbers) -> list[Table]:
             "|M| / PII in M. EB is trained on the pages without their answer only, no other "
             "context."
         )
-        found.append(Table(("context", "without defence", "EB"), blocked, DEFENCES, note))
+        found.append(
+            Table(("context", "without defence", "EB"), blocked, DEFENCES, note, public=True)
+        )
     return found
 
 
@@ -218,7 +224,7 @@ def _side_channel(channel: Mapping[str, Numbers]) -> Table:
         "0.5: not at all."
     )
     headings = ("training", "AUC", *(f"TPR at {float(rate):.1%}" for rate in rates))
-    return Table(headings, rows, SIDE, note)
+    return Table(headings, rows, SIDE, note, public=True)
 
 
 def _controls(controls: Numbers) -> Table:
@@ -238,7 +244,9 @@ def _controls(controls: Numbers) -> Table:
             f"p = {unseen['p']:.2g}: a difference between f and f_G that is no clearer than theirs "
             "is no memory."
         )
-    return Table(("model", "answers that it says"), tuple(rows), CONTROLS, " ".join(said))
+    return Table(
+        ("model", "answers that it says"), tuple(rows), CONTROLS, " ".join(said), public=True
+    )
 
 
 def figures(numbers: Numbers, scores: Mapping[str, Sequence[Any]]) -> tuple[Figure, ...]:

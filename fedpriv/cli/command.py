@@ -39,7 +39,9 @@ class Command(click.Command):
         try:
             status: int = super().invoke(ctx)
         except Exception as error:
-            explained = explanation(error, ctx.params.get("run_dir"))
+            several: tuple[Path, ...] = ctx.params.get("run_dirs", ())
+            run_dir = ctx.params.get("run_dir") or (several[0] if len(several) == 1 else None)
+            explained = explanation(error, run_dir)
             if explained is None:
                 raise
             status, message = explained

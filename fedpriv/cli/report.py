@@ -1,4 +1,4 @@
-"""`fedpriv report RUN_DIR`: the report of a finished run, written again."""
+"""`fedpriv report RUN_DIR`: the report of a finished run, written again, or of several."""
 
 from __future__ import annotations
 
@@ -7,13 +7,60 @@ from pathlib import Path
 
 import click
 
-from fedpriv.cli.command import Command, run_dir
+from fedpriv.cli.command import Command
 
 
-@click.command("report", cls=Command, epilog="fedpriv report runs/quickstart/2026-11-20_21-00-00")
-@run_dir
-def command(run_dir: Path) -> int:
-    """Write report.html of a run folder again, and account for what the run released."""
+@click.command(
+    "report",
+    cls=Command,
+    epilog="""
+        fedpriv report runs/quickstart/2026-11-20_21-00-00
+        fedpriv report RUN_DIR --redacted                    # to pass on: no pages, names or paths
+        fedpriv report RUN_DIR RUN_DIR RUN_DIR -o fedavg_against_dp.html
+    """,
+)
+@click.argument(
+    "run_dirs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="RUN_DIR...",
+    nargs=-1,
+    required=True,
+    help="The folder of a run. Several are compared on one page.",
+)
+@click.option(
+    "--redacted",
+    is_flag=True,
+    help="Leave out pages, names, texts of documents and paths, so that the report may be passed "
+    "on. Of a run, it is written to report-redacted.html in its folder.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to write a comparison; comparison.html in this folder otherwise.",
+)
+def command(run_dirs: tuple[Path, ...], redacted: bool, output: Path | None) -> int:
+    """Write report.html of a run folder again, or one page that compares several runs.
+
+    What the run released is accounted for before. The last line of standard output is the page.
+    """
+    from fedpriv.report.comparison import COMPARISON, write_comparison
+    from fedpriv.runtime.run_folder import RunFolder
+
+    if len(run_dirs) > 1:
+        for run_dir in run_dirs:
+            RunFolder.existing(run_dir)
+        page = output or Path(COMPARISON)
+        print(write_comparison(run_dirs, page, redacted=redacted))
+        return 0
+    if output is not None:
+        raise click.UsageError("-o is for a comparison: the report of a run stands in its folder")
+    return _of_one(run_dirs[0], redacted)
+
+
+def _of_one(run_dir: Path, redacted: bool) -> int:
+    """Accounts for what a run released and writes its report."""
     from fedpriv.privacy.statement import account
     from fedpriv.report.build import write_report
     from fedpriv.runtime import verify
@@ -33,5 +80,5 @@ def command(run_dir: Path) -> int:
         print(f"{error}. ε of its ledger is computed when it ends", file=sys.stderr)
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(write_report(folder.path, problems))
+    print(write_report(folder.path, problems, redacted=redacted))
     return 0

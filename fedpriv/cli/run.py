@@ -143,6 +143,11 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
     for row in table:
         private = "  ".join(f"ε({view}) {epsilon}" for view, epsilon in row["pld"].items())
         print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
+    runs = [Path(row["run"]) for row in table]
+    if len(runs) > 1 and all((run / "report.html").is_file() for run in runs):
+        from fedpriv.report.comparison import COMPARISON, write_comparison
+
+        print(f"comparison: {write_comparison(runs, parent.path / COMPARISON)}")
     print(parent.path)
     return 0
 

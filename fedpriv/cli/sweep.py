@@ -37,8 +37,8 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
     """Run a table of a paper: its rows, seeds and claims.
 
     Everything is checked before anything starts. Repeat the command to go on with a sweep that was
-    interrupted. The last line of standard output is the folder with results.json, table.md and the
-    figure.
+    interrupted. The last line of standard output is the folder with results.json, table.md, the
+    figure and report.html.
     """
     from fedpriv.config import sweep
     from fedpriv.report.sweep import cells, verdicts

@@ -483,14 +483,19 @@ def _number(value: Any) -> float | None:
 def _write(
     sweep: Sweep, folder: RunFolder, measured: Sequence[Measured], *, finished: bool
 ) -> None:
+    claims = list(report.verdicts(sweep.claims, measured))
     results = {
         "title": sweep.title,
+        "columns": [dataclasses.asdict(column) for column in sweep.columns],
+        "axis": sweep.axis,
         "rows": [dataclasses.asdict(one) for one in measured],
-        "claims": list(report.verdicts(sweep.claims, measured)),
+        "claims": claims,
         "finished": finished,
     }
     if finished:
         text = report.markdown(sweep.title, sweep.columns, sweep.claims, measured)
         folder.write("table.md", text.encode())
         report.draw(sweep.title, sweep.columns, measured, sweep.axis, folder.path)
+        html = report.html(sweep.title, sweep.columns, claims, measured, sweep.axis)
+        folder.write("report.html", html.encode())
     folder.write_json(RESULTS, results)

@@ -39,6 +39,9 @@ MOST_PICTURES = 16
 PICTURES = "pictures"
 """The kind of figure that shows files, `[[caption, file], ...]` under "panels"."""
 
+PLANNED = "budget.json"
+"""A plan that stands beside the run, as `fedpriv budget --json` prints it."""
+
 UNREADABLE = "unreadable"
 LONGEST_SIDE = 1500
 """Of the page's picture in the report, in pixels."""
@@ -46,11 +49,15 @@ LONGEST_SIDE = 1500
 
 @dataclass(frozen=True)
 class Partition:
-    """Who holds what: client -> provider -> number of documents, and the held-out providers."""
+    """Who holds what: client -> provider -> number of documents, and the held-out providers.
+
+    `documents` are the names of all documents, training and held-out.
+    """
 
     method: str
     clients: Mapping[str, Mapping[str, int]]
     test: Mapping[str, int]
+    documents: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,8 @@ class Run:
         problems: what could not be read, in words for the reader.
         trainings: variants that were trained beside the run, planned ones included.
         findings: the results of attacks, by name.
+        planned: the content of ``budget.json``, a plan as `fedpriv budget --json` prints it; None
+            where there is none.
     """
 
     folder: Path
@@ -156,6 +165,7 @@ class Run:
     problems: Sequence[str]
     trainings: Sequence[Training] = ()
     findings: Sequence[Finding] = ()
+    planned: Row | None = None
 
 
 def read_run(folder: Path) -> Run:
@@ -180,6 +190,7 @@ def read_run(folder: Path) -> Run:
         problems=(),
         trainings=files.trainings(),
         findings=files.findings(),
+        planned=files.mapping(PLANNED),
     )
     return replace(run, problems=tuple(dict.fromkeys(files.problems))[:MOST_PROBLEMS])
 
@@ -251,7 +262,10 @@ class RunReader:
         try:
             held, test = content["clients"], content.get("test") or {}
             clients = {str(client): _counts(providers) for client, providers in held.items()}
-            return Partition(str(content.get("method") or ""), clients, _counts(test))
+            everyone = [names for own in (*held.values(), test) for names in own.values()]
+            documents = dict.fromkeys(str(name) for names in everyone for name in names)
+            method = str(content.get("method") or "")
+            return Partition(method, clients, _counts(test), tuple(documents))
         except (AttributeError, KeyError, TypeError) as error:
             self.problems.append(
                 f"partition.json is not client -> provider -> documents: {error!r:.200}"

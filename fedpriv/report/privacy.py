@@ -4,12 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
+
+ONLOOKERS = {
+    "paper": "the papers' own accounting",
+    "global": "whoever sees the global models",
+    "server masked": "the server, which sees sums only",
+    "server plain": "the server, which sees each update",
+}
+"""Name of a view → who is looking."""
+
+SPENT = (
+    "Every round spends some of the budget, so the lines only rise. A lower line is more privacy."
+)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is promised against one onlooker.
+
+    Attributes:
+        view: name of the view.
+        name: who is looking.
+        epsilon: as text, never rounded down.
+        size: ε as a number; infinite where there is none.
+        guaranteed: whether it may be relied on.
+    """
+
+    view: str
+    name: str
+    epsilon: str
+    size: float
+    guaranteed: bool
 
 
 def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
@@ -25,19 +57,52 @@ def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
 
 
 def promised(view: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the unit and ε of each adversary there is; None where nothing is promised.
+    """Returns the unit and a `Promise` for each onlooker there is; None where nothing is promised.
 
     Args:
         view: of `privacy_view`.
     """
     if view is None or not view["private"]:
         return None
-    rows = [
-        (row["name"], next((e for e in row["epsilons"] if e != "–"), "–"), bool(row["doubts"]))
-        for row in view["rows"]
-        if row["applies"]
-    ]
-    return {"unit": view["unit"], "rows": rows}
+    rows = []
+    for row in view["rows"]:
+        if row["applies"]:
+            epsilon = next((e for e in row["epsilons"] if e != "–"), "–")
+            size = float(epsilon) if epsilon not in "–∞" else math.inf
+            sure = row["guarantee"] and math.isfinite(size)
+            name = ONLOOKERS.get(row["name"], row["name"])
+            rows.append(Promise(row["name"], name, epsilon, size, sure))
+    # The papers' accounting is nobody's view: it comes last.
+    rows.sort(key=lambda row: row.view == "paper")
+    return {"unit": view["unit"], "delta": view["delta"], "rows": rows}
+
+
+def planned(budget: Row | None) -> dict[str, Any] | None:
+    """Returns what a plan beside the run would promise; None where there is none to be read.
+
+    Args:
+        budget: as `fedpriv budget --json` prints it; "strategy" names what the plan is of.
+    """
+    try:
+        if not budget:
+            return None
+        server = "server_masked" if budget.get("masked") else "server_plain"
+        rows = [
+            (ONLOOKERS[view.replace("_", " ")], show(budget["views"][view]["pld"]))
+            for view in ("global", server)
+            if budget["views"][view]["pld"] is not None
+        ]
+        numbers = budget["noise_multiplier"], budget["rounds"], budget["delta"]
+        noise, rounds, delta = (f"{float(number):.4g}" for number in numbers)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    unit, strategy = str(budget.get("unit") or "provider"), str(budget.get("strategy") or "")
+    return {
+        "strategy": strategy,
+        "unit": unit,
+        "rows": rows,
+        "terms": f"noise multiplier {noise}, {rounds} rounds, δ = {delta}",
+    }
 
 
 def _view_of(ledger: Row) -> dict[str, Any]:
@@ -108,7 +173,11 @@ def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:
         for view, epsilon in point.items():
             if view != "round" and isinstance(epsilon, int | float):
                 curves.setdefault(view.replace("_", " "), {})[point["round"]] = float(epsilon)
-    return figures.line_chart("ε by round (by RDP, an upper bound)", curves) if curves else None
+    return (
+        figures.line_chart("ε by round (by RDP, an upper bound)", curves, see=SPENT)
+        if max(map(len, curves.values()), default=0) > 1
+        else None
+    )
 
 
 def show(epsilon: object) -> str:

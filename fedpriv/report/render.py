@@ -6,7 +6,9 @@ terminal, what is too much is cut and told, and a figure that cannot be drawn is
 
 from __future__ import annotations
 
+import base64
 import functools
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +19,28 @@ from markupsafe import Markup
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import PICTURES, Finding
+from fedpriv.report.glossary import term, used
 from fedpriv.report.wording import aligned, counted, plain
-from fedpriv.threat.results import DONE, REFUSED, Result, Table
+from fedpriv.threat.results import DONE, LEAK, REFUSED, Figure, Result, Table
 
 LONGEST_CELL = 60
 """Characters of a table's cell in a terminal."""
 
 MOST_FIGURES, MOST_TABLES, MOST_NUMBERS = 24, 60, 300
 """Of one attack that the report shows."""
+
+TINY = 160
+"""Pixels of width below which a picture is enlarged without smoothing."""
+
+HERO = {
+    "original": "the client's page beside what the attack took out of the client's update.",
+    "template": "the form that the attack starts from, and what it took out of the client's "
+    "update to fill it in.",
+}
+"""What is to be seen beside a reconstruction, by the other picture."""
+
+Panel = tuple[str, str, bool]
+"""Caption, data URI, and whether the picture is tiny."""
 
 Summary = tuple[str, str]
 """Kind of result and title of a table of one row."""
@@ -39,7 +55,7 @@ class Section:
         tables: first.
         charts: side by side.
         wide: charts as wide as the page.
-        pictures: titles, and under each captions and pictures as data URIs.
+        pictures: titles, and under each captions, pictures as data URIs, and whether one is tiny.
         notes: what could not be shown.
     """
 
@@ -47,7 +63,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     wide: list[Chart] = field(default_factory=list)
-    pictures: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+    pictures: list[tuple[str, list[Panel]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -119,6 +135,8 @@ def result_html(
 ) -> Markup:
     """Returns a result as HTML, without a heading, for a page with the report's style sheet.
 
+    Its headings link to the report's glossary.
+
     Args:
         result: of an attack.
         pictures: those that its figures name, as data URIs by file name.
@@ -152,9 +170,9 @@ def numbers_table(result: Result) -> Table | None:
     return Table(
         ("number", "value", "95 % interval", "of", "control", "p", "could have shown"),
         tuple(rows),
-        note="Control: the same where nothing can leak. Could have shown: the least value that so "
-        "many would show to be above the control in four of five experiments. The verdict rests "
-        "on the first row; p-values of the others are corrected for their number.",
+        note="The verdict rests on the first row. The p-values of the others are corrected for "
+        "their number.",
+        public=True,
     )
 
 
@@ -174,14 +192,17 @@ def sections(
         section = found.setdefault(figure.section, Section(figure.section))
         try:
             if figure.kind == PICTURES:
-                panels = [(str(c), pictures[f]) for c, f in figure.data["panels"] if f in pictures]
-                if panels:
-                    section.pictures.append((figure.title, panels))
-                if more := len(figure.data["panels"]) - len(panels):
+                if shown := panels(figure, pictures):
+                    section.pictures.append((figure.title, shown))
+                if more := len(figure.data["panels"]) - len(shown):
                     section.notes.append(f"{figure.title}: {counted(more, 'picture')} not shown")
             else:
+                chart = figures.draw(figure)
                 wide = figure.kind == "scores" or figure.data.get("wide")
-                (section.wide if wide else section.charts).append(figures.draw(figure))
+                if lone := _points(figure):
+                    section.tables.append(lone)
+                else:
+                    (section.wide if wide else section.charts).append(chart)
         except (LookupError, TypeError, ValueError) as error:
             section.notes.append(f"{figure.title} is not drawn: {error!s:.200}")
     cut = {"table": len(result.tables) - MOST_TABLES, "figure": len(result.figures) - MOST_FIGURES}
@@ -190,6 +211,66 @@ def sections(
             last = found.setdefault("", Section(""))
             last.notes.append(f"{counted(more, f'further {noun}')} not shown")
     return list(found.values())
+
+
+def panels(figure: Figure, pictures: Mapping[str, str]) -> list[Panel]:
+    """Returns the pictures of a figure that are there.
+
+    Raises:
+        LookupError, TypeError, ValueError: if the figure's data are not of that kind.
+    """
+    return [
+        (str(caption), uri, _is_tiny(uri))
+        for caption, file in figure.data["panels"]
+        if (uri := pictures.get(file))
+    ]
+
+
+def _is_tiny(uri: str) -> bool:
+    """Says whether a PNG, as a data URI, is too small to be enlarged smoothly."""
+    kind, _, data = uri.partition(";base64,")
+    width: int = struct.unpack(">I", base64.b64decode(data[:32])[16:20])[0]
+    return kind == "data:image/png" and width < TINY
+
+
+def _points(figure: Figure) -> Table | None:
+    """Returns lines of at most a point each as a table; None for a figure that is to be drawn.
+
+    Args:
+        figure: of a shape that can be drawn.
+    """
+    if figure.kind != "lines" or max(map(len, figure.data["curves"].values())) > 1:
+        return None
+    x = str(figure.data.get("x", "round"))
+    points = [(n, *one) for n, curve in figure.data["curves"].items() for one in curve.items()]
+    rows = tuple((n, str(at), "—" if v is None else f"{float(v):.4g}") for n, at, v in points)
+    return Table((figure.title, x, "value"), rows, note="One point each, so no curve is drawn.")
+
+
+def hero(findings: Sequence[Finding]) -> dict[str, Any] | None:
+    """Returns the picture that the report opens with: what was stolen, else the main figure.
+
+    Leaks come first, and pictures of pages before charts.
+    """
+    order = sorted(findings, key=lambda one: one.result.verdict != LEAK)
+    for kind in (PICTURES, "roc", "exposure", "shares"):
+        for one in order:
+            for figure in one.result.figures[:MOST_FIGURES]:
+                if figure.kind != kind:
+                    continue
+                try:
+                    if kind != PICTURES:
+                        return {"panels": [], "chart": figures.draw(figure)}
+                    if shown := panels(figure, one.pictures):
+                        names = {caption for caption, *_ in shown}
+                        pair = ("original" if "original" in names else "template", "reconstruction")
+                        if names.issuperset(pair):
+                            shown = [panel for panel in shown if panel[0] in pair]
+                        title = f"{one.name}, {figure.title}"
+                        return {"title": title, "panels": shown, "see": HERO.get(pair[0], "")}
+                except (LookupError, TypeError, ValueError):
+                    continue  # the section of the attack says why
+    return None
 
 
 def summaries(result: Result) -> dict[Summary, Table]:
@@ -231,4 +312,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["plain"] = plain
+    environment.filters["term"] = term
     return environment
+
+
+def page(template: str, **values: Any) -> str:
+    """Returns a page, which ends with an explanation of the terms that it links to."""
+    html = templates().get_template(template).render(**values)
+    words = templates().get_template("glossary.html.j2").render(terms=used(html))
+    return html.replace("<!--glossary-->", words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -76,7 +76,7 @@ def tiles(rounds: Mapping[int, Row]) -> list[Tile]:
     """Returns the final scores and losses, the best known first."""
     groups = metric_groups(rounds)
     held = {**groups.scores, **groups.losses}
-    order = [name for name in FIRST_METRICS if name in held]
+    order = leading_metrics(held)
     order += sorted(set(groups.scores) - set(order)) + sorted(set(groups.losses) - set(order))
     shown = []
     for name in order[:MOST_TILES]:
@@ -89,6 +89,18 @@ def tiles(rounds: Mapping[int, Row]) -> list[Tile]:
                 notes.append(f"best {show_value(finite[best])} in round {best}")
         shown.append(Tile(metric_label(name), show_value(curve[last]), ", ".join(notes)))
     return shown
+
+
+def leading_metrics(names: Iterable[str]) -> list[str]:
+    """Returns the metrics to tell first: the main one, of seen and unseen providers, then others.
+
+    >>> leading_metrics({"loss", "f1", "f1_unseen", "recall_seen"})
+    ['f1', 'f1_unseen', 'loss']
+    """
+    there = set(names)
+    known = [name for name in FIRST_METRICS if name in there]
+    apart = [f"{name}_{group}" for name in known[:1] for group in ("seen", "unseen")]
+    return [*known[:1], *(name for name in apart if name in there), *known[1:]]
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

@@ -14,8 +14,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from scipy.stats import t
 
-from fedpriv.report.figures.canvas import legible
-from fedpriv.report.wording import plain, show_value
+from fedpriv.report.figures import Chart
+from fedpriv.report.figures.canvas import legible, style, svg
+from fedpriv.report.render import page
+from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.threat.results import Table
 
 FEWEST_FOR_95 = 5
 """Seeds from which on an interval is that of the mean, at 95 %; with fewer, least to most."""
@@ -221,7 +224,7 @@ def markdown(
 def draw(
     title: str, columns: Sequence[Column], measured: Sequence[Measured], axis: str, folder: Path
 ) -> None:
-    """Writes figure.svg and figure.png: curves over the axis, or else a line for each row.
+    """Writes figure.svg and figure.png.
 
     Args:
         title: of the figure.
@@ -230,11 +233,85 @@ def draw(
         axis: name of the horizontal axis; "" where the rows have none.
         folder: where to write.
     """
+    figure = _figure(title, columns, measured, axis)
+    for kind in ("svg", "png"):
+        figure.savefig(folder / f"figure.{kind}", dpi=150)
+
+
+def html(
+    title: str,
+    columns: Sequence[Column],
+    claims: Sequence[Mapping[str, Any]],
+    measured: Sequence[Measured],
+    axis: str,
+    finished: bool = True,
+) -> str:
+    """Returns a sweep as one page: whether its claims hold, the figure, the table.
+
+    Args:
+        title: of the sweep.
+        columns: of the table; the figure has a panel for each of the first ones.
+        claims: with verdicts, as `verdicts` yields them.
+        measured: of all rows and seeds.
+        axis: name of the horizontal axis; "" where the rows have none.
+        finished: whether all rows are there.
+    """
+    # The last column says why an attack was refused.
+    keep = None if any(one.refused for one in measured) else -1
+    (first, *head), *rows = (row[:keep] for row in cells(columns, measured))
+    if keep is None:
+        head[-1] = "why not"
+    seeds = sorted({one.seed for one in measured})
+    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
+    chart = None
+    if shown := [column for column in columns if interval(column, measured)]:
+        with style():
+            told = "; ".join(f"{row[0]}: {', '.join(row[1:])}" for row in rows)
+            drawing = svg(_figure("", shown, measured, axis), f"{title}. {told}.")
+        see = (
+            f"Each curve is the mean over the seeds, with the spread around it, over {axis}."
+            if axis
+            else "Each line is a row of the table: a dot at the mean, a bar for the interval."
+        )
+        chart = Chart("What was measured", drawing, see=see)
+    return page(
+        "sweep.html.j2",
+        title=title,
+        answer=_answer(claims, rows),
+        seeds=f"Seeds: {', '.join(map(str, seeds))}. In brackets: {between}.",
+        chart=chart,
+        claims=claims,
+        table=Table((first or "row", *head), tuple(map(tuple, rows))),
+        finished=finished,
+    )
+
+
+def _answer(claims: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]) -> str:
+    """Returns how many claims hold, in one sentence."""
+    if not claims:
+        return f"{counted(len(rows), 'row')} measured; the sweep makes no claim about them."
+    holding, failing = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
+    missing = len(claims) - holding - failing
+    if holding == len(claims):
+        return "The claim holds." if holding == 1 else f"All {holding} claims hold."
+    told = [f"{holding} of {counted(len(claims), 'claim')} hold{'s' * (holding == 1)}"]
+    if failing:
+        told.append(f"{failing} do{'es' * (failing == 1)} not")
+    if missing:
+        told.append(f"{missing} could not be measured")
+    return f"{', '.join(told)}."
+
+
+def _figure(
+    title: str, columns: Sequence[Column], measured: Sequence[Measured], axis: str
+) -> Figure:
+    """Returns curves over the axis, or else a line for each row; arguments are those of `draw`."""
     rows = rows_of(measured)
     shown = columns[:MOST_PANELS]
     height = 3.4 if axis else 1.0 + 0.26 * len(rows)
     figure = Figure(figsize=(2.0 + 3.2 * len(shown), height), layout="constrained")
-    figure.suptitle(legible(title, 200), fontsize=10)
+    if title:
+        figure.suptitle(legible(title, 200), fontsize=10)
     panels = figure.subplots(1, len(shown), sharey=not axis, squeeze=False)[0]
     for axes, column in zip(panels, shown, strict=True):
         axes.set_title(legible(column.label), fontsize=9)
@@ -250,9 +327,8 @@ def draw(
                 axes.plot(one.mean, place, "o", color="C0", markersize=4)
         axes.set_yticks(range(len(rows)), [legible(name, 80) for name in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.grid(axis="x", color="0.9")
-    for kind in ("svg", "png"):
-        figure.savefig(folder / f"figure.{kind}", dpi=150)
+        axes.grid(axis="x", alpha=0.5)
+    return figure
 
 
 def _draw_curves(
@@ -273,5 +349,5 @@ def _draw_curves(
     if places and max(places) >= 50 * min(places):
         # Zero stands beside the least of the others.
         axes.set_xscale("symlog", linthresh=min(places))
-    if curves:
+    if any(curves):  # a single curve may have no name
         axes.legend(fontsize=7)

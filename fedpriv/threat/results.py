@@ -42,6 +42,8 @@ class Table:
         title: of the section that it stands in; tables and figures of one title go together.
         note: what a reader must know of it.
         printed: how many rows the terminal shows; None for all, 0 for none.
+        public: whether no cell holds a name or a text of a document, so that a redacted report may
+            show it.
 
     Raises:
         ValueError: if a row has another length than the headings.
@@ -52,6 +54,7 @@ class Table:
     title: str = ""
     note: str = ""
     printed: int | None = None
+    public: bool = False
 
     def __post_init__(self) -> None:
         for row in self.rows:

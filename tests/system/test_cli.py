@@ -110,6 +110,18 @@ def test_the_report_can_be_written_again(tmp_path):
     assert (tmp_path / run_dir(out)).is_file()
 
 
+def test_reports_are_redacted_and_compared(tmp_path):
+    runs = [str(run_dir(run("run", TOY, "rounds=1", f"seed={n}", cwd=tmp_path)[1])) for n in (0, 1)]
+    status, out, _ = run("report", runs[0], "--redacted", cwd=tmp_path)
+    assert (status, out.strip()) == (0, f"{runs[0]}/report-redacted.html")
+    assert "This is a redacted report" in (tmp_path / out.strip()).read_text("utf-8")
+    status, out, _ = run("report", *runs, "-o", "both.html", cwd=tmp_path)
+    assert (status, out.strip()) == (0, "both.html")
+    assert "2 runs: " in (tmp_path / "both.html").read_text("utf-8")
+    status, _, err = run("report", runs[0], "-o", "one.html", cwd=tmp_path)
+    assert (status, "-o is for a comparison" in err) == (2, True)
+
+
 @pytest.mark.slow
 def test_modules_beside_the_user_are_found_but_shadow_nothing(tmp_path):
     (tmp_path / "json.py").write_text("raise ImportError('shadowed')\n")

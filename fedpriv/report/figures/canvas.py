@@ -95,7 +95,7 @@ def svg(figure: Figure, description: str) -> Markup:
     box, body = found.groups()
     # Its style sheet would apply to the whole page, and its group ids repeat in every figure.
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", body)
     body = re.sub(r" font-family: [^;\"]*;?", "", body)
     body = re.sub(
         r": #0a0a(\d\d)", lambda match: f": var(--{_VARIABLES[int(match.group(1))]})", body

@@ -52,16 +52,22 @@ class Chart:
         svg: the drawing, with an accessible description.
         keys: the legend, empty where the title says it all.
         note: what the reader has to know besides, or "".
+        see: what there is to see, for the caption, or "".
     """
 
     title: str
     svg: Markup
     keys: tuple[Key, ...] = ()
     note: str = ""
+    see: str = ""
 
 
 def line_chart(
-    title: str, curves: Mapping[str, Curve], unit_interval: bool = False, x: str = "round"
+    title: str,
+    curves: Mapping[str, Curve],
+    unit_interval: bool = False,
+    x: str = "round",
+    see: str = "",
 ) -> Chart:
     """Returns curves by round in one chart.
 
@@ -71,6 +77,7 @@ def line_chart(
         unit_interval: whether the axis runs from 0 to 1; else it fits, and is logarithmic where
             positive values span more than two powers of ten.
         x: what the horizontal axis counts.
+        see: what there is to see.
     """
     styles = {label: look(place) for place, label in enumerate(curves)}
     values = [value for curve in curves.values() for value in curve.values()]
@@ -90,7 +97,7 @@ def line_chart(
     keys = tuple(Key(label, shade, dashes) for label, (shade, dashes) in styles.items())
     if list(curves) == [title]:
         keys = ()
-    return Chart(title, drawing, keys, note)
+    return Chart(title, drawing, keys, note, see)
 
 
 def small_chart(
@@ -122,7 +129,11 @@ def small_chart(
 
 
 def stacked_chart(
-    title: str, layers: Mapping[str, Curve], shades: Sequence[int], marked: Sequence[int] = ()
+    title: str,
+    layers: Mapping[str, Curve],
+    shades: Sequence[int],
+    marked: Sequence[int] = (),
+    see: str = "",
 ) -> Chart:
     """Returns stacked bars, one per round.
 
@@ -132,6 +143,7 @@ def stacked_chart(
             as 0; one at least.
         shades: the colour of each layer.
         marked: rounds to mark with a triangle on the axis.
+        see: what there is to see.
     """
     rounds = sorted({at for curve in layers.values() for at in curve})
     half = 0.5 if len(rounds) > 120 else 0.38
@@ -160,7 +172,7 @@ def stacked_chart(
             axes.set_xlim(rounds[0] - 1.5, rounds[-1] + 1.5)
         drawing = svg(figure, _describe(title, layers))
     keys = tuple(Key(label, shade) for label, shade in zip(layers, shades, strict=True))
-    return Chart(title, drawing, keys, "▼ marks a refused round" if marked else "")
+    return Chart(title, drawing, keys, "▼ marks a refused round" if marked else "", see)
 
 
 def look(place: int) -> tuple[int, str]:

@@ -49,6 +49,23 @@ FAINT = 0.4
 MOST_NUMBERED = 12
 """Splits up to which the places of a histogram are large enough for a number."""
 
+ENOUGH_FOR_LOG = 30
+"""Non-members from which on the ROC of few false alarms is worth a logarithmic axis."""
+
+SEE = {
+    "roc": "A curve above the grey line does better than chance. Its left end counts most: the "
+    "members that are found with hardly a false alarm.",
+    "shares": "From left to right come fields of which the attack is less and less sure. Only "
+    "where its line parts from the baseline has it learnt something.",
+    "bars": "The attack has learnt something where its bar is clearly higher than the baseline's.",
+    "counts": "The heights are logarithmic; the numbers above the bars are the counts.",
+    "scores": "The further right an answer stands, the more it is given only by models that were "
+    "trained on it, so the right side is what was memorised. At the top is what any model says.",
+    "exposure": "Where a line rises above the dotted baseline, the model remembers secrets that "
+    "were planted so many times.",
+}
+"""Kind of figure → what there is to see."""
+
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 
 Rates = Mapping[str, Sequence[Sequence[float]]]
@@ -72,26 +89,48 @@ def lines(
 
 
 def roc(title: str, curves: Rates) -> Chart:
-    """Draws true positive rates over false positive rates, both from 0 to 1, on logarithmic axes.
+    """Draws true positive rates over false positive rates, both from 0 to 1.
 
-    What is 0 is drawn at the left or lower edge.
+    Logarithmic axes show the rates of few false alarms, where there are enough non-members for
+    them: with fewer than `ENOUGH_FOR_LOG`, the axes are linear and every threshold is a point. On
+    logarithmic axes, what is 0 is drawn at the left or lower edge.
     """
     drawn = {name: _pair(pair) for name, pair in curves.items()}
-    rates = [rate for pair in drawn.values() for side in pair for rate in side if rate > 0]
-    least = 10.0 ** max(math.floor(math.log10(min([*rates, 0.1]))), -9)
+    false = [rate for across, _ in drawn.values() for rate in across if rate > 0]
+    least = 10.0 ** max(math.floor(math.log10(min([*false, 0.1]))), -9)
+    logarithmic = min([*false, 1.0]) <= 1 / ENOUGH_FOR_LOG
     with style():
         figure, axes = canvas(SIZE)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.plot([least, 1], [least, 1], color=colour("muted"), linewidth=1)
-        keys = _draw_pairs(axes, {n: np.maximum(pair, least) for n, pair in drawn.items()})
-        axes.set_xlim(least, 1.1)
-        axes.set_ylim(least, 1.1)
-        axes.set_xlabel("false positive rate")
+        if logarithmic:
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            shown: Mapping[str, Any] = {n: np.maximum(pair, least) for n, pair in drawn.items()}
+            low, high = least, 1.1
+        else:
+            shown, low, high = drawn, -0.02, 1.02
+        axes.plot([max(low, 0.0), 1], [max(low, 0.0), 1], color=colour("muted"), linewidth=1)
+        keys = _draw_pairs(axes, shown, dotted=not logarithmic)
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        axes.set_xlabel("false positive rate: others taken for members")
         for axis in (axes.xaxis, axes.yaxis):
+            if logarithmic:
+                powers = [10.0**power for power in range(round(math.log10(least)), 1)]
+                axis.set_major_locator(FixedLocator(powers))
+            else:
+                axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+            axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(PLAIN)
-        drawing = svg(figure, f"{title}: {', '.join(drawn)}")
-    return Chart(title, drawing, keys, "the grey line is chance; rates of 0 stand at the edge")
+        drawing = svg(figure, f"{title}: {', '.join(_ends(drawn))}")
+    note = "The grey line is chance" + ("; rates of 0 stand at the edge" if logarithmic else "")
+    return Chart(title, drawing, keys, note, SEE["roc"])
+
+
+def _ends(curves: Mapping[str, tuple[list[float], list[float]]]) -> Iterator[str]:
+    """Yields what each ROC finds without a false alarm, for who cannot see it."""
+    for label, (across, up) in curves.items():
+        sure = max((y for x, y in zip(across, up, strict=True) if x == 0), default=0.0)
+        yield f"{label} finds {short(sure)} of the members without a false alarm"
 
 
 def shares(title: str, curves: Rates) -> Chart:
@@ -110,14 +149,14 @@ def shares(title: str, curves: Rates) -> Chart:
             for label, (shares, values) in drawn.items()
         )
         drawing = svg(figure, f"{title}: {'; '.join(ends)}.")
-    return Chart(title, drawing, keys)
+    return Chart(title, drawing, keys, see=SEE["shares"])
 
 
-def _draw_pairs(axes: Any, curves: Mapping[str, Any]) -> tuple[Key, ...]:
+def _draw_pairs(axes: Any, curves: Mapping[str, Any], dotted: bool = False) -> tuple[Key, ...]:
     keys = []
     for place, (label, (across, up)) in enumerate(curves.items()):
         shade, dashes = look(place)
-        mark, line = "o" if len(across) == 1 else "", line_style(dashes)
+        mark, line = "o" if dotted or len(across) == 1 else "", line_style(dashes)
         axes.plot(
             across, up, color=colour(f"c{shade}"), marker=mark, ms=3.2, lw=WIDTH, linestyle=line
         )
@@ -134,7 +173,8 @@ def bars(title: str, bars: Mapping[str, Mapping[str, float]]) -> Chart:
             axes.bar(left, heights, width, color=colour(f"c{place}"))
         axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
         drawing = svg(figure, _told(title, drawn))
-    return Chart(title, drawing, tuple(Key(name, place) for place, name in enumerate(drawn)))
+    keys = tuple(Key(name, place) for place, name in enumerate(drawn))
+    return Chart(title, drawing, keys, see=SEE["bars"])
 
 
 def counts(
@@ -176,7 +216,7 @@ def counts(
         axes.set_ylim(0, max(most, 1) * 2)
         drawing = svg(figure, _told(title, drawn))
     keys = tuple(Key(name, shade) for name, shade in shades.items()) if len(drawn) > 1 else ()
-    return Chart(title, drawing, keys)
+    return Chart(title, drawing, keys, see=SEE["counts"])
 
 
 def _side_by_side(
@@ -234,7 +274,7 @@ def scores(title: str, panels: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
         figure.axes[0].set_ylabel("S_E, simplicity")
         drawing = svg(figure, f"{title}. {'; '.join(told)}.")
     note = "The stronger the colour of a place, the more canaries it has, by the logarithm"
-    return Chart(title, drawing, (), note)
+    return Chart(title, drawing, (), note, SEE["scores"])
 
 
 def _draw_scores(axes: Any, counts: NDArray[np.int64], most: int) -> None:
@@ -308,7 +348,7 @@ def exposure(
         axes.set_ylim(0, bound * 1.05)
         drawing = svg(figure, f"{title}. {'; '.join(told)}.")
     note = f"The grey lines: the bound, {bound:.2f} bits, and uniform ranks, {baseline:.2f} bits"
-    return Chart(title, drawing, tuple(keys), note)
+    return Chart(title, drawing, tuple(keys), note, SEE["exposure"])
 
 
 KINDS: Mapping[str, Callable[..., Chart]] = {

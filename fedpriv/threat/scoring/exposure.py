@@ -162,12 +162,14 @@ def exposure_tables(audits: Audits) -> tuple[Table, Table]:
         TITLE,
         "In bits, with 95 % intervals over secrets. Secrets that were never trained "
         "on have on average what uniform ranks have.",
+        public=True,
     ), Table(
         ("bounds", "references", "most", "uniform ranks", "KS", "p"),
         tuple(bounds),
         TITLE,
         "KS: whether the ranks of secrets out of training are uniform; a small p says that the "
         "secrets and their references differ even where nothing was learnt.",
+        public=True,
     )
 
 

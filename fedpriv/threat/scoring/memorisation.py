@@ -154,6 +154,7 @@ def tables(found: Scores) -> tuple[Table, Table]:
         "Pages of members and of others, the share that is answered exactly, and ANLS. p: of the "
         "difference between the shares on pages without a clue left, by exchanging providers, "
         "corrected for the number of keys.",
+        public=True,
     ), Table(
         (
             *("asked for what no page says", "questions", "different answers", "most frequent"),
@@ -163,6 +164,7 @@ def tables(found: Scores) -> tuple[Table, Table]:
         TITLE,
         "Of non-members. Most frequent: the share of that answer. Trained on: different answers "
         "that were trained on as answers on this key, or only on other keys.",
+        public=True,
     )
 
 

@@ -141,6 +141,7 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
             ((str(len(claims)), *(SHOWN[n][1].format(numbers[n]) for n in columns)),),
             title="Recovered",
             note=_beaten(numbers),
+            public=True,
         )
     ]
     if read := _texts(claims):

@@ -38,7 +38,7 @@ NOTE = (
 )
 
 MOST_CURVES = 6
-"""Classifiers whose ROC is drawn; their order is the attack's."""
+"""Classifiers whose ROC is drawn: the primary one, then in the attack's order."""
 
 MOST_PRINTED = 12
 """Rows that a terminal shows."""
@@ -68,7 +68,9 @@ def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Re
         headline(primary, numbers[primary], shown),
         {"classifiers": scored, **asked_about(scoring)},
         (classifier_table({primary: scored[primary]} | scored, numbers),),
-        roc_figures(claims, scoring.truth.parts()),
+        roc_figures(
+            sorted(claims, key=lambda claim: claim.classifier != primary), scoring.truth.parts()
+        ),
         verdict=shown,
         primary=primary,
         numbers=numbers,
@@ -194,7 +196,7 @@ def classifier_table(
         for s, row in {str(whole["min_questions"]): whole, **whole["subsets"]}.items()
         for label in [name if row is whole else f"{name}, s={s}"]
     )
-    return Table(HEADINGS, rows, TITLE, NOTE, printed=MOST_PRINTED)
+    return Table(HEADINGS, rows, TITLE, NOTE, printed=MOST_PRINTED, public=True)
 
 
 def _named(client: Number | None) -> str:
@@ -210,7 +212,7 @@ def _between(row: Mapping[str, Any], name: str, value: float | None = None) -> s
 
 
 def roc_figures(claims: Sequence[MembershipScores], parts: Parts) -> tuple[Figure, ...]:
-    """Returns the ROC of each classifier's first split of the smallest s."""
+    """Returns the ROC of the first classifiers, each on its first split of the smallest s."""
     curves: dict[str, list[list[float]]] = {}
     for claim in claims:
         if claim.classifier not in curves and len(curves) < MOST_CURVES:

@@ -294,6 +294,7 @@ def _tables(
             TITLE,
             f"First: share of the fields whose true value has the least loss. {own} Tokens: share "
             f"that the candidate with the least loss has right. {spans}",
+            public=True,
         ),
         Table(
             ("key, whose fields", *headings),
@@ -305,5 +306,6 @@ def _tables(
             ),
             TITLE,
             printed=0,
+            public=True,
         ),
     )

@@ -149,6 +149,7 @@ def whose_table(numbers: Numbers) -> Table:
         note="IpF: 1 is what public knowledge alone gives, and what fields held out get is no "
         "memory. Wrong: share of a field's tokens. PR: share of perfect ones. In parentheses: the "
         "baseline. Intervals leave out one document at a time.",
+        public=True,
     )
 
 
@@ -177,6 +178,7 @@ def sorted_table(numbers: Numbers) -> Table:
         "For the rest, the attempt that the attack is surest of stands for each field. AccAt p: "
         "the share of perfect reconstructions among the share p of the fields that it is surest "
         "of. Intervals of differences are by bootstrap over documents.",
+        public=True,
     )
 
 
@@ -188,6 +190,7 @@ def first_table(numbers: Numbers) -> Table:
         tuple((side, *(_digits(numbers[name][side]) for name in names)) for side in SIDES),
         note="PR: the share of perfect reconstructions. Distances, the smaller the better: HD, "
         "wrong tokens; LD, Levenshtein; JWD, Jaro-Winkler, both from 0 to 1.",
+        public=True,
     )
 
 
@@ -206,7 +209,7 @@ def key_table(numbers: Numbers) -> Table:
         for key, row in groups.items()
     )
     headings = ("first attempts by key", "fields", "IpF", "held out", "PR", "of the baseline")
-    return Table(headings, rows, printed=0)
+    return Table(headings, rows, printed=0, public=True)
 
 
 def perfect_table(numbers: Numbers) -> Table:
@@ -241,6 +244,7 @@ def series_table(series: Sequence[Numbers]) -> Table:
             for row in series
         ),
         note="In parentheses: the baseline.",
+        public=True,
     )
 
 

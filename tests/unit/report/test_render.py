@@ -96,7 +96,14 @@ def page_of(folder):
 
 def section(folder):
     page = page_of(folder)
-    return page[page.index('<section id="attacks"') : page.index('<section id="failures"')]
+    return page[page.index('<section id="attacks"') : page.index('<section id="curves"')]
+
+
+def rows_of(html):
+    """Returns the cells of every row of every table, without markup."""
+    rows = re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[re.sub(r"<.*?>", "", cell).strip() for cell in row] for row in cells]
 
 
 # ------------------------------------------------------------------------------ what is shown
@@ -165,7 +172,7 @@ def test_html_of_one_result_is_markup_with_all_its_parts():
         assert said in text, said
     assert "no reason" not in text
     assert html.index("<h4>Recovered") < html.index("24.1 dB") < html.index("<h4>Text")
-    assert html.index("<h4>Text") < html.index("may</td>") < html.index("<svg")
+    assert html.index("<h4>Text") < html.index("may</th>") < html.index("<svg")
 
 
 @pytest.mark.parametrize("kind", FIGURES)
@@ -190,18 +197,10 @@ def test_the_first_screen_states_every_headline(folder):
     keep(folder, RESULT, "gi_dqa")
     keep(folder, Result("", "not granted, because …", status=NOT_GRANTED), "closed_form")
     top = page_of(folder).partition("<nav")[0]
-    rows = re.findall(r"<tr>(.*?)</tr>", top)
-    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
-    assert ["attack", "verdict", "what it found"] in cells
-    assert [re.sub(r"<.*?>", "", cell) for cell in cells[-1]] == [
-        "gi_dqa",
-        "done",
-        "2 of 3 pages are readable.",
-    ]
-    assert [re.sub(r"<.*?>", "", cell) for cell in cells[-2]] == [
-        "closed_form",
-        "not applicable",
-        "not granted, because ….",
+    assert rows_of(top)[-3:] == [
+        ["attack", "verdict", "what it found"],
+        ["closed_form", "not applicable", "not granted, because …."],
+        ["gi_dqa", "done", "2 of 3 pages are readable."],
     ]
     assert "the run has no privacy mechanism" in top
 
@@ -219,11 +218,11 @@ def test_the_verdict_stands_first_and_its_number_in_the_first_row(folder, verdic
     assert next(iter(lines(result))) == f"{shown}: so it is"
     html = result_html(result)
     assert f"<b>{shown.capitalize()}</b>: so it is." in html
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    rows = rows_of(html)
     assert rows[1] == ["auc", "0.83", "0.72 to 0.92", "51 providers", "0.5", "0.003", "0.7"]
     assert rows[2][:4] == ["other", "0.83", "—", "51 providers"]
     keep(folder, result, "pmia")
-    assert f"<b>{shown}</b></td><td>so it is.</td>" in page_of(folder).partition("<nav")[0]
+    assert ["pmia", shown, "so it is."] in rows_of(page_of(folder).partition("<nav")[0])
 
 
 def test_rows_beyond_a_dozen_stand_below_a_fold():
@@ -243,8 +242,7 @@ def test_attacks_of_a_kind_stand_in_one_table(folder):
     keep(folder, dataclasses.replace(RESULT, kind="membership"), "pmia")
     keep(folder, {}, "broken")
     html = section(folder)
-    rows = re.findall(r"<tr>(.*?)</tr>", html)
-    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+    cells = rows_of(html)
     assert ["attack", "messages", "PSNR", "tokens found"] in cells
     assert ["gi_dqa", "3", "24.1 dB", "—"] in cells
     assert ["text", "1", "—", "40%"] in cells
@@ -319,7 +317,7 @@ def test_every_text_of_a_result_is_escaped(folder):
         "bars": {"bars": {WILD: {WILD: 1.0}}},
         "counts": {"bars": {WILD: {WILD: 1}, "$x": {WILD: 2}}},
         "scores": {"panels": {WILD: [[1, 2], [3, 4]]}},
-        "lines": {"curves": {WILD: {"1": 1.0}}, "x": WILD},
+        "lines": {"curves": {WILD: {"1": 1.0, "2": 1.0}}, "x": WILD},
         "roc": {"curves": {WILD: [[0, 1], [0, 1]]}},
         "pictures": {"panels": [[WILD, "a.png"]]},
         WILD: {},

@@ -1,5 +1,7 @@
 """What a sweep says of its rows: intervals, claims, a table and a figure."""
 
+import dataclasses
+
 import pytest
 
 from fedpriv.report.sweep import (
@@ -11,6 +13,7 @@ from fedpriv.report.sweep import (
     cells,
     comparisons,
     draw,
+    html,
     interval,
     markdown,
     verdicts,
@@ -138,3 +141,36 @@ def test_the_figure_is_drawn_in_both_kinds(axis, tmp_path):
     draw("A title", COLUMNS, rows, axis, tmp_path)
     assert (tmp_path / "figure.svg").read_text("utf-8").count("<svg") == 1
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ([], "2 rows measured; the sweep makes no claim about them."),
+        (["psnr: a > b"], "The claim holds."),
+        (["psnr: a > b", "psnr: a > 1"], "All 2 claims hold."),
+        (
+            ["psnr: a > b", "psnr: b > a", "read: a > b"],
+            "1 of 3 claims holds, 1 does not, 1 could not be measured.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("axis", ["", "noise"])
+def test_the_page_of_a_sweep_opens_with_its_claims(claims, words, axis):
+    rows = [*measured("a", [9.0, 8.0], x=0.0), *measured("b <i>", [7.0], x=1.0)]
+    rows += [dataclasses.replace(one, row="b") for one in rows[2:]]
+    rows = [one for one in rows if one.row != "b <i>"]
+    page = html("A <b>title", COLUMNS, list(verdicts(claims, rows)), rows, axis)
+    assert f"<h1>{words}</h1>" in page
+    assert "A &lt;b&gt;title" in page
+    assert "8.500 [8.000, 9.000]" in page
+    assert page.count("<svg viewBox") == 1
+    assert "://" not in page
+
+
+def test_a_sweep_that_measured_nothing_has_no_empty_figure():
+    refused = Measured("b", 0, "runs/1", "not granted, because <x>", True, {}, {})
+    page = html("title", COLUMNS, [], [refused], "", finished=False)
+    assert "<svg" not in page
+    assert "not granted, because &lt;x&gt;" in page
+    assert "not finished" in page

@@ -337,7 +337,8 @@ def test_the_page_has_a_section_for_each_part(page):
 
 def test_every_figure_is_drawn(page):
     for title in figures_of(NUMBERS):
-        assert re.search(rf"<figcaption>{re.escape(title)}</figcaption>\s*<svg", page), title
+        caption = rf'<figcaption>{re.escape(title)}<span class="see">[^<]+</span></figcaption>'
+        assert re.search(rf"{caption}\s*<svg", page), title
     assert "is not drawn" not in page
 
 

@@ -1,0 +1,185 @@
+"""The sentences that a report opens with: what the attacks showed, and which ε is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedpriv.report.folder import UNREADABLE, Finding
+from fedpriv.report.wording import counted, plain
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Result
+
+MOST_LEAKS = 2
+"""Leaks that the headline tells; it counts the others."""
+
+LONGEST = 160
+"""Characters of the headline of an attack whose kind has no sentence here."""
+
+ONLOOKERS = (
+    ("Transcript", "the server"),
+    ("WhiteBox", "whoever holds the model"),
+    ("ModelSeries", "whoever holds the model"),
+    ("BlackBox", "whoever can query the model"),
+    ("GreyBox", "whoever can query the model"),
+    ("Oracle", "whoever can query the model"),
+)
+"""Type of the access → who has it; the first that an attack was granted counts."""
+
+
+def onlooker(result: Result) -> str:
+    """Returns who is looking, by what the attack was granted."""
+    granted = [name for name, given in result.threat_model.items() if given]
+    return next((who for name, who in ONLOOKERS if name in granted), "an adversary")
+
+
+def answer(findings: Sequence[Finding]) -> str:
+    """Returns what the attacks showed, in one or two sentences."""
+    ran = [one for one in findings if not one.result.refused and one.result.status != UNREADABLE]
+    leaks = [one for one in ran if one.result.verdict == LEAK]
+    if not findings:
+        return "Nothing was attacked, so nothing is known about what this run leaks."
+    if not ran:
+        return "No attack could be made on this run, so nothing is known about what it leaks."
+    if leaks:
+        return f"{_leaks(leaks)}{_others(ran)}"
+    blind = [one.result for one in ran if one.result.verdict == CANNOT_TELL]
+    if not blind:
+        return (
+            "No attack found a leak, although a large one would have shown."
+            if len(ran) > 1
+            else f"The attack {plain(ran[0].name)} found no leak, although a large one would have "
+            "shown."
+        )
+    quiet = any(one.result.verdict == NONE_SHOWN for one in ran)
+    start = "No attack found a leak, but some cannot" if quiet else "The attacks cannot"
+    if len(ran) == 1:
+        start = f"The attack {plain(ran[0].name)} cannot"
+    of = [one.numbers[one.primary] for one in blind if one.primary in one.numbers]
+    few = min(of, key=lambda one: one.n, default=None)
+    judged = f": judged on {counted(few.n, few.unit)}, it shows nothing either way" if few else ""
+    return f"{start} tell whether this run leaks{judged if len(blind) == 1 else ''}."
+
+
+def _leaks(leaks: Sequence[Finding]) -> str:
+    """Returns a clause for each of the first leaks of different kinds, pages before all others."""
+    by_kind: dict[str, Finding] = {}
+    for one in sorted(leaks, key=lambda one: one.result.kind != "pages"):
+        by_kind.setdefault(one.result.kind, one)
+    told: dict[str, list[str]] = {}
+    sentences = []
+    for one in list(by_kind.values())[:MOST_LEAKS]:
+        if clause := _clause(one.result):
+            told.setdefault(onlooker(one.result), []).append(clause)
+        else:
+            said = plain(one.result.headline.partition(";")[0], LONGEST).strip(". ")
+            sentences.append(f"The attack {plain(one.name)} found a leak: {said}.")
+    sentences = [
+        f"{who[0].upper()}{who[1:]} can {', and can '.join(clauses)}."
+        for who, clauses in told.items()
+    ] + sentences
+    if more := len(leaks) - min(len(by_kind), MOST_LEAKS):
+        verb = "attack finds a leak" if more == 1 else "attacks find a leak"
+        sentences.append(f"{more} more {verb}.")
+    return " ".join(sentences)
+
+
+def _others(ran: Sequence[Finding]) -> str:
+    """Returns what the attacks say that found no leak; "" without such attacks."""
+    told = []
+    for verdict, words in ((NONE_SHOWN, "found no leak"), (CANNOT_TELL, "cannot tell")):
+        names = [plain(one.name) for one in ran if one.result.verdict == verdict]
+        if names:
+            who = names[0] if len(names) == 1 else f"{len(names)} other attacks"
+            told.append(f"{who} {words}" if len(names) > 1 else f"the attack {who} {words}")
+    said = ", and ".join(told)
+    return f" {said[0].upper()}{said[1:]}." if told else ""
+
+
+def _clause(result: Result) -> str:
+    """Returns what an adversary can do, as in "can read …"; "" where the kind has no words here."""
+    details, primary = result.details, result.numbers.get(result.primary)
+    if result.kind == "pages":
+        return _pages(details)
+    if primary is None:
+        return ""
+    value = primary.value
+    control = "" if primary.control is None else f"{_percent(primary.control)}"
+    if result.kind == "membership" and 0.5 < value <= 1:
+        return (
+            f"tell which {plain(primary.unit, 40)}s were trained on: out of one that was and one "
+            f"that was not, the right one in {_percent(value)} of all pairs, where guessing gets "
+            "50%"
+        )
+    if result.kind == "rankings" and control:
+        return (
+            f"guess a field that was removed from a training document: the first guess is right "
+            f"in {_percent(value)} of cases, against {control} where nothing can be remembered"
+        )
+    if result.kind == "memorisation" and control:
+        return (
+            f"get answers that were removed from the page: {_percent(value)} of those that were "
+            f"trained on, against {control} of the others"
+        )
+    return ""
+
+
+def _pages(details: Mapping[str, Any]) -> str:
+    """Returns what was recovered of a client's pages or text."""
+    read, ceiling = details.get("exact_match"), details.get("ocr_ceiling")
+    tokens, answers = details.get("token_recall"), details.get("answer_exact")
+    if isinstance(read, float) and read:
+        of = ""
+        if isinstance(ceiling, float) and ceiling:
+            of = f", where {_percent(ceiling)} can be read on the page itself"
+            if _percent(ceiling) == _percent(read):
+                of = ", as many as on the page itself"
+        return f"read {_percent(read)} of a page's private fields out of a client's update{of}"
+    if isinstance(ours := details.get("psnr_roi"), float):
+        given = details.get("template_psnr_roi")
+        beside = f", the empty form {given:.0f} dB" if isinstance(given, float) else ""
+        return (
+            "restore the private fields of a client's page out of its update, at least in part "
+            f"({ours:.0f} dB{beside})"
+        )
+    if isinstance(answers, float) and answers:
+        return f"read {_percent(answers)} of the answers in a client's update"
+    if isinstance(tokens, float) and tokens:
+        return f"read {_percent(tokens)} of the words in a client's update"
+    return ""
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share in (0.0, 1.0) or share >= 0.01 else f"{share:.1%}"
+
+
+def promise(privacy: Mapping[str, Any] | None, plan: Mapping[str, Any] | None = None) -> str:
+    """Returns what the ledger promises, or else a plan beside the run, in one or two sentences.
+
+    Args:
+        privacy: of `fedpriv.report.privacy.promised`; None where the run has no ε.
+        plan: of `fedpriv.report.privacy.planned`.
+    """
+    if privacy is None:
+        none = "There is no ε: no noise was added that would bound what can be learnt."
+        if plan is None or not plan["rows"]:
+            return none
+        who, epsilon = plan["rows"][0]
+        of = f"With {plain(plan['strategy'])}" if plan["strategy"] else "As planned beside the run"
+        return f"{none} {of}, ε would be {epsilon} for one {plain(plan['unit'])}, against {who}."
+    rows = privacy["rows"]
+    sure = [row for row in rows if row.guaranteed and row.view != "paper"]
+    unit = f"one {privacy['unit']}"
+    if not sure:
+        return (
+            f"No ε of this run is a guarantee for {unit}; the table says why."
+            if rows
+            else f"No ε is recorded for {unit}."
+        )
+    worst = max(sure, key=lambda row: row.size)
+    if len(sure) == len([row for row in rows if row.view != "paper"]):
+        who = "whoever is looking" if len(sure) > 1 else worst.name
+        return f"ε is at most {worst.epsilon} for {unit}, against {who}."
+    others = [row.name for row in rows if row not in sure and row.view != "paper"]
+    return f"ε is {worst.epsilon} for {unit} against {worst.name}; nothing holds against " + (
+        f"{' or '.join(others)}."
+    )

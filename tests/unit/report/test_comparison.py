@@ -1,0 +1,101 @@
+"""Several runs on one page: what differs in utility, in ε and in what attacks found."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+
+from fedpriv.report.comparison import differences, render, write_comparison
+from fedpriv.report.folder import read_run
+from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result
+
+AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of one experiment: without noise and with it, both attacked."""
+    folders = []
+    for place, (f1, epsilon, verdict) in enumerate([(0.75, None, LEAK), (0.25, 8.0, NONE_SHOWN)]):
+        folder = tmp_path / f"run-{place}"
+        attack = folder / "findings" / "pmia"
+        attack.mkdir(parents=True)
+        config = {
+            "name": "bank",
+            "rounds": 1,
+            "seed": 7,
+            "data": {"root": f"/secret/scans-{place}", "shots": place},
+            "strategy": {"_target_": f"fedpriv.strategies.{('FedAvg', 'FLProviderDP')[place]}"},
+        }
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "metrics.jsonl").write_text(json.dumps({"round": 1, "f1": f1, "loss": 1.0}))
+        view = {"pld": epsilon or "inf", "guarantee": epsilon is not None}
+        mechanism = {"clip_norm": 1.0} if epsilon else None
+        ledger = {"unit": "provider", "mechanism": mechanism, "views": {"global": view}}
+        (folder / "ledger.json").write_text(json.dumps(ledger))
+        numbers = {"apk": dataclasses.replace(AUC, value=0.83 - 0.3 * place)}
+        result = Result("membership", "x", verdict=verdict, primary="apk", numbers=numbers)
+        (attack / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
+        folders.append(folder)
+    return folders
+
+
+def rows_of(html):
+    rows = re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[re.sub(r"<.*?>", "", cell).strip() for cell in row] for row in cells]
+
+
+def test_the_page_says_what_differs(runs, tmp_path):
+    html = write_comparison(runs, tmp_path / "both.html").read_text("utf-8")
+    assert (
+        "2 runs: F1 lies from 0.250 to 0.750, 1 of them has an ε that holds against whoever is "
+        "looking, and of 2 that were attacked, 1 leaks." in html
+    )
+    first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.shots=0)"
+    second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.shots=1)"
+    rows = rows_of(html)
+    assert ["run", "F1", "held-out loss", "ε: whoever sees the global models"] in rows
+    assert [first, "0.750", "1.000", "∞"] in rows
+    assert [second, "0.250", "1.000", "8.00"] in rows
+    assert [first, "leak (apk 0.83 against 0.5)"] in rows
+    assert [second, "none shown (apk 0.53 against 0.5)"] in rows
+    assert ["strategy._target_", "FedAvg", "FLProviderDP"] in rows
+    assert "F1: run 1 0.75, run 2 0.25; ε: run 2 8; pmia: run 1 0.83, run 2 0.53." in html
+    assert "://" not in html
+
+
+def test_a_redacted_comparison_has_no_paths(runs, tmp_path):
+    full = write_comparison(runs, tmp_path / "full.html").read_text("utf-8")
+    html = write_comparison(runs, tmp_path / "both.html", redacted=True).read_text("utf-8")
+    assert "/secret" in full
+    assert "secret" not in html
+    assert ["data.shots", "0", "1"] in rows_of(html)
+    assert ["strategy._target_", "FedAvg", "FLProviderDP"] in rows_of(html)
+    assert "This is a redacted comparison" in html
+
+
+def test_the_same_run_twice_differs_in_nothing(runs):
+    run = read_run(runs[0])
+    assert differences([run, run]) == {}
+    html = render([run, run])
+    assert "F1 is 0.750" in html
+    assert "The settings are the same in all runs." in html
+
+
+def test_runs_without_anything_are_compared_too(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(f"name: <script>{name}")
+    html = render([read_run(tmp_path / name) for name in "ab"])
+    assert "2 runs: none of them have an ε that holds" in html
+    assert "None of the runs was attacked" in html
+    assert "<svg" not in html
+    assert "<script>" not in html
+
+
+def test_one_run_is_no_comparison(runs, tmp_path):
+    with pytest.raises(ValueError, match="got 1 run folder: expected two or more to compare"):
+        write_comparison(runs[:1], tmp_path / "x.html")
