@@ -2,7 +2,7 @@
 
 A list that holds the truth is a strong assumption. What an adversary has at any rate are values of
 other documents, and so the words and tokens of which such values are made. The search puts them
-together anew, one place at a time:
+together anew, one place at a time::
 
     B   the b best of some listed values
     for each place of the field (a word or a token), in random order

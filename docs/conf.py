@@ -1,8 +1,12 @@
 """How Sphinx builds the pages of fedpriv: `make docs`, without a network, warnings as errors."""
 
 import logging
+import sys
+from pathlib import Path
 
 import fedpriv
+
+sys.path.append(str(Path(__file__).parent / "_ext"))
 
 project = "fedpriv"
 author = "The fedpriv developers"
@@ -10,11 +14,13 @@ version = release = fedpriv.__version__
 project_copyright = author
 
 extensions = [
+    "api",
+    "generated",
     "myst_nb",
     "sphinx.ext.intersphinx",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "README.md", "inventories"]
+exclude_patterns = ["_build", "README.md", "inventories", "_ext", "_generated"]
 templates_path: list[str] = []
 nitpicky = True
 
@@ -22,6 +28,14 @@ nitpicky = True
 logging.getLogger("sphinx.sphinx.directives.other").addFilter(
     lambda record: "glob pattern" not in str(record.msg)
 )
+
+default_role = "code"  # docstrings write `names` like this
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+napoleon_use_ivar = True
+add_module_names = False
 
 # Markdown by MyST. Each heading down to the third level has an anchor to link to.
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"]

@@ -102,7 +102,8 @@ def read_text(text, name):
 
 def pages():
     """Returns the pages of the docs."""
-    paths = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+    made = {DOCS / "_build", DOCS / "_generated"}
+    paths = sorted(path for path in DOCS.rglob("*.md") if made.isdisjoint(path.parents))
     return [read_text(path.read_text("utf-8"), str(path.relative_to(ROOT))) for path in paths]
 
 

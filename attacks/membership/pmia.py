@@ -1,5 +1,7 @@
 """Provider membership inference by asking the model (Tito et al. 2023, §5.2, App. D.3-D.4).
 
+The classifiers are::
+
     AZK       k-means on (ACC, NLS), without any knowledge
     APK       random forest on G1, G2 and G3, knowing some providers, confidence, loss, and the
               public model that training started from

@@ -129,7 +129,7 @@ def run_attack(
         settings: fields of `fedpriv.threat.settings.AttackSettings`, and `name`.
 
     Returns:
-        The scored result, also where the run did not grant what the attack needs: see `status`.
+        The scored result. Its `status` says whether the run granted what the attack needs.
 
     Raises:
         Mistakes: with everything that is wrong in the settings.

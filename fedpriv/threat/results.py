@@ -171,7 +171,7 @@ def joined(results: Sequence[Result]) -> Result:
 
 
 Files = Mapping[str, Any]
-"""Contents by file name: pictures, (H, W, 3) uint8, under *.png; all else as JSON."""
+"""Contents by file name: pictures, (H, W, 3) uint8, under `*.png`; all else as JSON."""
 
 
 def write_result(folder: RunFolder, name: str, result: Result, files: Files | None = None) -> None:

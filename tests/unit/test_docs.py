@@ -19,6 +19,7 @@ IDS = [page.name for page in PAGES]
 QUICK = {"budget", "list"}
 """Commands that take no time, and are really run."""
 TELLS = {"-h", "--help", "--version"}
+NAMES = [[name] for name in commands.commands]
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]+\b(?!=)")
 
 
@@ -105,7 +106,9 @@ def test_every_command_and_file_of_a_page_is_good(page, folder, capsys):
                     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), block
     for command in page.inline:
         if not PLACEHOLDER.search(command.replace("RUN_DIR", "")) and "…" not in command:
-            check(words_of(command), None, capsys)
+            words = words_of(command)
+            if words not in NAMES:  # `fedpriv run` alone speaks of the command
+                check(words, None, capsys)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +153,7 @@ def page_of(text):
         "```console\n$ fedpriv --version\nfedpriv 99\n```",
         "```console\n$ fedpriv run quickstart\nquickstart: 1 mistake, nothing was started\n```",
         "Try `fedpriv run quickstart rounds=few`.",
+        "Try `fedpriv ruin`.",
         "```yaml\nrounds: [1\n```",
     ],
 )

@@ -62,7 +62,7 @@ class PflDocvqa:
     Attributes:
         root: the release's folder.
         train: sets to train on. A set is named by a file's name without ``.parquet``, or also
-            without "imdb_" and "_client_<k>", which means the files of all clients or the one file
+            without `imdb_` and `_client_<k>`, which means the files of all clients or the one file
             there is: "train", "blue_train".
         test: sets to hold out: "val", "red_test". Their documents get the split "test".
         test_names: values of ``set_name``, such as "red_test_positive", of the held-out records to

@@ -8,12 +8,12 @@
 That is FL-PROVIDER-DP at the noise that Tito et al. 2024, Table 12, calibrate to ε = 8: they
 account each provider as drawn on its own with 0.2, but the providers of a client come together.
 
-| accountant | what it is |
-|---|---|
-| `pld` | the reference: privacy loss distribution, rounded up by at most max(.002, .001·ε) |
-| `rdp` | an upper bound, loose by a tenth and more, in milliseconds and for any input |
-| `prv` | the upper end of a numerical bracket .01 to each side (wider from ε = 30 on) |
-| `gdp` | the central limit: an approximation, not a bound, except without sampling |
+The accountants are:
+
+- `pld`: the reference, a privacy loss distribution, rounded up by at most max(.002, .001·ε).
+- `rdp`: an upper bound, loose by a tenth and more, in milliseconds and for any input.
+- `prv`: the upper end of a numerical bracket, .01 to each side (wider from ε = 30 on).
+- `gdp`: the central limit. It is an approximation, not a bound, except without sampling.
 
 Nothing released, or nothing drawn (T = 0, q = 0): 0. No noise: ∞. δ at least the probability to
 be drawn at all: 0. Anything else that an accountant cannot compute raises `NotAvailable` with

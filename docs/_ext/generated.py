@@ -1,0 +1,216 @@
+"""Writes the parts of pages that the code itself tells, into `docs/_generated`, before a build.
+
+Its imports bring in torch, so that the processes which Sphinx forks have it already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from layers import drawing
+
+from fedpriv.config import attack, catalogue
+from fedpriv.config.construct import TARGET, import_target, join
+from fedpriv.config.experiment import Experiment
+from fedpriv.config.reference import Setting, argument_meanings, settings
+from fedpriv.threat.access import (
+    BlackBox,
+    GreyBox,
+    ModelSeries,
+    PlantedCanaries,
+    TrainingDocuments,
+    Transcript,
+    WhiteBox,
+)
+from fedpriv.threat.results import Figure, Number, Result, Table
+from fedpriv.threat.runner import ThreatModel
+
+ADVERSARIES = {
+    TrainingDocuments: "An auditor, who chose the training documents",
+    PlantedCanaries: "An auditor, who planted documents",
+    Transcript: "The server, honest but curious",
+    ModelSeries: "Whoever receives global models, with their weights",
+    WhiteBox: "Whoever has the final model, with its weights",
+    GreyBox: "Whoever can ask the final model, and sees confidence and loss",
+    BlackBox: "Whoever can ask the final model, and sees answers alone",
+}
+"""Who the adversary is, by what an attack must be granted; the first that fits decides."""
+
+ATTACK = "attack"
+ROOT = Path(__file__).parents[2]
+
+
+def prose(text: str) -> str:
+    """Returns a text in which Markdown sees nothing but code in backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    escaped = (re.sub(r"([*_<>\[\]$#{}])", r"\\\1", part) for part in parts[::2])
+    code = (*(part for part in parts[1::2]), "")
+    return "".join(a + b for a, b in zip(escaped, code, strict=True))
+
+
+def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Returns a table in Markdown."""
+    lines = [headings, tuple("---" for _ in headings), *rows]
+    cells = ([" ".join(cell.split()).replace("|", r"\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells) + "\n"
+
+
+def listed(rows: Iterable[Setting]) -> str:
+    """Returns settings with value and meaning, as a list, which fits a phone."""
+    lines = []
+    for row in rows:
+        value = f" = `{row.default}`" if row.default else ""
+        lines.append(f"- `{row.name}`{value}" + (f": {prose(row.meaning)}" if row.meaning else ""))
+    return "\n".join(lines) + "\n"
+
+
+def top_level() -> str:
+    """Returns the settings of an experiment that are not of a config group's choice."""
+    every = list(settings(Experiment))
+    sections = ("federation", "ray", "privacy", "training")
+    text = listed(row for row in every if "." not in row.name)
+    for section in sections:
+        rows = [row for row in every if row.name.startswith(f"{section}.")]
+        text += f"\n## `{section}`\n\n{listed(rows)}"
+    return text
+
+
+def choice(group: str, path: Path) -> Iterator[Setting]:
+    """Yields the settings that a choice of a config group has, with the values that it gives."""
+    text = path.read_text("utf-8")
+    content = {k: v for k, v in (yaml.safe_load(text) or {}).items() if k != "defaults"}
+    package = re.search(r"^# @package (\S+)", text, re.MULTILINE)
+    place = package[1] if package else group
+    yield from within("" if place == "_global_" else place, content)
+
+
+def within(place: str, content: Mapping[str, Any]) -> Iterator[Setting]:
+    """Yields the settings of a section: those of its target, or else the values in it."""
+    if TARGET in content:
+        yield Setting(join(place, TARGET), content[TARGET], "")
+        yield from settings(import_target(content[TARGET]), place, content)
+        return
+    known = {row.name: row.meaning for row in settings(Experiment)}
+    for key, value in content.items():
+        name = join(place, key)
+        if isinstance(value, Mapping) and value:
+            yield from within(name, value)
+        else:
+            yield Setting(name, yaml.safe_dump(value).split("\n...")[0], known.get(name, ""))
+
+
+def groups() -> str:
+    """Returns every choice of every config group of experiments."""
+    text = ""
+    for group, choices in catalogue.groups().items():
+        if group == ATTACK:
+            continue
+        text += f"## `{group}=`\n\n"
+        for name, path in choices.items():
+            rows = list(choice(group, path))
+            text += f"### `{group}={name}`\n\n{prose(catalogue.headline(path))}.\n\n"
+            text += (listed(rows) if rows else "It changes nothing.\n") + "\n"
+    return text
+
+
+def attack_settings() -> str:
+    """Returns what `fedpriv attack` takes, and the settings of each attack."""
+    text = listed(row for row in settings(attack.AttackSettings))
+    for name, path in catalogue.groups()[ATTACK].items():
+        text += f"\n## `attack={name}`\n\n{prose(catalogue.headline(path))}.\n\n"
+        text += listed(choice(ATTACK, path))
+    return text
+
+
+def threat_models() -> str:
+    """Returns the attacks by adversary: what each must be granted, what it uses, and claims."""
+    auditors, others = list(ADVERSARIES.values())[:2], list(ADVERSARIES.values())[2:]
+    of: dict[str, list[tuple[str, ...]]] = {name: [] for name in (*others, *auditors)}
+    for name, path in catalogue.groups()[ATTACK].items():
+        target: Any = import_target(yaml.safe_load(path.read_text("utf-8"))[TARGET])
+        if hasattr(target, "access_type"):  # of the attack that it wraps
+            target = attack.parse([f"attack={name}"]).attack
+        model = ThreatModel.of(target)
+        wants = list(model.wants.values())
+        needs = [kind for kind, optional in wants if not optional]
+        who = next(title for kind, title in ADVERSARIES.items() if kind in needs)
+        of[who].append(
+            (
+                f"`{name}`",
+                prose(catalogue.headline(path)),
+                ", ".join(f"`{kind.__name__}`" for kind in needs),
+                ", ".join(f"`{kind.__name__}`" for kind, optional in wants if optional),
+                ", ".join(f"`{claim.__name__}`" for claim in model.claims),
+            )
+        )
+    headings = ("attack", "what it does", "must have", "uses if granted", "hands back")
+    return "\n".join(f"## {who}\n\n{table(headings, rows)}" for who, rows in of.items() if rows)
+
+
+def result_schema() -> str:
+    """Returns the fields of `result.json`."""
+    text = ""
+    for kind in (Result, Number, Table, Figure):
+        meanings = argument_meanings(kind)
+        rows = (
+            (f"`{field.name}`", f"`{field.type}`", prose(meanings.get(field.name, "")))
+            for field in dataclasses.fields(kind)
+        )
+        text += f"### `{kind.__name__}`\n\n{table(('field', 'type', 'meaning'), rows)}\n"
+    return text
+
+
+PARTS = {
+    "experiment.md": top_level,
+    "groups.md": groups,
+    "attack_settings.md": attack_settings,
+    "threat_models.md": threat_models,
+    "result.md": result_schema,
+}
+
+
+def write(folder: Path) -> None:
+    """Writes the parts, if any source is newer than they are.
+
+    A part that has not changed stays as it is, or Sphinx would build its page again.
+    """
+    sources = [path for kind in ("*.py", "*.yaml") for path in ROOT.glob(f"*/**/{kind}")]
+    newest = max(path.stat().st_mtime for path in sources if ".venv" not in str(path))
+    done = folder / ".done"
+    if done.exists() and done.stat().st_mtime > newest:
+        return
+    folder.mkdir(exist_ok=True)
+    for name, make in {**PARTS, "layers.svg": drawing}.items():
+        text = make()
+        if not (folder / name).exists() or (folder / name).read_text("utf-8") != text:
+            (folder / name).write_text(text, "utf-8")
+    done.touch()
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Writes the parts before Sphinx looks for pages, and shows the examples of commands."""
+    app.connect("builder-inited", lambda app: write(Path(app.srcdir) / "_generated"))
+    app.setup_extension("sphinx_click")
+    app.connect("sphinx-click-process-epilog", show_examples)
+    for part in ("description", "options", "arguments"):
+        app.connect(f"sphinx-click-process-{part}", show_options)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def show_examples(app: Any, context: Any, lines: list[str]) -> None:
+    """Shows the epilog of a command as what it is: commands, one a line."""
+    if any(lines):
+        block = [".. rubric:: Examples", "", ".. code-block:: sh", ""]
+        lines[:] = [*block, *(f"   {line.strip()}" for line in lines), ""]
+
+
+def show_options(app: Any, context: Any, lines: list[str]) -> None:
+    """Shows names of options in a text as code; else their dashes would be joined."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith(".."):
+            lines[number] = re.sub(r"(?<![\w`-])(--[a-z][a-z-]*)", r"``\1``", line)

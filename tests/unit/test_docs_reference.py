@@ -1,0 +1,103 @@
+"""The reference says what the code says."""
+
+import ast
+import re
+import sys
+
+import pytest
+from doc_pages import DOCS, ROOT
+
+sys.path.append(str(DOCS / "_ext"))
+import generated
+import layers
+from generated import attack, catalogue
+
+REFERENCE = DOCS / "reference"
+
+
+def test_every_exported_name_is_described():
+    tree = ast.parse((ROOT / "fedpriv/__init__.pyi").read_text("utf-8"))
+    exported = {
+        f"fedpriv.{node.module}.{alias.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    text = "\n".join(path.read_text("utf-8") for path in REFERENCE.glob("api/*.rst"))
+    whole = tuple(f"{name}." for name in re.findall(r"automodule:: (\S+)", text))
+    described = set(re.findall(r"auto(?:class|exception|function|data):: (\S+)", text))
+    # Queries and transcripts are described where they are defined, and exported with the access.
+    assert {name for name in exported - described if not name.startswith(whole)} == set()
+
+
+def test_every_attack_has_one_adversary_and_its_access():
+    text = generated.threat_models()
+    rows = dict(re.findall(r"^\| `(\w+)` (.*)", text, re.MULTILINE))
+    assert rows.keys() == catalogue.groups()["attack"].keys()
+    assert text.count("| `") >= len(rows)
+    assert "| `Transcript`, `BatchKnowledge`, `Architecture` |" in rows["closed_form"]
+    assert rows["pmia"].endswith("| `GreyBox`, `PublicModel` | `MembershipScores` |")
+    server = text.split("## ")[1]
+    assert server.startswith("The server")
+    assert "`closed_form`" in server
+    assert "`pmia`" not in server
+
+
+def test_a_choice_is_described_with_its_own_values():
+    rows = {
+        row.name: row
+        for row in generated.choice("strategy", catalogue.groups()["strategy"]["fedavg"])
+    }
+    assert rows["client.epochs"].default == "${training.epochs}"
+    assert rows["client.optimizer.name"].default == "adamw"
+    assert "epochs" in generated.listed([rows["client.epochs"]])
+    assert all(row.meaning for name, row in rows.items() if "." in name and "_target_" not in name)
+
+
+def test_the_settings_of_every_attack_have_meanings():
+    for name, path in catalogue.groups()["attack"].items():
+        silent = [
+            row.name
+            for row in generated.choice("attack", path)
+            if not row.meaning and not row.name.endswith("_target_")
+        ]
+        assert silent == [], name
+    assert {row.name for row in generated.settings(attack.AttackSettings)} >= {"rounds", "known"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a*b* `x_*y` |K|", r"a\*b\* `x_*y` |K|"), ("<b> ${let}", r"\<b\> \$\{let\}")],
+)
+def test_a_meaning_is_no_markup(text, shown):
+    assert generated.prose(text) == shown
+
+
+def test_the_page_on_run_folders_names_every_file_and_key(run):
+    page = (REFERENCE / "run_folder.md").read_text("utf-8")
+    for path in run.iterdir():
+        name = path.name if not path.name.startswith(".lock-") else ".lock-ATTACK"
+        assert f"`{name}{'/' if path.is_dir() else '`'}" in page
+    keys = set(re.findall(r'"(\w+)":', (run / "metrics.jsonl").read_text().splitlines()[-1]))
+    scores = {"loss", "accuracy"}
+    clients = {"sampled", "answered", "failed", "missing", "train", "evaluate"}
+    assert {key for key in keys - scores - clients if not key.isdigit()} <= set(
+        re.findall(r"`(\w+)`", page)
+    )
+
+
+def test_the_result_is_described_field_by_field():
+    text = generated.result_schema()
+    assert "| `verdict` | `str` | one of `VERDICTS`. |" in text
+    assert not re.search(r"\|  \|$", text, re.MULTILINE)
+
+
+def test_the_drawing_has_every_room_and_no_arrow_upwards():
+    drawn = layers.drawing()
+    assert set(re.findall(r">([a-z]+)</text>", drawn)) == set(layers.imports())
+    assert {"cli", "federation", "runtime", "attacks"} <= set(layers.imports())
+    for room, other in layers.direct():
+        assert layers.floor(room) > layers.floor(other)
+        assert other in layers.imports()[room]
+    assert ("cli", "config") in layers.direct()
+    assert ("cli", "runtime") not in layers.direct()
