@@ -31,8 +31,9 @@ logging.getLogger("sphinx.sphinx.directives.other").addFilter(
 
 default_role = "code"  # docstrings write `names` like this
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 add_module_names = False

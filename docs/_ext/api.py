@@ -1,5 +1,6 @@
 """Helps autodoc to read the docstrings: Google's style, with Markdown's backticks."""
 
+import dataclasses
 import inspect
 import pkgutil
 import re
@@ -14,21 +15,25 @@ import fedpriv
 from fedpriv.config.reference import argument_meanings
 
 API = "reference/api/"
-ABSOLUTE = re.compile(r"(`+.*?`+)|\|")
+BAR = re.compile(r"(`+.*?`+)|\|")
 
 
 def mend(app: Sphinx, what: str, name: str, obj: Any, options: object, lines: list[str]) -> None:
     """Changes a docstring where reStructuredText means something else than it does.
 
-    A bar is a bar: `|K|` is no substitution. The text below a constant or of a property has no
-    type before its first colon. Arguments of base classes are described too.
+    A bar is a bar: `|K|` is no substitution, and `n.` begins no list. The text
+    below a constant or of a property has no type before its first colon. Arguments of base classes
+    are described too.
     """
     literal = False
     for number, line in enumerate(lines):
         indented = line.startswith(" ") or not line.strip()
         literal = indented if literal else lines[number - 1].endswith("::") and number > 0
         if not literal and not line.lstrip().startswith(">>>"):
-            lines[number] = ABSOLUTE.sub(lambda found: found[1] or r"\|", line)
+            line = re.sub(r"^(\s*\w+: \w)\.$", r"\1\.", line)
+            lines[number] = BAR.sub(lambda found: found[1] or r"\|", line)
+    if dataclasses.is_dataclass(obj) and "Args:" not in lines and "Attributes:" in lines:
+        lines[lines.index("Attributes:")] = "Args:"  # or Sphinx would list them twice
     if what == "class" and "Args:" in lines:
         own = argument_meanings(type("Own", (), {"__doc__": "\n".join(lines)}))
         known = argument_meanings(obj)
@@ -73,5 +78,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")
     app.connect("autodoc-process-docstring", mend, priority=400)
-    app.connect("missing-reference", resolve)
+    app.connect("missing-reference", resolve, priority=900)  # intersphinx comes first
     return {"parallel_read_safe": True, "parallel_write_safe": True}
