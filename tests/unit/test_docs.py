@@ -12,7 +12,7 @@ import yaml
 from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
 
 from fedpriv.cli.main import commands, main
-from fedpriv.config import attack, experiment, sweep
+from fedpriv.config import attack, catalogue, experiment, sweep
 
 PAGES = pages()
 IDS = [page.name for page in PAGES]
@@ -55,13 +55,38 @@ def refusal(name, overrides):
     return ""
 
 
-def check(words, shown, capsys):
-    """Checks one command of fedpriv, without starting what takes long."""
+def unknown(name, given):
+    """Returns what a command names that is not there; its settings are not looked at."""
+    groups, names = catalogue.groups(), []
+    if name == "run":
+        experiment.find(given["name"])
+    elif name == "sweep" and not given["name"].endswith(".yaml"):
+        names += [given["name"]] if given["name"] not in catalogue.sweeps() else []
+    for override in given.get("overrides", ()):
+        key, _, value = override.partition("=")
+        if key in groups and name in ("run", "attack"):
+            chosen = value.strip("[]").split(",")
+            names += [one for one in chosen if "." not in one and one not in groups[key]]
+    return names
+
+
+def check(words, shown, capsys, compose):
+    """Checks one command of fedpriv, without starting what takes long.
+
+    Args:
+        words: of the command, without its own name.
+        shown: what the page shows of its output; None for nothing.
+        capsys: pytest's.
+        compose: whether experiments, attacks and sweeps are composed, which takes Hydra a third of
+            a second each. If not, the names in the command are looked up.
+    """
     name, given = (words[0], {}) if TELLS & set(words) else parsed(words)
     if TELLS & set(words) or (name in QUICK and not given.get("runs")):
         assert main(words) == 0
         printed = capsys.readouterr().out
         assert shown is None or matches(shown, printed), printed
+    elif not compose:
+        assert unknown(name, given) == []
     elif name == "run":
         lists = experiment.sweep(given["overrides"]) if given["multirun"] else [given["overrides"]]
         for overrides in lists:
@@ -72,6 +97,17 @@ def check(words, shown, capsys):
         attack.parse([*given["overrides"]])
     elif name == "sweep":
         assert sweep.read(given["name"], given["overrides"]).rows
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_command_of_a_page_exists(page, folder, capsys):
+    check_page(page, folder, capsys, compose=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_command_of_a_page_is_composed(page, folder, capsys):
+    check_page(page, folder, capsys, compose=True)
 
 
 def test_there_are_pages():
@@ -90,8 +126,8 @@ def test_every_block_says_what_it_is(page):
         )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_every_command_and_file_of_a_page_is_good(page, folder, capsys):
+def check_page(page, folder, capsys, *, compose):
+    """Checks the commands and files of a page."""
     for block in page.blocks:
         if block.file:
             write_file(block, folder)
@@ -100,7 +136,7 @@ def test_every_command_and_file_of_a_page_is_good(page, folder, capsys):
         elif block.language in ("console", "sh"):
             for command, shown in block.commands():
                 if (words := words_of(command)) is not None:
-                    check(words, shown, capsys)
+                    check(words, shown, capsys, compose)
                 elif command.startswith("make "):
                     target = command.split()[1]
                     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), block
@@ -108,7 +144,7 @@ def test_every_command_and_file_of_a_page_is_good(page, folder, capsys):
         if not PLACEHOLDER.search(command.replace("RUN_DIR", "")) and "…" not in command:
             words = words_of(command)
             if words not in NAMES:  # `fedpriv run` alone speaks of the command
-                check(words, None, capsys)
+                check(words, None, capsys, compose)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +195,21 @@ def page_of(text):
 )
 def test_a_wrong_page_is_found(text, folder, capsys):
     with pytest.raises((AssertionError, ValueError, click.ClickException, yaml.YAMLError)):
-        test_every_command_and_file_of_a_page_is_good(page_of(text), folder, capsys)
+        check_page(page_of(text), folder, capsys, compose=True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run nosuch",
+        "run quickstart strategy=fedavg_",
+        "attack RUN_DIR attack=no",
+        "sweep papers/no",
+    ],
+)
+def test_a_wrong_name_is_found_without_composing(command, folder, capsys):
+    with pytest.raises((AssertionError, experiment.Mistakes)):
+        check_page(page_of(f"```sh\nfedpriv {command}\n```"), folder, capsys, compose=False)
 
 
 def test_a_page_with_files_and_commands_is_good(folder, capsys):
@@ -187,4 +237,5 @@ fedpriv ...
         (4, "mine.yaml", ""),
         (12, "", "it would take long"),
     ]
-    test_every_command_and_file_of_a_page_is_good(page, folder, capsys)
+    check_page(page, folder, capsys, compose=False)
+    check_page(page, folder, capsys, compose=True)
