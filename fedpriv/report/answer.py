@@ -106,14 +106,13 @@ def _clause(result: Result) -> str:
     control = "" if primary.control is None else f"{_percent(primary.control)}"
     if result.kind == "membership" and 0.5 < value <= 1:
         return (
-            f"tell which {plain(primary.unit, 40)}s were trained on: out of one that was and one "
-            f"that was not, the right one in {_percent(value)} of all pairs, where guessing gets "
-            "50%"
+            f"tell which {plain(primary.unit, 40)}s were trained on ({_percent(value)} of pairs "
+            "are told apart, 50% by guessing)"
         )
     if result.kind == "rankings" and control:
         return (
-            f"guess a field that was removed from a training document: the first guess is right "
-            f"in {_percent(value)} of cases, against {control} where nothing can be remembered"
+            f"guess {_percent(value)} of the fields that were removed from training documents at "
+            f"the first attempt, against {control} where nothing can be remembered"
         )
     if result.kind == "memorisation" and control:
         return (
@@ -160,11 +159,17 @@ def promise(privacy: Mapping[str, Any] | None, plan: Mapping[str, Any] | None = 
         plan: of `fedpriv.report.privacy.planned`.
     """
     if privacy is None:
-        none = "There is no ε: no noise was added that would bound what can be learnt."
+        none = (
+            "There is no ε: the run has no privacy mechanism, so nothing bounds what can be learnt."
+        )
         if plan is None or not plan["rows"]:
             return none
         who, epsilon = plan["rows"][0]
-        of = f"With {plain(plan['strategy'])}" if plan["strategy"] else "As planned beside the run"
+        of = (
+            f"With {plain(plan['strategy'])}"
+            if plan["strategy"]
+            else "With the plan beside this run"
+        )
         return f"{none} {of}, ε would be {epsilon} for one {plain(plan['unit'])}, against {who}."
     rows = privacy["rows"]
     sure = [row for row in rows if row.guaranteed and row.view != "paper"]

@@ -63,6 +63,7 @@ SEE = {
     "unseen": "The wider the gap between seen and unseen providers, the more the model knows its "
     "providers by heart, and the more a membership attack has to work with.",
     "clients": "How many clients answered, failed or did not answer in each round.",
+    "other": "Its value in each round that measured it.",
     "seconds": "What a round spends its time on.",
     "bytes": "What clients receive (down) and send (up).",
 }
@@ -209,7 +210,7 @@ def _panels(groups: MetricGroups) -> Iterator[tuple[str, dict[str, Curve], bool,
         title = f"{label[:1].upper()}{label[1:]}, seen and unseen providers"
         yield title, curves, True, SEE["unseen"]
     for label, curve in _labelled(groups.others).items():
-        yield label, {label: curve}, False, ""
+        yield label, {label: curve}, False, SEE["other"]
 
 
 def _last_values(

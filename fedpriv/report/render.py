@@ -33,11 +33,16 @@ TINY = 160
 """Pixels of width below which a picture is enlarged without smoothing."""
 
 HERO = {
-    "original": "the client's page beside what the attack took out of the client's update.",
-    "template": "the form that the attack starts from, and what it took out of the client's "
+    ("original", True): "the client's page, and what the attack took out of the client's update.",
+    (
+        "template",
+        True,
+    ): "the form that the attack starts from, and what it took out of the client's "
     "update to fill it in.",
+    ("original", False): "the client's page, and how far the attack came.",
+    ("template", False): "the form that the attack starts from, and how far it came.",
 }
-"""What is to be seen beside a reconstruction, by the other picture."""
+"""What is to be seen beside a reconstruction, by the other picture and whether it is a leak."""
 
 Panel = tuple[str, str, bool]
 """Caption, data URI, and whether the picture is tiny."""
@@ -250,11 +255,11 @@ def _points(figure: Figure) -> Table | None:
 def hero(findings: Sequence[Finding]) -> dict[str, Any] | None:
     """Returns the picture that the report opens with: what was stolen, else the main figure.
 
-    Leaks come first, and pictures of pages before charts.
+    Where there is a leak, it is one of a leak. Pictures of pages come before charts.
     """
-    order = sorted(findings, key=lambda one: one.result.verdict != LEAK)
-    for kind in (PICTURES, "roc", "exposure", "shares"):
-        for one in order:
+    leaks = [one for one in findings if one.result.verdict == LEAK]
+    for kind in (PICTURES, "roc", "counts", "exposure", "shares"):
+        for one in leaks or findings:
             for figure in one.result.figures[:MOST_FIGURES]:
                 if figure.kind != kind:
                     continue
@@ -264,10 +269,12 @@ def hero(findings: Sequence[Finding]) -> dict[str, Any] | None:
                     if shown := panels(figure, one.pictures):
                         names = {caption for caption, *_ in shown}
                         pair = ("original" if "original" in names else "template", "reconstruction")
+                        see = ""
                         if names.issuperset(pair):
                             shown = [panel for panel in shown if panel[0] in pair]
+                            see = HERO[pair[0], bool(leaks)]
                         title = f"{one.name}, {figure.title}"
-                        return {"title": title, "panels": shown, "see": HERO.get(pair[0], "")}
+                        return {"title": title, "panels": shown, "see": see}
                 except (LookupError, TypeError, ValueError):
                     continue  # the section of the attack says why
     return None

@@ -277,7 +277,7 @@ def html(
     return page(
         "sweep.html.j2",
         title=title,
-        answer=_answer(claims, rows),
+        answer=f"{plain(title)}: {_answer(claims, rows)}",
         seeds=f"Seeds: {', '.join(map(str, seeds))}. In brackets: {between}.",
         chart=chart,
         claims=claims,
@@ -287,13 +287,13 @@ def html(
 
 
 def _answer(claims: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]) -> str:
-    """Returns how many claims hold, in one sentence."""
+    """Returns how many claims hold, as the end of a sentence."""
     if not claims:
-        return f"{counted(len(rows), 'row')} measured; the sweep makes no claim about them."
+        return f"{counted(len(rows), 'row')} measured, and no claim made about them."
     holding, failing = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
     missing = len(claims) - holding - failing
     if holding == len(claims):
-        return "The claim holds." if holding == 1 else f"All {holding} claims hold."
+        return "the claim holds." if holding == 1 else f"all {holding} claims hold."
     told = [f"{holding} of {counted(len(claims), 'claim')} hold{'s' * (holding == 1)}"]
     if failing:
         told.append(f"{failing} do{'es' * (failing == 1)} not")
@@ -350,4 +350,4 @@ def _draw_curves(
         # Zero stands beside the least of the others.
         axes.set_xscale("symlog", linthresh=min(places))
     if any(curves):  # a single curve may have no name
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, frameon=False)

@@ -47,7 +47,7 @@ axe.run({resultTypes: ["violations"]}).then(found => {
 """
 
 
-def faults(page, folder, theme="light"):
+def faults(page, folder, theme="light", width=1280):
     """Returns impact, rule and places of what axe-core finds in a page, with all details open."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
     text = text.replace("<details>", "<details open>")
@@ -57,7 +57,7 @@ def faults(page, folder, theme="light"):
     place = folder / "page.html"
     place.write_text(text.replace("</body>", f"{scripts}</body>"), "utf-8")
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-    window = (f"--user-data-dir={folder}/browser", "--window-size=1280,900")
+    window = (f"--user-data-dir={folder}/browser", f"--window-size={width},900")
     shown = subprocess.run(
         [BROWSER, *options, *window, "--virtual-time-budget=60000", "--dump-dom", place.as_uri()],
         capture_output=True,
@@ -157,6 +157,12 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["run", "redacted", "comparison", "sweep"])
 def test_nothing_serious_is_found(pages, kind, theme, tmp_path):
     found = faults(pages[kind], tmp_path, theme)
+    assert not [fault for fault in found if fault[0] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("kind", ["run", "comparison", "sweep"])
+def test_nothing_serious_is_found_in_a_narrow_window(pages, kind, tmp_path):
+    found = faults(pages[kind], tmp_path, width=500)
     assert not [fault for fault in found if fault[0] in ("serious", "critical")]
 
 

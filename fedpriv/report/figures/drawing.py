@@ -85,7 +85,8 @@ def lines(
         return math.nan if value is None else float(value)
 
     drawn = {name: _curve(curve, number) for name, curve in curves.items()}
-    return line_chart(title, drawn, bool(unit_interval), str(x))
+    see = f"Each line follows one value over the axis below: {legible(str(x))}."
+    return line_chart(title, drawn, bool(unit_interval), str(x), see)
 
 
 def roc(title: str, curves: Rates) -> Chart:

@@ -54,8 +54,7 @@ def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     assert said(pmia=MEMBERS, closed_form=PAGES) == (
         "The server can read 75% of a page's private fields out of a client's update, where 80% "
         "can be read on the page itself. Whoever can query the model can tell which providers "
-        "were trained on: out of one that was and one that was not, the right one in 83% of all "
-        "pairs, where guessing gets 50%."
+        "were trained on (83% of pairs are told apart, 50% by guessing)."
     )
 
 
@@ -165,8 +164,8 @@ PLAN = {
 
 def test_a_plan_beside_the_run_is_told_as_a_plan():
     assert promise(None, planned(PLAN)) == (
-        "There is no ε: no noise was added that would bound what can be learnt. With "
-        "FL-PROVIDER-DP, ε would be 14.01 for one provider, against whoever sees the global "
+        "There is no ε: the run has no privacy mechanism, so nothing bounds what can be learnt. "
+        "With FL-PROVIDER-DP, ε would be 14.01 for one provider, against whoever sees the global "
         "models."
     )
     assert planned(PLAN)["rows"][1] == ("the server, which sees sums only", "15.50")

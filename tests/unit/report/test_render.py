@@ -202,7 +202,7 @@ def test_the_first_screen_states_every_headline(folder):
         ["closed_form", "not applicable", "not granted, because …."],
         ["gi_dqa", "done", "2 of 3 pages are readable."],
     ]
-    assert "the run has no privacy mechanism" in top
+    assert "No ε is recorded." in top
 
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
@@ -502,3 +502,51 @@ def test_a_claim_of_the_users_own_has_its_section(copy, weights_scorer):
     assert "may use: Architecture; not granted: PublicModel." in html
     assert "Left out: 2 for biases." in html
     assert "<h4>Counted" in html
+
+
+# ------------------------------------------------------------------------------ the first picture
+
+
+def test_the_report_opens_with_the_stolen_page(folder):
+    panels = [[name, f"{name}.png"] for name in ("original", "template", "reconstruction")]
+    pages = Figure("pictures", "round 1 client 0 page 0", {"panels": panels}, "Pages")
+    curve = Figure("roc", "ROC", FIGURES["roc"])
+    keep(folder, Result("membership", "x", figures=(curve,), verdict=NONE_SHOWN), "a_pmia")
+    place = keep(folder, Result("pages", "x", figures=(pages,), verdict=LEAK), "gi_dqa")
+    for name, _ in panels:
+        Image.new("RGB", (400, 400), "white").save(place / f"{name}.png")
+    top = page_of(folder).partition("<nav")[0]
+    shown = [held["alt"].partition(" of ")[0] for tag, held in Tags(top).found if tag == "img"]
+    assert shown == ["original", "reconstruction"]
+    assert "what the attack took out of the client&#39;s update." in top
+    assert "ROC" not in top
+
+
+def test_pictures_of_a_failed_attack_do_not_say_that_it_took_anything(folder):
+    panels = [[name, f"{name}.png"] for name in ("template", "reconstruction")]
+    pages = Figure("pictures", "page 0", {"panels": panels})
+    place = keep(folder, Result("pages", "x", figures=(pages,), verdict=CANNOT_TELL))
+    for name, _ in panels:
+        Image.new("RGB", (8, 8), "white").save(place / f"{name}.png")
+    top = page_of(folder).partition("<nav")[0]
+    assert "the form that the attack starts from, and how far it came." in top
+    assert top.count('<img class="tiny"') == 2
+
+
+def test_a_roc_of_few_units_has_linear_axes_and_points():
+    few = result_html(Result("x", "y", figures=(Figure("roc", "t", FIGURES["roc"]),)))
+    rates = [n / 100 for n in range(101)]
+    data = {"curves": {"a": [rates, rates]}}
+    many = result_html(Result("x", "y", figures=(Figure("roc", "t", data),)))
+    assert ">0.25<" in few
+    assert ">0.01<" in many
+    assert "rates of 0 stand at the edge" not in few
+    assert "rates of 0 stand at the edge" in many
+    assert "a finds 0 of the members without a false alarm" in many
+
+
+def test_a_curve_of_one_point_is_a_number():
+    data = {"curves": {"a": {"7": 0.25}, "b": {"7": None}}}
+    html = result_html(Result("x", "y", figures=(Figure("lines", "Loss", data),)))
+    assert "<svg" not in html
+    assert rows_of(html)[-2:] == [["a", "7", "0.25"], ["b", "7", "—"]]

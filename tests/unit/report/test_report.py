@@ -522,3 +522,45 @@ def test_charts_of_one_point_and_of_nothing_but_zeros_can_be_drawn():
     flat = figures.draw(Figure("bars", "t", {"bars": nothing}))
     assert [key.label for key in flat.keys] == ["attack", "baseline"]
     assert "baseline: a 0" in flat.svg
+
+
+# ------------------------------------------------------------------------------- numbers, not dots
+
+
+def test_one_evaluated_round_is_told_in_numbers(folder):
+    write_lines(folder / "metrics.jsonl", [a_round(1, f1_seen=0.5, f1_unseen=0.25)])
+    page = page_of(folder)
+    curves = re.search(r'<section id="curves".*?</section>', page, re.DOTALL)[0]
+    cost = re.search(r'<section id="cost".*?</section>', page, re.DOTALL)[0]
+    assert "<svg" not in curves + cost
+    text = Elements(curves).text
+    for said in (
+        "F1 (seen providers) 1 0.500",
+        "company 0.300",
+        "In round 1, 3 clients were asked",
+    ):
+        assert said in text, said
+    assert "3.2 s" in cost
+
+
+def test_every_chart_says_what_there_is_to_see(page):
+    captions = re.findall(
+        r'<figure class="chart">\s*<figcaption>(.*?)</figcaption>', page, re.DOTALL
+    )
+    large = [caption for caption in captions if "<b>" not in caption]
+    assert len(large) >= 4
+    assert all('<span class="see">' in caption for caption in large)
+
+
+def test_tables_have_captions_and_scopes(page):
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert len(tables) >= 4
+    assert all("<caption" in table for table in tables)
+    assert all("scope=" in head for head in re.findall(r"<th\b[^>]*>", page))
+
+
+def test_terms_lead_to_the_glossary_and_it_holds_no_others(page):
+    linked = set(re.findall(r'href="#(term-[a-z0-9-]+)"', page))
+    defined = re.findall(r'id="(term-[a-z0-9-]+)"', page)
+    assert linked == set(defined)
+    assert len(defined) == len(linked) > 0
