@@ -83,6 +83,7 @@ def test_a_sweep_runs_every_combination(tmp_path):
     assert status == 0, err
     folder = tmp_path / run_dir(out)
     table = json.loads((folder / "sweep.json").read_text())
+    assert "4 runs: " in (folder / "comparison.html").read_text("utf-8")
     assert [row["overrides"] for row in table] == [
         ["seed=0", "rounds=1"],
         ["seed=0", "rounds=2"],
