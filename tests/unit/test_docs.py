@@ -172,6 +172,13 @@ def test_every_file_linked_is_there(page):
         assert ((ROOT / page.name).parent / link).exists(), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_test_that_a_page_names_is_there(page):
+    text = (ROOT / page.name).read_text("utf-8")
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert f"def {name}(" in (ROOT / path).read_text("utf-8"), f"{path}::{name}"
+
+
 def page_of(text):
     return read_text(text, "docs/guides/made_up.md")
 
