@@ -116,10 +116,10 @@ def words_of(command):
 
 
 def write_file(block, folder):
-    """Writes a block that is a file."""
+    """Writes a block that is a file, without the line that names it."""
     path = folder / block.file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(block.text)
+    path.write_text(block.text.partition("\n")[2])
 
 
 def matches(shown, printed):
