@@ -4,7 +4,7 @@ Beyond Tito et al. 2023, whose attacker sees the final model only. The server kn
 w_t that it sent in round t, and what came back. With documents of P that nobody trained on, it
 measures how far a change u of the model serves P:
 
-    cosine, inner_product:  <u, -g(w_t)>, with g the gradients of the loss on P's questions
+    cosine, inner_product:  <u, -g(w_t)>, with g the gradients of the loss on P's examples
     loss_drop:              log L_P(w_t) - log L_P(w_t + u)
 
 `target="update"` compares the clients, so that everything that is no matter of membership cancels:
@@ -30,9 +30,9 @@ from torch import Tensor, nn
 
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.data.examples import Examples
-from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.base import ExampleLosses
 from fedpriv.threat.access import Architecture, HeldOutDocuments, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 from fedpriv.threat.transcript import Round, Upload, loaded
@@ -117,7 +117,12 @@ class ServerMembership:
                 loss_drop is asked for, or the models or updates are not finite.
             ValueError: if the transcript is of another model.
         """
-        model = answering(access.architecture.build()).eval()
+        model = access.architecture.build().eval()
+        if not isinstance(model, ExampleLosses):
+            raise NotApplicable(
+                f"{type(model).__name__} does not tell its loss example by example: it needs a "
+                "method `losses`, which the models of fedpriv have"
+            )
         pages = {name: model.encode(own) for name, own in access.held_out.documents.items()}
         statistic = self.statistic or ("cosine" if self.target == "update" else "loss_drop")
         table = table_of_words(model) if self.parameters == "words" else []
@@ -193,7 +198,7 @@ class Scale:
         batch_size: examples at once.
     """
 
-    model: QuestionAnswerer
+    model: ExampleLosses
     frozen: Named
     pages: Mapping[str, Examples]
     statistic: Statistic

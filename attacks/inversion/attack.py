@@ -177,8 +177,9 @@ def _drift_notes(message: Message, method: Inversion) -> Iterator[str]:
     count, kind = message.steps.count, message.steps.optimizer.name
     if message.victim.steps is not None:
         yield (
-            f"{count} local steps of {kind} were simulated on the whole batch: exact where each "
-            "step took all of it and no dropout was on"
+            f"{count} local steps of {kind} were simulated on the whole batch. Where a step took a "
+            "part of it only, or dropout was on, that is not what happened, and the attack finds "
+            "less than it could"
         )
     elif count > 1:
         yield (

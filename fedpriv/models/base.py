@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -34,6 +35,18 @@ class OnDevice(nn.Module):
     def device(self) -> torch.device:
         """The device of the parameters."""
         return next(self.parameters()).device
+
+
+class ExampleLosses(OnDevice, ABC):
+    """The base of the models that read documents and tell the loss of each example."""
+
+    @abstractmethod
+    def encode(self, documents: Sequence[Document]) -> Examples:
+        """Returns the documents as examples."""
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns the training loss of each example, (batch,)."""
 
 
 @runtime_checkable

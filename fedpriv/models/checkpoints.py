@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 TAKEN_BY = {
     "bert": ("model=bert", "google-bert/bert-base-uncased"),
@@ -92,14 +93,21 @@ def network_of(
         ValueError: if any other weight is missing, or of another shape.
         OSError: if there is no such checkpoint.
     """
-    network, told = kind.from_pretrained(
-        str(folder),
-        subfolder=subfolder,
-        ignore_mismatched_sizes=True,
-        dtype=torch.float32,
-        output_loading_info=True,
-        **given,
-    )
+    shown = logging.is_progress_bar_enabled()
+    if Path(folder).is_dir():  # read in a moment; of a download the bars are worth seeing
+        logging.disable_progress_bar()
+    try:
+        network, told = kind.from_pretrained(
+            str(folder),
+            subfolder=subfolder,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **given,
+        )
+    finally:
+        if shown:
+            logging.enable_progress_bar()
     drawn = frozenset((*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])))
     base = {id(parameter) for parameter in network.base_model.parameters()}
     needed = [

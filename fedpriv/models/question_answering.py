@@ -6,7 +6,7 @@ Every (document, question) pair is one example: one row, or several windows that
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from torch import Tensor
 from fedpriv.data.document import Document, Question
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.answers import anls, is_exact
-from fedpriv.models.base import Answer, OnDevice
+from fedpriv.models.base import Answer, ExampleLosses
 
 EVALUATION_BATCH = 64
 
@@ -76,7 +76,7 @@ def table(
     return Examples.of(columns, {"pixels": (pixels, DOCUMENT)} if pixels is not None else None)
 
 
-class QuestionAnswerer(OnDevice, ABC):
+class QuestionAnswerer(ExampleLosses):
     """A `fedpriv.models.base.DocumentModel` that answers questions; a subclass reads and writes.
 
     The loss of a batch is the mean over its examples of each one's own loss, not the mean over all

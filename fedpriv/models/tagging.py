@@ -8,7 +8,7 @@ question's key names.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.entities import entity_scores
-from fedpriv.models.base import Answer, OnDevice
+from fedpriv.models.base import Answer, ExampleLosses
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.saving import save
 
@@ -67,7 +67,7 @@ class Found:
     confidence: float
 
 
-class WordTagger(OnDevice, ABC):
+class WordTagger(ExampleLosses):
     """A `fedpriv.models.base.Tagger`; a subclass scores a batch in `forward`.
 
     Args:

@@ -157,13 +157,14 @@ def area(
     seen = float(fewer)
     if 0 < value < 1 and variance > 0:
         seen = _effective(value, variance, fewer, len(names))
-    at_value = _coins_of_area(value, *map(len, sides))
+    expected = _coins_of_area(value, *map(len, sides))
+    # Another experiment of so many may vary more than this one did, but is not to vary less.
+    kept = min(seen / expected, _told_by(fewer))
 
     def coins(other: float) -> float:
-        # As far from what is expected of so many at the value that was found.
-        return seen / at_value * _coins_of_area(other, *map(len, sides))
+        return kept * _coins_of_area(other, *map(len, sides))
 
-    return _binomial(value, len(names), coins)
+    return _binomial(value, len(names), coins, seen)
 
 
 def mean(values: ArrayLike, units: ArrayLike | None = None) -> Estimate:
@@ -437,9 +438,18 @@ def _told_by(units: float) -> float:
     return float((stats.norm.ppf(middle) / stats.t.ppf(middle, units - 1)) ** 2)
 
 
-def _binomial(value: float, n: int, coins: Callable[[float], float]) -> Estimate:
-    """Returns a share of `coins(value)` coins, whose number need not be whole."""
-    k = coins(value)
+def _binomial(
+    value: float, n: int, coins: Callable[[float], float], seen: float | None = None
+) -> Estimate:
+    """Returns a share of coins, whose number need not be whole.
+
+    Args:
+        value: the share.
+        n: units.
+        coins: how many there would be at another value.
+        seen: how many there were; None for `coins(value)`.
+    """
+    k = coins(value) if seen is None else seen
     heads = value * k
 
     def limits(confidence: float) -> tuple[float, float]:

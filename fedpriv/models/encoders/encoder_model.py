@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.models.base import Answer, OnDevice
+from fedpriv.models.base import Answer, ExampleLosses
 from fedpriv.models.encoders.encoder import Encoder
 from fedpriv.models.encoders.roi import PatchMap, RoiVisual
 from fedpriv.models.field_model import Task
@@ -60,7 +60,7 @@ class OnEncoder:
         save_file(own, Path(folder) / HEAD)
 
 
-class EncoderModel(OnEncoder, OnDevice, ABC):
+class EncoderModel(OnEncoder, ExampleLosses):
     """A `fedpriv.models.field_model.FieldModel` that answers no questions.
 
     A subclass names its `task`, adds a head to the encoder, and defines the loss of each example
@@ -77,10 +77,6 @@ class EncoderModel(OnEncoder, OnDevice, ABC):
         self.encoder = encoder
         self.reader = reader
         self.labels = list(labels)
-
-    @abstractmethod
-    def losses(self, batch: Batch) -> Tensor:
-        """Returns the loss of each example, (batch,)."""
 
     @abstractmethod
     def encode(self, documents: Sequence[Document]) -> Examples:

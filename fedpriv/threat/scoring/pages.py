@@ -99,6 +99,9 @@ WORTH = {"psnr_roi": 3.0, "private_text": 0.25, "answer_exact": 0.25, "token_rec
 RARE = 0.1
 """Share of recovered messages whose absence is worth telling."""
 
+ENOUGH = math.ceil(math.log(1 - POWER) / math.log(1 - RARE))
+"""So many messages, of which a rare one that is recovered would have been among."""
+
 MOST_OTHERS = 8
 """Other messages whose truth a recovered text is held against."""
 
@@ -156,16 +159,20 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         for name, own in gains.items()
     }
     primary = next(iter(gains), "")
+    shown_to_be = (
+        _verdict(gains[primary], recovered[f"{primary}_gain"], WORTH[primary])
+        if primary
+        else CANNOT_TELL
+    )
     return Result(
         "pages",
-        _headline(numbers, len(claims)),
+        _headline(numbers, len(claims))
+        + (_why(gains[primary], primary, shown_to_be) if primary else ""),
         numbers,
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=_verdict(gains[primary], recovered[f"{primary}_gain"], WORTH[primary])
-        if primary
-        else CANNOT_TELL,
+        verdict=shown_to_be,
         primary=f"{primary}_gain" if primary else "",
         numbers=exploratory(recovered, f"{primary}_gain"),
     )
@@ -235,11 +242,22 @@ def _verdict(gains: Sequence[float], middle: Number, worth: float) -> str:
     """Returns what was recovered: one batch is enough for a leak, but not to show that none is."""
     if max(gains) >= worth:
         return LEAK
-    # So many, of which a rare one that is recovered would have been among. An attack that ends
-    # below its control has failed, and shows nothing.
-    enough = math.log(1 - POWER) / math.log(1 - RARE)
+    # An attack that ends below its control has failed, and shows nothing.
     failed = middle.p_value is not None and middle.p_value <= LEVEL and middle.value < 0
-    return NONE_SHOWN if len(gains) >= enough and not failed else CANNOT_TELL
+    return NONE_SHOWN if len(gains) >= ENOUGH and not failed else CANNOT_TELL
+
+
+def _why(gains: Sequence[float], name: str, shown: str) -> str:
+    """Returns why nothing can be told, as the end of a sentence; empty where something can."""
+    if shown != CANNOT_TELL:
+        return ""
+    if np.median(gains) < 0:
+        return "; the attack failed, which does not make the federation safe"
+    bar = f"{WORTH[name]:.0f} dB" if name.startswith("psnr") else f"{WORTH[name]:.0%}"
+    return (
+        f"; a leak is one message {bar} above its control, and only {ENOUGH} messages without one "
+        "show that leaks are rare"
+    )
 
 
 def _headline(numbers: Mapping[str, Any], messages: int) -> str:

@@ -81,7 +81,7 @@ def headline(classifier: str, auc: Number, shown: str) -> str:
     """Returns how well a classifier tells members from non-members, in one sentence."""
     low, high = auc.interval or (0.0, 1.0)
     remedy = ""
-    if shown == CANNOT_TELL:
+    if shown == CANNOT_TELL and (auc.detectable is None or auc.detectable > WORTH):
         least = needed(WORTH, 0.5, area=True)
         remedy = f"for AUC {WORTH} there must be {least} members and {least} others or more"
     return in_words(auc, f"{classifier} has AUC {auc.value:.3f} [{low:.2f}, {high:.2f}]", remedy)

@@ -22,6 +22,7 @@ from fedpriv.attacks.server_membership import (
 )
 from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.slips import Slips
+from fedpriv.models.base import ExampleLosses
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
@@ -209,7 +210,7 @@ def test_what_is_missing_is_said():
     hidden = Round(1, 0, (), rounds[0].parameters, tuple(masked), None, "masked")
     with pytest.raises(NotApplicable, match="target=series"):
         judged(ServerMembership(), world, (hidden,))
-    with pytest.raises(NotApplicable, match="answers no questions"):
+    with pytest.raises(NotApplicable, match="does not tell its loss example by example"):
         run(ServerMembership(), Transcript(rounds, {}, {}), lambda: nn.Linear(1, 1), world.asked)
 
 
@@ -346,3 +347,25 @@ def test_a_vt5_whose_visual_encoder_does_not_travel():
     found, _ = run(ServerMembership(), seen, build, asked)
     # Whoever was not trained on is the one that no client stands out for.
     assert found.providers[int(np.argmin(found.scores))] == list(by_provider)[3]
+
+
+class Tags(ExampleLosses):
+    """Answers no question, but tells its losses; of the same weights as `Toy`."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(WIDTH))
+        self.fixed = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    encode, losses = Toy.encode, Toy.losses
+
+    def loss(self, batch):
+        return self.losses(batch).mean()
+
+
+def test_a_model_that_answers_no_questions_gives_its_providers_away_too():
+    world = World()
+    transcript = Transcript(world.rounds(), {}, {"fixed": torch.ones(1)})
+    answering, _ = run(ServerMembership(), transcript, Toy, world.asked)
+    tagging, _ = run(ServerMembership(), transcript, Tags, world.asked)
+    np.testing.assert_array_equal(tagging.scores, answering.scores)

@@ -114,6 +114,12 @@ def test_no_family_takes_another_architecture(family, kind, own, others):
         load(pretrained=others[kind])
 
 
+def test_a_local_model_is_loaded_without_a_word(own, capfd):
+    load, folder = own["bert"]
+    load(pretrained=folder)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_error_says_what_is_expected_and_what_takes_what_is_there(own, others):
     folder = own["roberta"][1]
     with pytest.raises(ValueError, match="holds") as error:

@@ -183,6 +183,17 @@ def test_a_useful_auc_needs_more_than_three_providers():
     assert needed(0.5, 0.5) is None
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_fewer_providers_than_needed_never_claim_to_have_shown_as_much(seed):
+    few = needed(0.8, 0.5, area=True) - 1
+    rng = np.random.default_rng(seed)
+    # Draws of halves of the same providers, each with new noise: their mean varies little.
+    draws = [drawn(rng, few, few, 0.5) for _ in range(5)]
+    judged = area([m for m, _ in draws], [s for _, s in draws], [np.arange(2 * few)] * 5)
+    could = detectable(judged, Estimate.known(0.5))
+    assert could is None or could > 0.8
+
+
 @pytest.mark.parametrize("count", [6, 12, 60])
 def test_gains_that_are_detectable_are_shown_in_four_of_five_experiments(count):
     """What is told of one experiment is shown, on the average, by another of its size."""

@@ -441,6 +441,10 @@ def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     found = result_of(claims, truths, template)
     assert found.numbers["psnr_roi_gain"].value > 0.5
     assert found.verdict == CANNOT_TELL  # and not a leak, however alike the six are
+    assert found.headline.endswith(
+        "; a leak is one message 3 dB above its control, and only 16 messages without one show "
+        "that leaks are rare"
+    )
     claims[3] = RecoveredBatch((1, 3), truths[1, 3].pixels.astype(np.float32), None)
     assert result_of(claims, truths, template).verdict == LEAK
     assert result_of(claims[:1], truths, template).verdict == CANNOT_TELL
@@ -455,5 +459,7 @@ def test_an_attack_that_ends_below_the_template_shows_nothing():
     found = result_of(claims, truths, template)
     assert found.numbers["psnr_roi_gain"].value < 0
     assert found.verdict == CANNOT_TELL
+    assert "worse than the template alone" in found.headline
+    assert found.headline.endswith("; the attack failed, which does not make the federation safe")
     white = [RecoveredBatch(key, template.astype(np.float32), None) for key in truths]
     assert result_of(white, truths, template).verdict == NONE_SHOWN
