@@ -10,9 +10,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: quickstart test test-all test-base test-fast check format docs benchmark clean
 
-quickstart: $(VENV)/.installed   ## install, then run a federation on generated invoices
-	@output=$$($(BIN)/fedpriv run quickstart) && echo "$$output" && \
-	echo "open $$(pwd)/$$(echo "$$output" | tail -n 1)/report.html"
+quickstart: $(VENV)/.installed   ## install, then a federation, two attacks on it, ε, and the report
+	@PATH="$$(pwd)/$(BIN):$$PATH" sh experiments/quickstart.sh
 
 test: $(VENV)/.installed         ## every promise, in minutes; `make test PYTHON=python3.13 VENV=.venv313`
 	$(PYTEST) -m "not slow and not base"
