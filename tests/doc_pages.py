@@ -101,9 +101,10 @@ def read_text(text, name):
 
 
 def pages():
-    """Returns the pages of the docs."""
+    """Returns the README and the pages of the docs."""
     made = {DOCS / "_build", DOCS / "_generated"}
     paths = sorted(path for path in DOCS.rglob("*.md") if made.isdisjoint(path.parents))
+    paths.insert(0, ROOT / "README.md")
     return [read_text(path.read_text("utf-8"), str(path.relative_to(ROOT))) for path in paths]
 
 

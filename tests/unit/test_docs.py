@@ -112,7 +112,8 @@ def test_every_command_of_a_page_is_composed(page, folder, capsys):
 
 def test_there_are_pages():
     assert len(PAGES) > 5
-    assert {page.name.split("/")[1] for page in PAGES} >= {"tutorials", "guides", "reference"}
+    folders = {page.name.rpartition("/")[0] for page in PAGES}
+    assert folders >= {"", "docs", "docs/tutorials", "docs/guides", "docs/reference"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
