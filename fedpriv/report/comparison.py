@@ -12,12 +12,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from fedpriv.report.answer import answer as attacks_answer
 from fedpriv.report.figures import OFF_SCALE, Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.folder import Run, read_run
 from fedpriv.report.privacy import Promise, privacy_view, promised
 from fedpriv.report.redaction import cleaner, redact
-from fedpriv.report.render import page, said
+from fedpriv.report.render import hero, page, said
 from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
 from fedpriv.report.wording import counted, plain, show_value
@@ -90,6 +91,7 @@ def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
     if redacted:
         runs = [redact(run) for run in runs]
     compared = [_compared(number, run, settings) for number, run in enumerate(runs, 1)]
+    every = [finding for one in compared for finding in one.run.findings]
     names = leading_metrics({name for one in compared for name in one.metrics})[:MOST_METRICS]
     headings = tuple(f"{one.number}" for one in compared)
     rows = tuple((name, *values) for name, values in list(settings.items())[:MOST_SETTINGS])
@@ -97,6 +99,8 @@ def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
         "comparison.html.j2",
         redacted=redacted,
         answer=answer(compared, names),
+        found=[(one.number, attacks_answer(one.run.findings)) for one in compared if one.results],
+        stolen=picture if (picture := hero(every)) and picture["panels"] else None,
         table=table(compared, names),
         verdicts=verdicts(compared),
         chart=chart(compared, names),
@@ -177,27 +181,22 @@ def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> C
 
 
 def answer(compared: Sequence[Compared], names: Sequence[str]) -> str:
-    """Returns how far the runs differ in utility, ε and leaks, in one or two sentences."""
-    told = []
+    """Returns how far the runs differ in leaks, ε and utility, in one sentence."""
+    attacked = [one for one in compared if any(not r.refused for r in one.results.values())]
+    leaky = [one for one in attacked if any(r.verdict == LEAK for r in one.results.values())]
+    verb = "leaks" if len(leaky) == 1 else "leak"
+    told = ["none was attacked"]
+    if attacked:
+        told = [f"{len(leaky) or 'none'} of the {len(attacked)} that were attacked {verb}"]
+    bounded = sum(math.isfinite(_worst(one)) for one in compared)
+    told.append(
+        f"{bounded or 'none'} {'have' if bounded > 1 else 'has'} an ε against every onlooker"
+    )
     for name in names[:1]:
         values = [one.metrics[name] for one in compared if name in one.metrics]
         low, high = show_value(min(values)), show_value(max(values))
-        span = f"is {low}" if low == high else f"lies from {low} to {high}"
-        of_some = "" if len(values) == len(compared) else f" in the {len(values)} that have it"
-        told.append(f"{metric_label(name)} {span}{of_some}")
-    sizes = [_worst(one) for one in compared]
-    bounded = sum(math.isfinite(size) for size in sizes)
-    told.append(
-        f"{bounded or 'none'} of them {'has' if bounded == 1 else 'have'} an ε that holds against "
-        "whoever is looking"
-    )
-    attacked = [one for one in compared if any(not r.refused for r in one.results.values())]
-    leaky = [one for one in attacked if any(r.verdict == LEAK for r in one.results.values())]
-    if attacked:
-        verb = "leaks" if len(leaky) == 1 else "leak"
-        told.append(f"of {len(attacked)} that were attacked, {len(leaky) or 'none'} {verb}")
-    else:
-        told.append("none was attacked")
+        span = f"is {low}" if low == high else f"lies between {low} and {high}"
+        told.append(f"{metric_label(name)} {span}")
     *first, last = told
     return f"{counted(len(compared), 'run')}: {', '.join(first)}, and {last}."
 

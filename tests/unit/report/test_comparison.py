@@ -6,10 +6,11 @@ import re
 
 import pytest
 import yaml
+from PIL import Image
 
 from fedpriv.report.comparison import differences, render, write_comparison
 from fedpriv.report.folder import read_run
-from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result
+from fedpriv.threat.results import LEAK, NONE_SHOWN, Figure, Number, Result
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 
@@ -51,8 +52,8 @@ def rows_of(html):
 def test_the_page_says_what_differs(runs, tmp_path):
     html = write_comparison(runs, tmp_path / "both.html").read_text("utf-8")
     assert (
-        "2 runs: F1 lies from 0.250 to 0.750, 1 of them has an ε that holds against whoever is "
-        "looking, and of 2 that were attacked, 1 leaks." in html
+        "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, and F1 "
+        "lies between 0.250 and 0.750." in html
     )
     first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.shots=0)"
     second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.shots=1)"
@@ -90,7 +91,7 @@ def test_runs_without_anything_are_compared_too(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(f"name: <script>{name}")
     html = render([read_run(tmp_path / name) for name in "ab"])
-    assert "2 runs: none of them have an ε that holds" in html
+    assert "2 runs: none was attacked, and none has an ε against every onlooker." in html
     assert "None of the runs was attacked" in html
     assert "<svg" not in html
     assert "<script>" not in html
@@ -99,3 +100,27 @@ def test_runs_without_anything_are_compared_too(tmp_path):
 def test_one_run_is_no_comparison(runs, tmp_path):
     with pytest.raises(ValueError, match="got 1 run folder: expected two or more to compare"):
         write_comparison(runs[:1], tmp_path / "x.html")
+
+
+def test_a_stolen_page_is_on_the_first_screen_and_in_no_redacted_one(runs, tmp_path):
+    attack = runs[0] / "findings" / "closed_form"
+    attack.mkdir()
+    Image.new("RGB", (8, 8), "white").save(attack / "page.png")
+    Image.new("RGB", (8, 8), "black").save(attack / "stolen.png")
+    panels = [["original", "page.png"], ["reconstruction", "stolen.png"]]
+    stolen = Figure("pictures", "round 1 client 0", {"panels": panels})
+    numbers = {"psnr_roi_gain": Number(87.0, None, 1, "message", 0.0, None, None)}
+    result = Result(
+        "pages", "x", {"psnr_roi": 95.0}, figures=(stolen,), verdict=LEAK, numbers=numbers,
+        primary="psnr_roi_gain",
+    )  # fmt: skip
+    (attack / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
+    html = write_comparison(runs, tmp_path / "full.html").read_text("utf-8")
+    header, _, rest = html.partition("</header>")
+    assert len(re.findall(r'<img[^>]* src="data:image/png', header)) == 2
+    assert re.search(
+        r"<li>Run 1: The server can .*</li>|<li>Run 1: .*private fields.*</li>", header
+    )
+    assert "data:image" not in rest
+    redacted = write_comparison(runs, tmp_path / "both.html", redacted=True).read_text("utf-8")
+    assert "data:image" not in redacted
