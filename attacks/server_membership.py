@@ -172,7 +172,10 @@ class ServerMembership:
         begun = view.rounds[:1] * (len(view.rounds) - 1) if from_first else view.rounds[:-1]
         steps = list(zip(begun, view.rounds[1:], strict=True))
         if not steps:
-            raise NotApplicable("one global model only was observed: a series needs two")
+            raise NotApplicable(
+                "one global model only was observed, and a series needs two: attack more rounds "
+                "(rounds=null), of a run that kept them (keep.transcript.rounds=null)"
+            )
         tables = []
         for before, after in steps:
             context.log(f"rounds {before.round} to {after.round}: {len(scale.pages)} providers")

@@ -139,7 +139,10 @@ class CDMI(Sampling):
         target, examples = as_field_model(box.model), access.fields.examples
         mask = target.reader.subwords.mask
         if mask is None:
-            raise NotApplicable("the target's tokenizer has no mask token, and CDMI fills in such")
+            raise NotApplicable(
+                "the target's tokenizer has no mask token for CDMI to fill in: attack a run with "
+                "model=layoutlm, bros or bert"
+            )
         fields, left_out = _attackable(access.fields, mask)
         context.remarks.left_out |= left_out
         self._check_page(target, examples, fields[:1])

@@ -128,8 +128,8 @@ def untrained(
     mine, its = model.reader.subwords.digest, target.reader.subwords.digest
     if mine != its:
         raise NotApplicable(
-            f"the target's tokenizer ({its[:12]}) is not PUB-MLM's ({mine[:12]}): its tokens mean "
-            "nothing to the target"
+            f"the target's tokenizer ({its[:12]}) is not PUB-MLM's ({mine[:12]}): name a "
+            "checkpoint with the target's tokenizer in attack.generator.start"
         )
     return started(model, None if start else public).to(device_of(target))
 

@@ -110,7 +110,7 @@ def looked_at(
     seen = model.seen(batch)
     if noise is not None:
         if VISUAL not in seen:
-            raise NotApplicable("visual=noise: the model reads no page, so there is none to hide")
+            raise NotApplicable("visual=noise: the model reads no page; take attack.visual=page")
         seen = {**seen, VISUAL: noise(seen[VISUAL])}
     seen = {name: column for name, column in seen.items() if name != "pixels"}  # of other models
     length = seen["input_ids"].shape[1]

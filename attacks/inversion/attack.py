@@ -62,7 +62,7 @@ class GradientInversion:
         found = messages(access, self.target)
         model = found[0].victim.model
         if page_size(model) == (0, 0):
-            raise NotApplicable("the model reads no page")
+            raise NotApplicable("the model reads no page: take model=layoutlmv3 or model=donut")
         method = self._method(access.view, found[0], context)
         ready: list[tuple[Message, RecoveredText | None]] = []
         refused: list[str] = []
@@ -149,7 +149,7 @@ class GradientInversion:
             if message.known.size > 1:
                 raise NotApplicable(
                     f"hybrid=true starts from one page, and {message.known.size} are behind this "
-                    "message"
+                    "message; take attack.hybrid=false"
                 )
             page = solve(victim, template=message.known.template is not None)
             victim = dataclasses.replace(victim, template=page)

@@ -143,7 +143,8 @@ class PMIA:
         """
         if not access.held_out.splits:
             raise NotApplicable(
-                "there is no split of the providers: too few of them are left to be judged"
+                "beside the known providers too few are left to be judged: lower known or "
+                "min_questions, or run the federation with more providers held out"
             )
         features = measured(
             access.held_out.documents,

@@ -66,7 +66,10 @@ def _words(network: Any, victim: Victim) -> RecoveredText:
     """
     words, scores = network.get_input_embeddings().weight, network.get_output_embeddings()
     if scores is not None and scores.weight is words:
-        raise NotApplicable(f"the words of a {type(network).__name__} are tied to their scores")
+        raise NotApplicable(
+            f"the word embeddings of this {type(network).__name__} are also its output layer, so "
+            "all have a gradient, and none tells which words were read"
+        )
     name = next(name for name, table in victim.model.named_parameters() if table is words)
     table = victim.seen(name, "the embeddings")
     tokens = np.flatnonzero(used_rows(table, noise_level(table)))

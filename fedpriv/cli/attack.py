@@ -36,7 +36,8 @@ from fedpriv.cli.command import Command, run_dir, show_settings, trust
 def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_settings: bool) -> int:
     """Attack what a run has kept.
 
-    What the attack may use is granted or refused by the run; status 3 says that it was not granted.
+    The run grants or refuses what the attack asks for. Exit status 3: it was refused, or the attack
+    does not apply to this run.
     Settings say what the adversary has (rounds, access, known, target, …), how the attack is scored
     and what the attack itself takes (attack.*); --settings describes them all. A setting that the
     attack does not depend on is refused.

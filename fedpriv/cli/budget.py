@@ -117,7 +117,7 @@ def command(
             if given or masked or by_round or plot:
                 names = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "options"
                 raise BudgetMistakes(
-                    [f"{names}: runs have their own; with RUN_DIR only --json may be given"]
+                    [f"{names}: already fixed by the runs; with RUN_DIR only --json may be given"]
                 )
             answer = joint_budget(runs)
             print((budget_page.as_json if in_json else budget_page.as_joint_table)(answer))

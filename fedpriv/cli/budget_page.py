@@ -10,6 +10,7 @@ from typing import Any
 from fedpriv.federation.budget import Answer, epsilon_by_round
 from fedpriv.privacy.accounting.accountants import ACCOUNTANTS
 from fedpriv.privacy.views import VIEWS
+from fedpriv.report.wording import plural
 
 PLOTTED = 24
 """Rounds at which the plot shows ε."""
@@ -26,8 +27,8 @@ def as_table(answer: Answer) -> str:
     if "by_colluders" in answer:
         rows = answer["by_colluders"]
         title = (
-            "epsilon of the masked server, by clients that tell it their noise (1: also a curious "
-            "client by itself)"
+            "epsilon against the masked server, by the number of clients that tell it their noise "
+            "(1: also against any curious client alone)"
         )
         numbers = "".join(f"{row['colluders']:>9}" for row in rows)
         epsilons = "".join(f"{_number(row['epsilon']):>9}" for row in rows)
@@ -123,20 +124,23 @@ def _headline(answer: Answer) -> list[str]:
     noise = f"noise_multiplier {answer['noise_multiplier']!r}"
     if answer["epsilon"] is not None:
         noise += f"  (for epsilon {answer['epsilon']:g} in the view {answer['view']})"
-    steps = f" of {answer['steps']} steps" if answer["steps"] is not None else ""
+    steps = ""
+    if answer["steps"] is not None:
+        steps = f" of {answer['steps']} {plural('step', answer['steps'])}"
     sampling = [
-        f"{answer['rounds']} rounds{steps}",
+        f"{answer['rounds']} {plural('round', answer['rounds'])}{steps}",
         f"client rate {answer['client_rate']:g}",
         f"record rate {answer['record_rate']:g}",
     ]
     if answer["cohort"] is not None:
         sampling.append(f"cohort {answer['cohort']}")
     if answer["clients"] is not None:
-        sampling.append(f"{answer['clients']} clients ({answer['sampling']})")
+        clients = plural("client", answer["clients"])
+        sampling.append(f"{answer['clients']} {clients} ({answer['sampling']})")
     if answer["threshold"] != 1:
         sampling.append(f"threshold {answer['threshold']:g}")
     if answer["colluders"]:
-        sampling.append(f"{answer['colluders']} colluders")
+        sampling.append(f"{answer['colluders']} {plural('colluder', answer['colluders'])}")
     if answer["group_size"] > 1:
         sampling.append(f"{answer['group_size']} records a unit")
     return [noise, ", ".join([*sampling, f"delta {answer['delta']:g}"])]

@@ -38,7 +38,7 @@ ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 def command(dry_run: bool) -> int:
-    """Remove caches, and the files that killed runs have left of Ray.
+    """Remove caches, and the Ray files that killed runs left behind.
 
     Files in use stay.
     """
@@ -59,7 +59,7 @@ def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
         if not _is_ours(folder, stat.S_ISDIR) or not _is_ours(folder / DRIVER, stat.S_ISREG):
             continue  # of another user, whose link might lead to files of ours
         if in_use(folder):
-            print(f"{folder} is left: the Ray of a run that is at work", file=sys.stderr)
+            print(f"{folder} is kept: a run is using this session of Ray", file=sys.stderr)
             continue
         size = _size(folder)
         if not dry_run:
@@ -69,6 +69,7 @@ def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
 
 def _caches(dry_run: bool) -> Iterator[tuple[str, int]]:
     """Removes the entries of the cache; yields each of its folders and their bytes."""
+    from fedpriv.report.wording import counted
     from fedpriv.runtime.cache import USERS, cache_path
 
     cache = cache_path().resolve()
@@ -78,7 +79,7 @@ def _caches(dry_run: bool) -> Iterator[tuple[str, int]]:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        print(f"{cache} is left: a run or an attack is at work with it", file=sys.stderr)
+        print(f"{cache} is kept: a run or an attack is using it", file=sys.stderr)
         return
     else:
         for folder in (cache / name for name in CACHES):
@@ -94,7 +95,7 @@ def _caches(dry_run: bool) -> Iterator[tuple[str, int]]:
             for path in entries if not dry_run else ():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             if entries:
-                yield f"{folder}: {len(entries)} entries", size
+                yield f"{folder}: {counted(len(entries), 'entry')}", size
     finally:
         os.close(users)
 

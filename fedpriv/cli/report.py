@@ -43,7 +43,8 @@ from fedpriv.cli.command import Command
 def command(run_dirs: tuple[Path, ...], redacted: bool, output: Path | None) -> int:
     """Write report.html of a run folder again, or one page that compares several runs.
 
-    What the run released is accounted for before. The last line of standard output is the page.
+    First brings the ε of its ledger up to date. The last line of standard output is the path of the
+    page.
     """
     from fedpriv.report.comparison import COMPARISON, write_comparison
     from fedpriv.runtime.run_folder import RunFolder

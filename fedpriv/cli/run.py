@@ -223,15 +223,16 @@ def _finish(result: Result, parts: Experiment, *, trust: bool) -> int:
 def _summarise(result: Result) -> None:
     """Prints the last metrics, what failed, and the privacy that was spent."""
     from fedpriv.privacy.statement import summary
+    from fedpriv.report.wording import counted, show_rounds
     from fedpriv.runtime.progress import describe
     from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
     if result.metrics:
         last = result.metrics[-1]
-        print(f"after {last['round']} rounds: {describe(last)}")
+        print(f"after {counted(last['round'], 'round')}: {describe(last)}")
     refused = [r["round"] for r in result.metrics if not r["accepted"]]
     if refused:
-        print(f"refused for want of answers: rounds {', '.join(map(str, refused))}")
+        print(f"refused, because too few clients answered: {show_rounds(refused)}")
     for failure in result.failures:
         print(
             f"round {failure['round']}: client {failure['client']} {failure['kind']} "
@@ -239,7 +240,7 @@ def _summarise(result: Result) -> None:
         )
     ledger = RunFolder.existing(result.run_dir).read_json(LEDGER)
     if refused and ledger and ledger["mechanism"]:
-        print("with strategy.threshold below 1 a round counts without some of its clients")
+        print("to count rounds in which clients are missing, set strategy.threshold below 1")
     for line in summary(ledger) if ledger else ():
         print(line)
     report = result.run_dir / "report.html"

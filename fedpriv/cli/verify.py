@@ -17,6 +17,7 @@ def command(run_dir: Path) -> int:
 
     The exit status is 0 if nothing was changed, else 1.
     """
+    from fedpriv.report.wording import counted
     from fedpriv.runtime import run_files, run_lock
     from fedpriv.runtime.verify import CONFIG, RETRAINED, check
 
@@ -24,7 +25,7 @@ def command(run_dir: Path) -> int:
         print(f"{run_dir} is not a run folder: it has no {CONFIG}", file=sys.stderr)
         return 2
     if who := run_lock.holder(run_dir):
-        print(f"{who} is writing: what follows may be of a moment ago", file=sys.stderr)
+        print(f"{who} is writing: this may be out of date already", file=sys.stderr)
     changed = False
     folders = [run_dir]  # and below them the variants that an attack trained
     while folders:
@@ -33,8 +34,8 @@ def command(run_dir: Path) -> int:
         problems = found.problems()
         for line in (*found.history, *found.notes, *problems):
             print(line)
-        verdict = f"{len(problems)} changes" if problems else "untouched"
-        print(f"{root}: {verdict}; {found.files} files as fedpriv wrote them; log {found.head}")
+        verdict = counted(len(problems), "change") if problems else "untouched"
+        print(f"{root}: {verdict}; {counted(found.files, 'file')} unchanged; log {found.head}")
         changed = changed or bool(problems)
         trainings = (root / RETRAINED / name for name in run_files.names(root, RETRAINED))
         folders[:0] = [path for path in trainings if (path / CONFIG).is_file()]

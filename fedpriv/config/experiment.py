@@ -211,7 +211,7 @@ def _composed(
     except (HydraException, OmegaConfBaseException) as error:
         raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
     except YAMLError as error:
-        raise Mistakes(name, [f"no YAML: {' '.join(str(error).split())}"]) from error
+        raise Mistakes(name, [f"not valid YAML: {' '.join(str(error).split())}"]) from error
     except RecursionError as error:
         raise Mistakes(
             name, [f"defaults: {path} includes itself, or is nested too deeply"]

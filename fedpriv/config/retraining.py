@@ -71,7 +71,7 @@ class Trained:
             )
         state = folder.read_state(FINAL)
         if state is None:
-            raise ValueError(f"{self.path} has not come to its end (fedpriv resume)")
+            raise ValueError(f"{self.path} is not finished: `fedpriv resume {self.path}` first")
         if target == "loss":
             state = {**state, **folder.checkpoint(least_loss(folder)).model}
         model.load_state_dict(state)

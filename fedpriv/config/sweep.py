@@ -252,7 +252,7 @@ def run(
         folder.write_json(PLAN, settings)
     measured: list[Measured] = []
     with run_lock.writing(folder.path, "sweep"):
-        tell(f"{folder.path}: {len({j.run for j in jobs})} runs, {len(jobs)} rows over seeds")
+        tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
             for number, job in enumerate(jobs, 1):
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")

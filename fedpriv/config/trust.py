@@ -114,7 +114,8 @@ def check_before_attack(folder: RunFolder) -> None:
 def untrusted(config: Mapping[str, Any]) -> list[str]:
     """Returns what in the settings of a run folder needs trust, one line each with its place."""
     problems = [
-        f"{place}: {path!r} is none of the parts that fedpriv brings along, and could be any code"
+        f"{place}: {path!r} is not among the parts of fedpriv that settings may name, and could "
+        "run any code"
         for place, path in _targets(config, "")
         if not _is_part(path)
     ]

@@ -38,7 +38,7 @@ def check(path: Path) -> None:
     except UnicodeDecodeError as error:
         raise BadYAML(f"{path}: is not UTF-8 ({error.reason} at byte {error.start})") from error
     except yaml.YAMLError as error:
-        raise BadYAML(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+        raise BadYAML(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise BadYAML(f"{path}: is nested too deeply, or contains itself") from error
     if values > MOST_VALUES:

@@ -99,11 +99,12 @@ def _with_rounds(run: PlannedRun, epsilon: float, view: str) -> PlannedRun:
     while _holds(replace(run, rounds=high), epsilon, view):
         if high == MOST_ROUNDS:
             raise ValueError(
-                f"rounds: as many as a run may have, {MOST_ROUNDS}, hold epsilon={epsilon:g}"
+                f"rounds: even the most that a run may have, {MOST_ROUNDS}, stay within "
+                f"epsilon={epsilon:g}; lower noise_multiplier, or give rounds and leave epsilon out"
             )
         low, high = high, min(2 * high, MOST_ROUNDS)
     if low == 0:
-        raise ValueError(f"rounds: one alone exceeds epsilon={epsilon:g}: more noise?")
+        raise ValueError(f"rounds: one alone exceeds epsilon={epsilon:g}; raise noise_multiplier")
     while high - low > 1:
         middle = (low + high) // 2
         holds = _holds(replace(run, rounds=middle), epsilon, view)
@@ -118,7 +119,8 @@ def _with_rate(run: PlannedRun, epsilon: float, view: str) -> PlannedRun:
     low, high = 0.0, 1.0
     while high - low > 1e-4 * high:
         if high < 1e-9:
-            raise ValueError(f"record_rate: none holds epsilon={epsilon:g}: more noise?")
+            why = f"record_rate: even the smallest exceeds epsilon={epsilon:g}"
+            raise ValueError(f"{why}; raise noise_multiplier")
         middle = (low + high) / 2 if low else high / 4
         holds = _holds(replace(run, record_rate=middle), epsilon, view)
         low, high = (middle, high) if holds else (low, middle)

@@ -76,7 +76,7 @@ class Fault:
             Crash: if it is to raise.
         """
         if self.kind == "raises":
-            raise Crash("the setting `faults` wants it")
+            raise Crash("failed on purpose, as the setting `faults` says")
         if self.kind == "dies":
             os._exit(1)
         time.sleep(self.seconds)

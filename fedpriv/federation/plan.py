@@ -134,7 +134,7 @@ class Plan:
             yield f"cohort={cohort}: client_rate={rate:g} of {clients} clients is another number"
         yield from self._dropout_problems()
         if self.batch_size is not None and self.examples is None:
-            yield "examples: batch_size is out of how many examples?"
+            yield "examples: must be given with batch_size, which is a share of them"
         if self.epochs is not None and (self.examples is None or self.batch_size is None):
             yield "epochs: needs examples and batch_size, to be counted in rounds"
         if self.batch_size is not None and self.record_rate is not None:
@@ -152,7 +152,7 @@ class Plan:
         elif self.threshold is not None:
             yield "threshold: dropouts give it; leave one of the two out"
         elif away >= 1 and self.cohort is None and not known:
-            yield f"dropouts={away:g}: of cohorts of which size? Give a share, such as .2"
+            yield f"dropouts={away:g}: needs cohort; or give a share of it, such as 0.2"
 
     def _target_problems(self) -> Iterator[str | None]:
         """Yields what is wrong with what is to be found, and with whom it shall hold against."""
@@ -188,7 +188,7 @@ class Plan:
             if self.view == "server_plain":
                 yield "clients: view=server_plain needs how many clients share the noise"
             if self.view == "server_masked" and self.colluders:
-                yield "clients: colluders are some of how many clients?"
+                yield "clients: must be given with colluders, who are some of them"
         colluders, everybody = self.colluders, self.clients or self.cohort
         if isinstance(colluders, int) and isinstance(everybody, int) and 0 < everybody <= colluders:
             yield (

@@ -24,8 +24,8 @@ def unit_problems(mechanism: Mechanism | None, bound: FederatedDataset) -> list[
     if not shared:
         return []
     return [
-        f"data.partition: {shared} providers are at several clients, and the mechanism protects a "
-        "provider at one: take fedpriv.data.partition.ByProvider"
+        f"data.partition: the number of providers with documents at several clients is {shared}, "
+        "and the mechanism protects only those at one: take fedpriv.data.partition.ByProvider"
     ]
 
 

@@ -37,11 +37,11 @@ NOT_COVERED = (
     "same",
     "the rounding of noise in floating-point numbers",
     "with masks, a client that has more than 4 E + 16 units in a round, E being expected of one",
-    "with dropout, who could try out the 32 bits that torch draws it from",
-    "who does not follow the protocol",
+    "with dropout, an adversary who tries all 2^32 numbers from which torch may draw it",
+    "anybody who does not follow the protocol",
 )
 """What no ε covers in any run. Unlike `Ledger.uncovered`, it is no reason to doubt a run's ε."""
-SEEDED = "the seed of this run: who knows it knows the noise (privacy.entropy=os has none)"
+SEEDED = "the seed of this run: whoever has it has the noise too (privacy.entropy=os uses none)"
 IN_SHORT = (
     "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
     "runs, floating point"
@@ -216,7 +216,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     if mechanism["asked_epsilon"]:
         lines.append(_kept(content, server))
     if content["uncovered"]:
-        lines.append(f"  no guarantee, for no ε covers: {'; '.join(content['uncovered'])}")
+        lines.append(f"  not guaranteed, because no ε covers: {'; '.join(content['uncovered'])}")
     if helped := content["colluders"][1:]:
         told = [f"with {r['colluders']} {_rounded_up(r['epsilon'])}" for r in helped]
         few = told if len(told) < 4 else [*told[:2], f"… {told[-1]}"]
@@ -224,7 +224,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
             "  from the sums, if clients collude, each telling its noise: " + ", ".join(few)
         )
     seed = ", the seed" if mechanism["entropy"] == "seed" else ""
-    lines.append(f"  outside of every ε: {IN_SHORT}{seed}")
+    lines.append(f"  covered by no ε: {IN_SHORT}{seed}")
     return lines
 
 
@@ -245,7 +245,7 @@ def _kept(content: Mapping[str, Any], server: str) -> str:
     mechanism = content["mechanism"]
     asked, view = mechanism["asked_epsilon"], mechanism["asked_view"]
     spent, helped = content["views"][view]["pld"], mechanism["asked_colluders"]
-    whom = f"{view} with {helped} colluders" if helped else view
+    whom = f"{view} with {helped} colluder{'s' * (helped != 1)}" if helped else view
     if helped:
         rows = {row["colluders"]: row["epsilon"] for row in content["colluders"]}
         most = max(rows, default=0)

@@ -95,8 +95,8 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "ROC, TPR and FPR",
         "The true positive rate (TPR) is the share of members that an attack finds, the false "
         "positive rate (FPR) the share of others that it takes for members. The ROC curve shows "
-        "one over the other. The TPR at an FPR of 1 % is what an adversary finds who must not be "
-        "wrong.",
+        "one over the other. The TPR at an FPR of 1 % is the share that is found by an adversary "
+        "who can afford few false alarms.",
         ("tpr at 1 %", "tpr", "fpr", "members found (tpr) by false alarms (fpr)"),
     ),
     "prior": (
@@ -184,8 +184,8 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "extraction": (
         "E, G and M",
-        "E: training answers that the model says although the page no longer holds them. G: those "
-        "that a model says which was trained without these answers, so that they can be inferred. "
+        "E: training answers that the model gives although they were removed from the page. G: "
+        "answers that a model trained without them gives too, so that they can be inferred. "
         "M: those in E but not in G, which must have been memorised. PII is personal information.",
         ("|e|", "|g|", "|m|", "|g ∖ e|", "pii in m", "unique pii", "answers in m"),
     ),
@@ -199,9 +199,9 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "ipf": (
         "IpF, PR, HamAAC and AccAUC",
         "Scores of reconstructed fields, after CDMI. PR is the share of perfect reconstructions, "
-        "IpF how many times more often the attack is perfect than its baseline. AccAUC and HamAAC "
-        "are areas below curves: the first over the fields that one is surest of, the second of "
-        "the tokens that are right.",
+        "IpF how many times better the attack is than its baseline, as the mean of four measures. "
+        "AccAUC and HamAAC take the fields by how sure the attack is: the share of perfect ones, "
+        "and of right tokens, among the surest, on average.",
         ("ipf", "pr", "hamaac", "accauc"),
     ),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
+from fedpriv.report.wording import counted
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 
@@ -101,7 +102,7 @@ def planned(budget: Row | None) -> dict[str, Any] | None:
         "strategy": strategy,
         "unit": unit,
         "rows": rows,
-        "terms": f"noise multiplier {noise}, {rounds} rounds, δ = {delta}",
+        "terms": f"noise multiplier {noise}, {rounds} round{'s' * (rounds != '1')}, δ = {delta}",
     }
 
 
@@ -160,9 +161,9 @@ def _given(given: Mapping[str, Any] | None) -> str:
         return ""
     epsilons = ", ".join(f"{view} {epsilon}" for view, epsilon in _epsilons(given))
     return (
-        "The table averages over the drawing of clients, as a promise made beforehand does. Given "
-        f"who was drawn, client {given['client']} is worst off, in {given['rounds']} rounds: "
-        f"{epsilons}."
+        "The table averages over the drawing of clients, as a promise made beforehand does. Now "
+        f"that the drawing is known, ε is largest for client {given['client']}, which was in "
+        f"{counted(given['rounds'], 'round')}: {epsilons}."
     )
 
 

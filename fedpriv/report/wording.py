@@ -13,8 +13,10 @@ TIME_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 def plural(noun: str, number: int) -> str:
-    """Returns "client" for 1, else "clients"."""
-    return noun if number == 1 else f"{noun}s"
+    """Returns "client" for 1, else "clients"; of "canary", "canaries"."""
+    if number == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def counted(number: int, noun: str) -> str:

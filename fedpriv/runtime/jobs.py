@@ -23,7 +23,8 @@ class JobsFailed(RuntimeError):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
         lines = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
-        super().__init__(f"{len(reasons)} jobs failed; all others are done\n{lines}")
+        jobs = f"{len(reasons)} job{'s' * (len(reasons) != 1)}"
+        super().__init__(f"{jobs} failed; all others are done\n{lines}")
 
 
 @dataclass(frozen=True)

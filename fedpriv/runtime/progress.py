@@ -53,7 +53,7 @@ class Lines(Progress):
         self._rounds, self._done, self._began = rounds, done, time.monotonic()
         begin = f"round {done + 1} of {rounds}" if done < rounds else "nothing left to run"
         begin = begin if rounds else "evaluation of the starting model"
-        self._say(f"{run_dir}: {clients} clients, {begin}")
+        self._say(f"{run_dir}: {clients} client{'s' * (clients != 1)}, {begin}")
         yield self
 
     def round(self, record: Mapping[str, Any]) -> None:
@@ -88,7 +88,8 @@ class Display(Progress):
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        line = visible(f"{run_dir}: {clients} clients, {rounds} rounds")
+        many = f"{clients} client{'s' * (clients != 1)}, {rounds} round{'s' * (rounds != 1)}"
+        line = visible(f"{run_dir}: {many}")
         self._console.print(line, markup=False, highlight=False)
         # Output that is printed meanwhile appears above the bars.
         with Bars(*columns, console=self._console) as bars, visible_output():

@@ -179,7 +179,7 @@ class AttackedRun:
         if state is None:
             raise NotGranted(
                 f"{self.folder.path} has no {name}",
-                "a run that has come to its end (fedpriv resume)"
+                "finishing the run (fedpriv resume RUN_DIR)"
                 if name == FINAL
                 else "keep=held_out or keep=scrubbed when the federation is run",
             )
@@ -544,8 +544,8 @@ def require_both_kinds(documents: Documents, parts: Mapping[str, TrainingMembers
     members = sum(parts[provider].member for provider in documents)
     if len(documents) < 2 or members in (0, len(documents)):
         raise NotGranted(
-            f"of {len(documents)} providers with questions {members} were trained on, and to tell "
-            "members from non-members takes at least one of each",
+            f"members (trained on) are {members} of {len(documents)} providers with questions, and "
+            "the attack needs at least one member and one non-member",
             "data.test.unseen, which holds whole providers back, and data.test.fraction, which "
             "holds back documents of the others",
         )
@@ -591,7 +591,7 @@ def scrubbed_fields(run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
     most = len(trained) if controls is None else controls
     fields = (*trained, *_drawn(kept.held_out, run, "attacked fields, held out", most))
     surface = ScrubbedFields(fields, kept.examples, _subwords(run).text, kept.left_out)
-    which = "of the training or held out, it does not know which,"
+    which = "trained on or held out (it does not know which),"
     return surface, (_scrubbed_in_words(fields, kept, which),)
 
 
@@ -620,12 +620,12 @@ def field_candidates(run: AttackedRun) -> tuple[FieldCandidates, InWords]:
             lists[one.number] = candidates
     if not lists:
         raise NotGranted(
-            f"of no field are there {settings.least} candidates of its key and number of tokens",
+            f"no field has {settings.least} other candidates with its key and number of tokens",
             "candidates.documents, candidates.values or candidates.least=1",
         )
     fields = tuple(one for one in (*kept.fields, *kept.held_out) if one.number in lists)
     scrubbed = ScrubbedFields(fields, kept.examples, subwords.text, left_out)
-    held = _scrubbed_in_words(fields, kept, "of the training or held out, it does not know which,")
+    held = _scrubbed_in_words(fields, kept, "trained on or held out (it does not know which),")
     given = settings.game == "given"
     return FieldCandidates(scrubbed, lists, given), (held, settings.in_words())
 
@@ -657,8 +657,8 @@ def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which:
     documents = len({field.document for field in fields})
     what = "text, layout, labels" + (" and page" if kept.examples.shared else "")
     return (
-        f"of {documents} documents {which} the adversary holds {what}, but for one field at a "
-        "time, the number of tokens of which it knows"
+        f"the adversary holds {what} of {documents} documents, {which} with one field masked at "
+        "a time; it knows how many tokens that field has"
     )
 
 
@@ -690,7 +690,7 @@ def training_documents(run: AttackedRun) -> tuple[TrainingDocuments, InWords]:
     found = TrainingDocuments(
         training, held_out, laboratory.seed, laboratory.threads, laboratory.device
     )
-    return found, ("an audit: who chose what is asked for knows the training documents",)
+    return found, ("an audit: what is asked for was chosen by the training documents",)
 
 
 @grants(Retrain, reads=("retrain", "workers"))

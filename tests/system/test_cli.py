@@ -70,7 +70,7 @@ def test_a_round_without_enough_answers_ends_the_run_or_is_refused(tmp_path):
     few = ["federation.min_clients=7", faults]
     status, out, err = run("run", TOY, *few, cwd=tmp_path)
     assert status == 0, err
-    assert "refused for want of answers: rounds 2" in out
+    assert "refused, because too few clients answered: round 2" in out
 
     status, _, err = run("run", TOY, *few, "federation.max_refused=1", cwd=tmp_path)
     assert status == 1

@@ -126,7 +126,7 @@ def test_a_failed_training_does_not_keep_the_others_from_their_end(alone, tmp_pa
     ]
     status, _, said = attacked(folder, *failing)
     assert status == 1
-    assert "1 jobs failed; all others are done" in said
+    assert "1 job failed; all others are done" in said
     assert "Traceback" not in said
     assert not final(folder, "seed-1").exists()
     before = {name: final(folder, name).stat().st_mtime_ns for name in NAMES[1:]}
@@ -330,7 +330,7 @@ def test_a_training_that_names_a_command_runs_nothing(copy, tmp_path):
     training.write_config({**training.config(), "model": evil})
     status, _, said = attacked(copy, trust=False)
     assert status == 2
-    assert "model._target_: 'os.system' is none of the parts that fedpriv brings along" in said
+    assert "model._target_: 'os.system' is not among the parts of fedpriv" in said
     assert attacked(copy)[0] == 2  # other settings than the attack asks for
     assert not (tmp_path / "witness").exists()
 

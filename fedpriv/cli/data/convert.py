@@ -52,7 +52,7 @@ class Converted:
         fedpriv run pfl_docvqa_fl data=pfl_docvqa data.source.converted=converted
     """,
 )
-@click.argument("folder", type=Path, metavar="FOLDER", help="Of the release, or its imdb/.")
+@click.argument("folder", type=Path, metavar="FOLDER", help="The release, or its imdb/.")
 @click.option("--out", type=Path, metavar="FOLDER", help="Write here, not beside each .npy file.")
 @click.option(
     "--memory", type=float, metavar="GIB", help="Limit for one file (default: by its size)."

@@ -41,7 +41,9 @@ PERSONAL = (
     help="A choice of data= (see `fedpriv list data`), a data YAML file, or a folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--out", type=Path, metavar="FOLDER", help=f"For {SHEET} (default: data-NAME).")
+@click.option(
+    "--out", type=Path, metavar="FOLDER", help=f"Write {SHEET} here (default: data-NAME)."
+)
 @click.option(
     "--pages",
     type=int,

@@ -107,8 +107,8 @@ def headline(numbers: Mapping[str, Number]) -> str:
     """Returns how much of what was taken off members' pages is answered all the same."""
     if ALL not in numbers:
         return (
-            "whether members are remembered cannot be tested: no page without a clue was asked "
-            "about on one side"
+            "whether members are remembered cannot be tested: members and others each need a page "
+            "on which nothing gives the answer away"
         )
     whole = numbers[ALL]
     low, high = whole.interval or (0.0, 1.0)
@@ -185,7 +185,7 @@ def memorisation_metrics(
     """
     unknown = sorted({probe.provider for probe in probes} - set(parts))
     if unknown:
-        raise ValueError(f"of {', '.join(unknown[:5])} it is not known whether it was trained on")
+        raise ValueError(f"not recorded whether these were trained on: {', '.join(unknown[:5])}")
     removed = [probe for probe in probes if probe.test == "removed"]
     absent = [p for p in probes if p.test == "absent" and not parts[p.provider].member]
     start = _grouped((probe for probe in absent if probe.model == "start"), "key")

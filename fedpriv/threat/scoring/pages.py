@@ -255,8 +255,8 @@ def _why(gains: Sequence[float], name: str, shown: str) -> str:
         return "; the attack failed, which does not make the federation safe"
     bar = f"{WORTH[name]:.0f} dB" if name.startswith("psnr") else f"{WORTH[name]:.0%}"
     return (
-        f"; a leak is one message {bar} above its control, and only {ENOUGH} messages without one "
-        "show that leaks are rare"
+        f"; one message {bar} above its control would be a leak, and it takes {ENOUGH} messages "
+        "without a leak to show that leaks are rare"
     )
 
 

@@ -143,19 +143,19 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     found = Result(
         "rankings",
         "nothing can be told: the text of every field that was trained on stands in several "
-        "documents, and frequent values are guessed by who remembers nothing too",
+        "documents, and frequent values can be guessed without remembering anything",
         {"sides": sides, "by_key": by_key, "target": claims[-1].model, "series": series},
         _tables(sides, by_key, estimates, claims[-1].searched),
         left_out=granted.scrubbed.left_out,
     )
     if (first := numbers.get("first")) is None:
         return found
-    trained, control = sides[TRAINED], digits(sides[HELD_OUT]["first"], ".3f")
+    trained, control = sides[TRAINED], digits(sides[HELD_OUT]["first"], ".1%")
     values = "values visited" if claims[-1].searched else "candidates"
     said = (
-        f"of {trained['candidates']:.0f} {values} the true one comes first in {first.value:.3f} of "
-        f"{trained['fields']} fields trained on, and in {control} of {sides[HELD_OUT]['fields']} "
-        "held out,"
+        f"the true value ranks first among {trained['candidates']:.0f} {values} for "
+        f"{first.value:.1%} of {trained['fields']} fields trained on, and for {control} of "
+        f"{sides[HELD_OUT]['fields']} held out,"
     )
     return dataclasses.replace(
         found,

@@ -38,13 +38,14 @@ def headline(numbers: Numbers, gain: Number | None) -> str:
         f"{numbers['ipf_epsilon']:g}, {numbers['level']:.0%} interval)"
     )
     if gain is None:
-        return f"{factor}; other documents hold the text of all, so nothing tells what is memory"
+        why = "every text is in another document too, so memory cannot be told from that"
+        return f"{factor}; {why}"
     said = (
-        f"{gain.value:+.3f} of the tokens are right beyond the baseline's, in fields that no "
-        "other document tells,"
+        f"share of right tokens {gain.value:+.3f} against the baseline, in fields whose text no "
+        "other document has,"
     )
     if gain.control is None:
-        why = "no such field of a document held out was attacked, so nothing tells what is memory"
+        why = "no such field of a document held out was attacked, so there is no control"
         return f"{factor}; {said} but {why} (data.test.fraction, controls)"
     return f"{in_words(gain, said)}; {factor}"
 

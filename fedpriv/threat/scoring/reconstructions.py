@@ -411,8 +411,8 @@ def cases_of(
     for one in found.fields:
         if one.number not in known or one.number not in truths:
             raise ValueError(
-                f"field {one.number} is reconstructed, but is none of those that were to be "
-                "attacked, or a second time"
+                f"field {one.number} is not among the fields to attack, or is reconstructed twice: "
+                "expected each of ScrubbedFields.fields at most once"
             )
         cases.append(Case(known.pop(one.number), truths[one.number], one))
     names = {found.membership, *(n for a in found.fields[0].attempts[:1] for n in a.confidence)}

@@ -73,7 +73,7 @@ def test_a_cache_in_use_stays(cache, capsys):
     before = files(cache)
     assert main(["clean"]) == 0
     assert files(cache) == before
-    assert "is left: a run or an attack is at work with it" in capsys.readouterr().err
+    assert "is kept: a run or an attack is using it" in capsys.readouterr().err
 
 
 def test_links_are_not_followed(cache, tmp_path):
@@ -119,7 +119,7 @@ def test_sessions_of_ray_go_when_their_driver_is_dead(sessions, capsys):
     assert {kind for kind, folder in sessions.items() if folder.exists()} == {"alive", "foreign"}
     told = capsys.readouterr()
     assert f"10 bytes  {sessions['dead']}" in told.out
-    assert f"{sessions['alive']} is left" in told.err
+    assert f"{sessions['alive']} is kept" in told.err
 
 
 def test_the_watchdog_ends_what_writes_and_spares_what_reads(tmp_path):

@@ -136,9 +136,9 @@ FILES = {
     "number": (b"7\n", "holds no mapping"),
     "list": (b"- a\n", "holds no mapping"),
     "key": (b"defaults: [base]\n1: 2\n", "line 2: '1' is no name of a setting"),
-    "broken": (b"a: [1\n", "is no YAML: while parsing"),
+    "broken": (b"a: [1\n", "is not valid YAML: while parsing"),
     "large": (b"a: " + b"x" * (5 << 20), "has more than 4,194,304 bytes"),
-    "nul": (b"a: \x00\n", "is no YAML"),
+    "nul": (b"a: \x00\n", "is not valid YAML"),
 }
 
 

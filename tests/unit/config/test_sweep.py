@@ -92,7 +92,7 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     found, rows = results(folder)
     assert found["finished"] is True
     assert len(rows) == len(measured) == 8
-    assert "2 runs, 8 rows" in told[0]
+    assert "rows × seeds: 8, runs: 2" in told[0]
     assert "[8/8] refused, seed 1" in told
     assert rows["guessed", 0]["values"]["value"] == 5
     assert rows["guessed", 0]["intervals"] == {"value": [4, 6]}

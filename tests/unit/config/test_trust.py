@@ -86,7 +86,7 @@ def test_any_other_name_needs_trust_wherever_it_stands(name, deep):
     config = {"data": {"sources": [{"inner": node}]}} if deep else {"strategy": node}
     (problem,) = untrusted(config)
     place = "data.sources[0].inner" if deep else "strategy"
-    assert problem.startswith(f"{place}._target_: {name!r} is none of the parts")
+    assert problem.startswith(f"{place}._target_: {name!r} is not among the parts")
 
 
 def test_a_cluster_out_of_a_folder_needs_trust():
@@ -113,7 +113,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_folder_that_names_a_command_is_refused_and_runs_nothing(folder, command, capsys):
     assert main([command[0], str(folder.path), *command[1:]]) == 2
     said = capsys.readouterr().err
-    assert "model._target_: 'os.system' is none of the parts that fedpriv brings along" in said
+    assert "model._target_: 'os.system' is not among the parts of fedpriv" in said
     assert "add --trust" in said
     assert "Traceback" not in said
     assert not Path("witness").exists()

@@ -56,7 +56,7 @@ def test_a_budget_for_another_server_is_pointed_out():
 
 def test_what_no_epsilon_covers_is_said():
     told = content(uncovered=("the counts",))
-    assert "  no guarantee, for no ε covers: the counts" in summary(told)
+    assert "  not guaranteed, because no ε covers: the counts" in summary(told)
     assert not told["views"]["global"]["guarantee"]
 
 

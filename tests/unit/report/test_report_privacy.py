@@ -55,9 +55,9 @@ def test_the_numbers_of_the_ledger_are_there_with_what_they_are_worth(tmp_path):
         "server plain (not this run)",
         "∞",
         "document 3 33.87 – by PLD",
-        "No guarantee, for no ε covers: the number of examples.",
-        "What is outside of every ε when a client answers the sizes of messages",
-        "one examples paper global",
+        "Not guaranteed, because no ε covers: the number of examples.",
+        "What no ε covers when a client answers the sizes of messages",
+        "larger unit examples in it paper global",
         "clients 0 7 ε 10.98 ∞",
     ):
         assert said in text, said

@@ -171,7 +171,7 @@ def test_an_untrained_model_gives_nobody_away(tmp_path):
     numbers = result.details["classifiers"]["accurate"]
     assert (numbers["auc"], numbers["balanced_accuracy"]) == (0.5, 0.5)
     assert numbers["p_value"] == 1.0
-    assert "so few cannot show a leak" in result.headline
+    assert "so few providers cannot show a leak" in result.headline
     assert result.verdict == CANNOT_TELL
 
 

@@ -268,7 +268,7 @@ def test_settings_and_access_that_make_no_sense(context):
         PMIA(vote="hard")
     with pytest.raises(ValueError, match="primary='best': expected one of azk"):
         PMIA(primary="best")
-    with pytest.raises(NotApplicable, match="no split"):
+    with pytest.raises(NotApplicable, match="too few are left"):
         judge(context, splits=())
 
 

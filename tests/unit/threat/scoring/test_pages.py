@@ -442,8 +442,8 @@ def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     assert found.numbers["psnr_roi_gain"].value > 0.5
     assert found.verdict == CANNOT_TELL  # and not a leak, however alike the six are
     assert found.headline.endswith(
-        "; a leak is one message 3 dB above its control, and only 16 messages without one show "
-        "that leaks are rare"
+        "; one message 3 dB above its control would be a leak, and it takes 16 messages without a "
+        "leak to show that leaks are rare"
     )
     claims[3] = RecoveredBatch((1, 3), truths[1, 3].pixels.astype(np.float32), None)
     assert result_of(claims, truths, template).verdict == LEAK

@@ -282,8 +282,8 @@ def test_without_a_field_the_reasons_are_named():
         (alone(0, (attempt(1, 2, ratio=math.nan),)), "'ratio' is not a number"),
         (FieldGuesses((Reconstruction(0, (), ()),), "gap"), "field 0 .* has no attempt"),
         (alone(0, (Attempt((1, 2), {"gap": 1, "public": 1}),)), "calls a confidence 'public'"),
-        (alone(7, (attempt(1, 2),)), "field 7 is reconstructed, but is none"),
-        (dataclasses.replace(FOUND, fields=FOUND.fields[:1] * 2), "or a second time"),
+        (alone(7, (attempt(1, 2),)), "field 7 is not among the fields to attack"),
+        (dataclasses.replace(FOUND, fields=FOUND.fields[:1] * 2), "or is reconstructed twice"),
     ],
 )
 def test_what_cannot_be_compared_is_named(found, message):
