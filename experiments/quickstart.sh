@@ -1,5 +1,5 @@
 #!/bin/sh
-# What fedpriv does, in five commands and two minutes: `make quickstart` runs this after the installation.
+# What fedpriv does, in six commands and three to four minutes: `make quickstart` runs this after the installation.
 # Usage: quickstart.sh [FOLDER]; the runs go into FOLDER, or into ./runs.
 set -eu
 runs=${1:-runs}
