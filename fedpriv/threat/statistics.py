@@ -158,7 +158,7 @@ def area(
     if 0 < value < 1 and variance > 0:
         seen = _effective(value, variance, fewer, len(names))
     expected = _coins_of_area(value, *map(len, sides))
-    # Another experiment of so many may vary more than this one did, but is not to vary less.
+    # Another experiment of this size may vary more than this one did; less would be luck.
     kept = min(seen / expected, _told_by(fewer))
 
     def coins(other: float) -> float:

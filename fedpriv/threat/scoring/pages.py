@@ -158,23 +158,17 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         f"{name}_gain": number(median(own), "message", Estimate.known(0.0))
         for name, own in gains.items()
     }
-    primary = next(iter(gains), "")
-    shown_to_be = (
-        _verdict(gains[primary], recovered[f"{primary}_gain"], WORTH[primary])
-        if primary
-        else CANNOT_TELL
-    )
+    primary, told, why = _told(gains, recovered)
     return Result(
         "pages",
-        _headline(numbers, len(claims))
-        + (_why(gains[primary], primary, shown_to_be) if primary else ""),
+        _headline(numbers, len(claims)) + why,
         numbers,
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=shown_to_be,
-        primary=f"{primary}_gain" if primary else "",
-        numbers=exploratory(recovered, f"{primary}_gain"),
+        verdict=told,
+        primary=primary,
+        numbers=exploratory(recovered, primary),
     )
 
 
@@ -238,26 +232,32 @@ def gains_of(
     return found
 
 
-def _verdict(gains: Sequence[float], middle: Number, worth: float) -> str:
-    """Returns what was recovered: one batch is enough for a leak, but not to show that none is."""
-    if max(gains) >= worth:
-        return LEAK
+def _told(
+    gains: Mapping[str, Sequence[float]], recovered: Mapping[str, Number]
+) -> tuple[str, str, str]:
+    """Returns the primary number, its verdict, and the end of a sentence why nothing can be told.
+
+    One batch is enough for a leak, but not to show that there is none.
+    """
+    if not gains:
+        return "", CANNOT_TELL, ""
+    name, own = next(iter(gains.items()))
+    primary = f"{name}_gain"
+    if max(own) >= WORTH[name]:
+        return primary, LEAK, ""
     # An attack that ends below its control has failed, and shows nothing.
+    middle = recovered[primary]
     failed = middle.p_value is not None and middle.p_value <= LEVEL and middle.value < 0
-    return NONE_SHOWN if len(gains) >= ENOUGH and not failed else CANNOT_TELL
-
-
-def _why(gains: Sequence[float], name: str, shown: str) -> str:
-    """Returns why nothing can be told, as the end of a sentence; empty where something can."""
-    if shown != CANNOT_TELL:
-        return ""
-    if np.median(gains) < 0:
-        return "; the attack failed, which does not make the federation safe"
+    if len(own) >= ENOUGH and not failed:
+        return primary, NONE_SHOWN, ""
+    if middle.value < 0:
+        return primary, CANNOT_TELL, "; the attack failed, which does not make the federation safe"
     bar = f"{WORTH[name]:.0f} dB" if name.startswith("psnr") else f"{WORTH[name]:.0%}"
-    return (
+    why = (
         f"; one message {bar} above its control would be a leak, and it takes {ENOUGH} messages "
         "without a leak to show that leaks are rare"
     )
+    return primary, CANNOT_TELL, why
 
 
 def _headline(numbers: Mapping[str, Any], messages: int) -> str:

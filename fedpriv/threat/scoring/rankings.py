@@ -126,7 +126,6 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         if not any(one.truth.trained for one in ranked):
             raise ValueError("no field of a training document was ranked")
         estimates, numbers = _compared(ranked)
-        numbers = exploratory(numbers, "first")
         one = numbers.get("first")
         series.append(
             {"round": claim.round, "first": one and one.value, "control": one and one.control}
@@ -215,7 +214,7 @@ def _compared(ranked: Sequence[Ranked]) -> tuple[Estimates, dict[str, Number]]:
         if TRAINED in sides:
             p = exchanged(*zip(*rows, strict=True)) if HELD_OUT in sides else None
             numbers[name] = number(sides[TRAINED], "document", sides.get(HELD_OUT), p)
-    return estimates, numbers
+    return estimates, exploratory(numbers, "first")
 
 
 def _brief(ranked: Sequence[Ranked]) -> dict[str, Any]:
