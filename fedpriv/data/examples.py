@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Batch = dict[str, Tensor]
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 PROVIDER = "provider"
 """The column with each example's provider, as an integer."""
@@ -73,7 +77,11 @@ class Examples:
         arrays = {name: c[rows] for name, c in self.columns.items() if c.dtype.kind != "U"}
         for name, (array, pointer) in self.shared.items():
             arrays[name] = array[self.columns[pointer][rows]]
-        return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if torch.device(device).type != "cuda":
+            return {name: tensor.to(device) for name, tensor in tensors.items()}
+        # Out of pinned memory a GPU copies by itself, while the CPU goes on.
+        return {n: t.pin_memory().to(device, non_blocking=True) for n, t in tensors.items()}
 
     def batches(
         self,
@@ -82,10 +90,30 @@ class Examples:
         shuffle: np.random.Generator | None = None,
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """Yields batches of `size` (the last may be smaller), shuffled if a generator is given."""
+        """Yields batches of `size` (the last may be smaller), shuffled if a generator is given.
+
+        For a CUDA device, a thread makes the next batch while this one is in use.
+        """
         order = np.arange(len(self)) if shuffle is None else shuffle.permutation(len(self))
-        for start in range(0, len(order), size):
-            yield self.batch(order[start : start + size], device)
+        parts = (order[start : start + size] for start in range(0, len(order), size))
+        if torch.device(device).type == "cuda":
+            yield from ahead(lambda positions: self.batch(positions, device), parts)
+        else:
+            for positions in parts:
+                yield self.batch(positions, device)
+
+
+def ahead(function: Callable[[A], B], arguments: Iterator[A]) -> Iterator[B]:
+    """Yields what a function makes of each argument; a thread works one argument ahead."""
+    with ThreadPoolExecutor(1) as thread:
+        before: Future[B] | None = None
+        for argument in arguments:
+            now = thread.submit(function, argument)
+            if before is not None:
+                yield before.result()
+            before = now
+        if before is not None:
+            yield before.result()
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from fedpriv.training.computing import Computing
+
 MOST_WORKERS = 1024
 
 MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
@@ -16,26 +18,33 @@ class Settings:
     """How the rounds are run, whatever the algorithm.
 
     Args:
-        workers: 0 serves the clients in this process, n ≥ 1 on n Ray workers.
-        chunk_size: how many clients a worker takes in one call and sums; None for an eighth of the
-            cohort. It decides the order of additions and so the bits; the number of workers does
-            not.
-        client_timeout: seconds that one client may take before it counts as missing.
-        round_deadline: seconds for the answers to what a round sends; a client that has not
-            answered by then counts as missing. A masked round sends four times, each with this
-            deadline. It is wall time, so which clients miss it differs from run to run;
-            `faults=slow` simulates slow clients instead.
-        min_clients: the fewest answers with which a round counts. With fewer the model stays as it
-            was, and the run goes on with the next round and its cohort. An empty Poisson cohort is
-            a round like any other unless this is above 1.
-        max_refused: how many rounds in a row may not count before the run ends (it can be resumed);
-            0 never ends it.
-        threads: torch threads for one client.
-        device: where clients train and the model is evaluated, such as "cpu" or "cuda".
-        evaluate_every: rounds between evaluations; the last round is always evaluated.
-        checkpoint_every: rounds between checkpoints; the last round always has one.
-        keep_checkpoints: how many of the newest checkpoints to keep; 0 keeps all.
-        report: whether the command that ran it writes report.html; `fedpriv report` always does.
+        workers: the number of processes that serve the clients, at most 1024; 0 serves all clients
+            in the process of the run itself. The processes run on this machine, unless `ray` says
+            that they run on Ray.
+        chunk_size: the number of clients that a worker serves in one call, whose updates it adds
+            up. None takes an eighth of the round's clients. It decides the order of additions, and
+            so the exact bits of the result; the number of workers does not.
+        client_timeout: the time in seconds that one client may take before it counts as missing.
+            None sets no limit. It needs `workers` of 1 or more.
+        round_deadline: the time in seconds that clients have to answer each message of a round; a
+            client that has not answered by then counts as missing. None sets no limit. A masked
+            round sends four messages, each with this deadline. It is wall time, so which clients
+            miss it differs from run to run; `faults=slow` simulates slow clients instead.
+        min_clients: the smallest number of answers with which a round counts. With fewer, the model
+            stays as it was, and the run goes on with the next round and newly drawn clients. A
+            round for which Poisson sampling draws no client counts too, unless this is above 1.
+        max_refused: the number of rounds in a row that may fail to count before the run ends; it
+            can be resumed. 0 never ends the run.
+        threads: the number of torch threads that one client may use.
+        device: the device on which clients train and the model is evaluated, such as "cpu" or
+            "cuda".
+        evaluate_every: the number of rounds from one evaluation to the next; the last round is
+            always evaluated.
+        checkpoint_every: the number of rounds from one checkpoint to the next; the last round
+            always has one.
+        keep_checkpoints: the number of newest checkpoints that are kept; 0 keeps all.
+        report: whether the command that runs the experiment also writes report.html; `fedpriv
+            report` writes it in any case.
     """
 
     workers: int = 0
@@ -88,22 +97,35 @@ class Privacy:
     They are settings, because a number that is computed from private data is itself a release.
 
     Args:
-        epsilon: the ε that must hold where a strategy names no noise multiplier.
-        delta: the δ of (ε, δ)-differential privacy.
-        view: whom ε must hold against: "global", "server_masked", "server_plain" or "paper"
-            (`fedpriv.privacy.views`).
-        accountant: finds the noise: "pld", "rdp" as in PrIeD-KIE, or "prv_opacus" as in PFL-DocVQA.
-        clients: how many clients the federation has; the view "server_plain" and colluders need it.
-        cohort: how many clients every round has, instead of `clients`, where that number is fixed.
-        colluders: how many clients tell the masked server their noise.
-        examples: about how many training examples all clients have together.
-        record_rate: probability with which each example is drawn for a step; q of PrIeD-KIE.
-        providers: M of FL-PROVIDER-DP, by which a client's sum over providers is divided: the
-            fewest that a client has or, where providers are drawn too, about how many are drawn.
-        entropy: "seed" draws the noise from the run's seed, so whoever knows the seed knows the
-            noise. "os" adds a secret of the operating system's: no run can be repeated to the bit,
-            and a round that was cut off is a new attempt, booked beside the old one. Take "os" for
-            a model that will be released, and on a GPU, where the same run may round otherwise.
+        epsilon: the largest ε that the whole run may spend. The noise is found for it, unless the
+            strategy names a noise multiplier.
+        delta: the δ of (ε, δ)-differential privacy, in (0, 1).
+        view: the onlooker against whom ε must hold (`fedpriv.privacy.views`): "global" is anybody
+            who sees the global models, "server_masked" the server if updates are masked,
+            "server_plain" the server if it sees each update. "paper" computes ε as the papers do,
+            which is no guarantee if clients are sampled.
+        accountant: the method that computes ε and finds the noise: "pld", "rdp" (used by
+            PrIeD-KIE), "prv_opacus" (used by PFL-DocVQA), "prv" or "gdp".
+        clients: the number of clients in the federation. The view "server_plain" and `colluders`
+            need either this or `cohort`; otherwise it may be None.
+        cohort: the number of clients in each round, if all rounds have the same number. It may be
+            given in place of `clients`; otherwise it is None.
+        colluders: the number of clients that are assumed to tell the server their share of the
+            noise; only the view "server_masked" takes it.
+        examples: about how many training examples all clients have together. It is a public
+            constant by which noisy sums are divided, and a guess will do. Strategies that protect
+            single examples need it; others leave it None.
+        record_rate: the probability with which each example is drawn for a step (q in PrIeD-KIE),
+            in (0, 1].
+        providers: the public constant by which a client's sum over its providers is divided (M of
+            FL-PROVIDER-DP): the smallest number of providers that any client has or, if providers
+            are sampled too, about how many are drawn. Strategies that protect providers need it;
+            others leave it None.
+        entropy: "seed" draws the noise from the seed of the run, so whoever knows the seed knows
+            the noise. "os" adds a secret of the operating system: no run can be repeated to the
+            bit, and if a round is cut off, its repetition is accounted for beside the first
+            attempt. Take "os" for a model that will be released, and on a GPU, where the same run
+            may round differently the next time.
     """
 
     epsilon: float = 8.0
@@ -120,16 +142,20 @@ class Privacy:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Computing):
     """What an experiment sets once for whatever strategy is chosen, as ``${training.lr}``.
 
+    How gradients are computed (`Computing`) holds for every strategy by itself.
+
     Args:
-        lr: learning rate of the clients' optimisers.
-        server_lr: learning rate of the server's Adam, where clients send gradients, not models.
-        batch_size: how many examples a client's step takes.
-        steps: how many steps a whole training has that adds noise to every step: epochs divided by
-            the record rate.
-        epochs: how many epochs a client trains in a round, where it trains a model of its own.
+        lr: the learning rate of the clients' optimisers where gradients get no noise, as in FedAvg
+            and FL-PROVIDER-DP.
+        server_lr: the learning rate of Adam where gradients get noise: at the server in FeAm-DP, at
+            the clients in FedAvg-DP.
+        batch_size: the number of examples in one optimiser step of a client.
+        steps: the number of steps in the whole training, for strategies that add noise to every
+            step: the number of epochs divided by the record rate.
+        epochs: the number of epochs that a client trains in a round, for strategies such as FedAvg.
     """
 
     lr: float = 2e-4

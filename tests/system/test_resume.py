@@ -101,7 +101,7 @@ def _until_it_writes(process, folder):
     _wait(lambda: process.poll() is not None or len(_metrics(folder)) != begun, process)
 
 
-def _wait(condition, process, seconds=120):
+def _wait(condition, process, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

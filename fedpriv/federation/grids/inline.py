@@ -26,7 +26,7 @@ CLIENT_FAILED = 2
 
 KNOWN_ERRORS = {
     *(name for name, kind in vars(builtins).items() if isinstance(kind, type)),
-    *("Crash", "ActorDiedError", "OutOfMemoryError"),
+    *("Crash", "ActorDiedError", "OutOfMemoryError", "WorkerDied"),
 }
 """Kinds of errors that the server may learn: Python's own, ours, and the ends of a worker."""
 

@@ -1,10 +1,12 @@
 """Tables of examples: rows of rows, batches, and arrays that several rows share."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
-from fedpriv.data.examples import Examples
+from fedpriv.data.examples import Examples, ahead
 
 
 def table():
@@ -103,3 +105,30 @@ def test_a_shared_array_is_looked_up_through_its_pointing_column():
 def test_columns_must_be_of_one_length(columns, message):
     with pytest.raises(ValueError, match=f"^columns must be of one length, {message}$"):
         Examples.of(columns)
+
+
+def test_a_thread_works_one_argument_ahead_and_in_order():
+    begun, done = [], threading.Event()
+
+    def work(argument):
+        begun.append(argument)
+        if argument == 1:
+            done.set()
+        return 10 * argument
+
+    results = ahead(work, iter(range(4)))
+    assert next(results) == 0
+    assert done.wait(10)  # argument 1 is worked on while result 0 is in use
+    assert list(results) == [10, 20, 30]
+    assert begun == [0, 1, 2, 3]
+    assert list(ahead(work, iter(()))) == []
+
+
+def test_an_error_ahead_comes_where_its_result_would():
+    results = ahead(lambda divisor: 1 / divisor, iter([1, 0, 2]))
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    unfinished = ahead(abs, iter(range(5)))
+    next(unfinished)
+    unfinished.close()  # as `islice` leaves it; its thread ends

@@ -135,11 +135,9 @@ def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(transcript.NoTranscript, match="keep=transcript"):
         seen_by(unseen)
     result = federation(keep=[KeepTranscript(rounds=(1,), clients=(0,))]).run(2)
-    with pytest.raises(
-        transcript.NoTranscript, match=r"rounds \[2\] were not observed; there is 1"
-    ):
+    with pytest.raises(transcript.NoTranscript, match=r"rounds=\[2\]: expected .* kept, \[1\]"):
         seen_by(result, rounds=[2])
-    with pytest.raises(transcript.NoTranscript, match=r"no message of clients \[3\] was kept"):
+    with pytest.raises(transcript.NoTranscript, match=r"clients=\[3\]: expected .* kept, \[0\]"):
         seen_by(result, clients=[3])
     file = next((result.run_dir / "transcript").glob("round-*/client-*"))
     file.write_bytes(file.read_bytes()[:100])

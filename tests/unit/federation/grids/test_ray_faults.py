@@ -9,10 +9,11 @@ from toy import federation
 
 from fedpriv.cli import main
 from fedpriv.federation.grids.base import WorkersDied
-from fedpriv.federation.grids.ray import Deaths
-from fedpriv.runtime import ray_session
-from fedpriv.runtime.ray_session import RayDidNotStart
+from fedpriv.federation.grids.workers import Deaths, WorkerDied
+from fedpriv.runtime.workers import ray_session
+from fedpriv.runtime.workers.ray_session import RayDidNotStart, RaySettings
 
+ON_RAY = "ray.client_resources.num_cpus=1"
 SLOW = "The current node timed out during startup. This could happen because some of the raylet"
 
 
@@ -33,9 +34,11 @@ def starts(monkeypatch, tmp_path):
 
 def test_a_slow_start_is_waited_for_and_tried_twice(starts, tmp_path):
     before = dict(os.environ)
-    toy = federation(runs=tmp_path, workers=2)
+    toy = federation(runs=tmp_path, workers=2, ray=RaySettings(client_resources={"num_cpus": 1.0}))
 
-    with pytest.raises(RayDidNotStart, match=r"twice: The current node .*federation\.workers=0"):
+    with pytest.raises(
+        RayDidNotStart, match=r"twice: The current node .*workers on this machine need no Ray"
+    ):
         toy.run(1)
 
     assert [call["RAY_raylet_start_wait_time_s"] for call in starts] == ["120", "120"]
@@ -52,7 +55,7 @@ def test_a_slow_start_is_waited_for_and_tried_twice(starts, tmp_path):
 def test_the_command_line_explains_it_in_one_line(starts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     toy = os.path.join(os.path.dirname(__file__), *[".."] * 3, "system", "toy.yaml")
-    assert main.main(["run", toy, "federation.workers=1"]) == 1
+    assert main.main(["run", toy, "federation.workers=1", ON_RAY]) == 1
     error = capsys.readouterr().err.strip()
     assert error.startswith("RayDidNotStart: Ray did not start, twice")
     assert "\n" not in error
@@ -97,10 +100,8 @@ def test_a_cluster_keeps_its_own_address_and_token(monkeypatch):
     ray_session.stop_ray()
 
 
-class Raised(Exception):
-    """As Ray's, of an actor whose constructor raised."""
-
-    actor_init_failed = True
+def raised(why):
+    return WorkerDied("ActorDiedError", why, raised=True)
 
 
 @pytest.fixture
@@ -146,14 +147,14 @@ def test_an_app_that_never_worked_ends_the_run_quickly(clock):
 
 def test_an_app_that_raises_at_once_ends_the_run_with_its_reason(clock):
     with pytest.raises(WorkersDied, match="could not build its app: no such weights"):
-        Deaths().rest(Raised("no such weights"))
+        Deaths().rest(raised("no such weights"))
 
 
 def test_an_app_that_raises_later_is_tried_a_few_times(clock):
     deaths = Deaths()
     deaths.works = True
     with pytest.raises(WorkersDied, match="out of GPU memory"):
-        _die_on(deaths, clock, Raised("out of GPU memory"))
+        _die_on(deaths, clock, raised("out of GPU memory"))
     assert clock.now - 1000 < 10
 
 

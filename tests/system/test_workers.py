@@ -1,4 +1,4 @@
-"""RayGrid: the same bits as in one process, and faults that cost one client one round."""
+"""Workers: the same bits as in one process, and faults that cost one client one round."""
 
 import functools
 import os
@@ -16,12 +16,13 @@ from toy import federation, norm_net, weights
 from fedpriv.federation.client import build_app
 from fedpriv.federation.faults import Crashing, Dropout, Slow
 from fedpriv.federation.grids.base import WorkersDied
-from fedpriv.federation.grids.ray import Deaths, RayGrid
+from fedpriv.federation.grids.processes import ProcessGrid
+from fedpriv.federation.grids.workers import Deaths
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat.keep.transcript import KeepTranscript
 
-pytestmark = pytest.mark.usefixtures("one_ray")
-
-WORKERS = [pytest.param(1, marks=pytest.mark.slow), 2]
+ON_RAY = RaySettings(client_resources={"num_cpus": 1.0})
+BOTH = ["processes", pytest.param("ray", marks=pytest.mark.slow)]
 FAULTS = {"2/3": "raise", "3/1": "nan"}
 WATCHING = KeepTranscript(clients=(0, 2, 3, 5))
 
@@ -32,9 +33,19 @@ def inline(tmp_path_factory):
     return federation(FAULTS, model=norm_net, runs=runs, keep=[WATCHING]).run(4)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_any_number_of_workers_gives_the_bits_of_one_process(workers, inline, tmp_path):
-    settings = {"model": norm_net, "runs": tmp_path, "workers": workers}
+@pytest.fixture
+def ray(request):
+    """Where workers run: processes of this machine, or a Ray that the tests share."""
+    if getattr(request, "param", "processes") == "processes":
+        return RaySettings()
+    request.getfixturevalue("one_ray")
+    return ON_RAY
+
+
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_gives_the_bits_of_one_process(workers, ray, inline, tmp_path):
+    settings = {"model": norm_net, "runs": tmp_path, "workers": workers, "ray": ray}
     result = federation(FAULTS, keep=[WATCHING], **settings).run(4)
 
     assert weights(result) == weights(inline)
@@ -55,10 +66,11 @@ def test_another_seed_gives_other_bits(inline, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path):
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(ray, tmp_path):
     faults = {"2/3": "raise", "3/1": "hang", "3/5": "exit"}
-    result = federation(faults, runs=tmp_path, workers=2, client_timeout=6.0).run(4)
+    timeout = 20.0 if ray.wanted else 10.0  # Ray's workers take seconds to import what they need
+    result = federation(faults, runs=tmp_path, ray=ray, workers=2, client_timeout=timeout).run(4)
 
     assert [m["clients"] for m in result.metrics] == [
         {"sampled": 8, "answered": 8, "failed": 0, "missing": 0},
@@ -72,20 +84,20 @@ def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(tmp_path)
     assert weights(result) == weights(federation(raised, runs=tmp_path).run(4))
 
 
-@pytest.mark.slow
-def test_a_client_late_in_a_chunk_does_not_cost_the_clients_before_it(tmp_path):
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+def test_a_client_late_in_a_chunk_does_not_cost_the_clients_before_it(ray, tmp_path):
     faults = {"1/2": "exit"}
-    result = federation(faults, runs=tmp_path, workers=1, chunk_size=8).run(1)
+    result = federation(faults, runs=tmp_path, ray=ray, workers=1, chunk_size=8).run(1)
 
     assert result.metrics[0]["clients"] == {"sampled": 8, "answered": 7, "failed": 1, "missing": 0}
     expected = federation({"1/2": "raise"}, runs=tmp_path, chunk_size=8).run(1)
     assert weights(result) == weights(expected)
 
 
-@pytest.mark.slow
-def test_workers_killed_from_outside_are_replaced(tmp_path):
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+def test_workers_killed_from_outside_are_replaced(ray, tmp_path):
     # The timeout is for the test's own sake: the workers are to die long before.
-    toy = federation({"2/0": "hang"}, runs=tmp_path, workers=2, client_timeout=120.0)
+    toy = federation({"2/0": "hang"}, runs=tmp_path, ray=ray, workers=2, client_timeout=120.0)
     grid = toy.grid()
     before = grid.worker_pids()
     threading.Thread(target=_kill_when_stuck, args=(before, tmp_path), daemon=True).start()
@@ -130,31 +142,29 @@ def test_a_rounds_deadline_ends_the_wait_for_a_hanging_client(tmp_path):
     assert {f["reason"] for f in result.failures} == {"RoundTimeout"}
 
 
-def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(tmp_path):
-    from fedpriv.runtime.ray_session import RaySettings
-
-    toy = federation(runs=tmp_path, workers=2)
-    object.__setattr__(toy, "ray", RaySettings(client_resources={"num_gpus": 1}))
+@pytest.mark.slow
+def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(one_ray, tmp_path):
+    wanted = RaySettings(client_resources={"num_gpus": 1})
+    toy = federation(runs=tmp_path, workers=2, ray=wanted)
     with pytest.raises(ValueError, match=r"2 workers × num_gpus=1 need 2, Ray has \d"):
         toy.run(1)
 
 
-@pytest.mark.slow
-def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(tmp_path):
-    toy = federation(runs=tmp_path, workers=1)
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(ray, tmp_path):
+    toy = federation(runs=tmp_path, ray=ray, workers=1)
     toy.spec = _Unbuildable()
     with pytest.raises(WorkersDied, match="no such weights"):
         toy.run(1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("deaths", "works"), [(range(1, 4), True), (range(100), False)])
 def test_workers_killed_while_they_start(deaths, works, tmp_path, monkeypatch):
     monkeypatch.setattr(Deaths, "LONGEST_REST", 0.1)
     monkeypatch.setattr(Deaths, "ATTEMPTS", 2)
     toy = federation({"1/2": "exit"}, runs=tmp_path)
     factory = _Killed(functools.partial(build_app, toy.spec), tmp_path / "starts", tuple(deaths))
-    grid = RayGrid(factory, toy.clients, workers=1)
+    grid = ProcessGrid(factory, toy.clients, workers=1)
     try:
         if works:  # the first worker starts; the next three, when it has died, do not
             result = toy.run(2, grid=grid)

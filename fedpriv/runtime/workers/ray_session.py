@@ -4,7 +4,8 @@ By default, Ray listens on every interface, keeps logs and sockets in a folder t
 removes, and before version 2.59 authenticates nobody: any process that reaches one of its ports can
 run code in a worker. Here it listens on the loopback interface only, demands a token that is drawn
 for each session and that only this user can read, and keeps its files in a separate folder. That
-folder is removed when the session ends, or by `fedpriv.runtime.watchdog` when the driver is killed.
+folder is removed when the session ends, or by `fedpriv.runtime.workers.watchdog` when the driver is
+killed.
 
 A cluster that somebody else has started (`ray.address`) keeps its own address, token and folders.
 This file uses internals of Ray, in `_start` and `_set_environment`, and `_start` checks their
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedpriv.runtime.watchdog import clear, remove, watch
+from fedpriv.runtime.workers.watchdog import clear, remove, watch
 
 PREFIX = "fedpriv-ray-"
 """Prefix of the folders of sessions."""
@@ -48,16 +49,24 @@ START_TIMEOUTS = (
 
 @dataclass(frozen=True)
 class RaySettings:
-    """Where Ray runs, for `Settings.workers` ≥ 1.
+    """Whether and where workers run on Ray, for `Settings.workers` ≥ 1.
 
     Args:
-        address: an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts Ray here.
-        client_resources: what one worker needs: num_cpus, num_gpus (a share works), or Ray's own
-            names.
+        address: the address of a Ray cluster that is running already, such as "auto" or
+            "10.0.0.1:6379". None runs the workers on this machine.
+        client_resources: the resources that one worker needs: num_cpus, num_gpus (a fraction
+            shares a GPU), or names that the cluster defines. If any are given, and no address, the
+            workers run on a Ray that is started on this machine; if none are given either, they
+            run without Ray.
     """
 
     address: str | None = None
     client_resources: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether workers run on Ray."""
+        return self.address is not None or bool(self.client_resources)
 
 
 class RayDidNotStart(RuntimeError):
@@ -123,7 +132,8 @@ def start_ray(workers: int, resources: dict[str, float], address: str | None) ->
                 raise RayDidNotStart(
                     f"Ray did not start, twice: {reason.rstrip('.')}. If this machine is busy, or "
                     "short of memory or of room in /dev/shm, start again when it is less so, or "
-                    "with fewer workers; federation.workers=0 runs without Ray."
+                    "with fewer workers. Without ray.client_resources, workers on this machine "
+                    "need no Ray."
                 ) from error
     try:
         _check_resources(workers, resources)

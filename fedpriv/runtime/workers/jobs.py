@@ -1,14 +1,17 @@
-"""Many jobs on Ray tasks. A killed worker costs the time since the job's last checkpoint."""
+"""Many jobs on many workers. A killed one costs the time since its job's last checkpoint."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar, cast
 
-from fedpriv.runtime.ray_session import RaySettings, running_ray
+from fedpriv.runtime.workers.fork_server import Ended, Forked, Shared, fork_server, receive, send
+from fedpriv.runtime.workers.ray_session import RaySettings, running_ray
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -33,7 +36,7 @@ class Pool:
 
     Args:
         workers: jobs at a time, each in its own process; 0 runs them in sequence in this one.
-        ray: where Ray runs, for one worker or more.
+        ray: whether and where the workers run on Ray.
         tell: shows one line of progress.
     """
 
@@ -80,9 +83,42 @@ class Pool:
                     yield name, function(job), None
                 except Exception as error:
                     yield name, None, _reason(error)
+        elif jobs and not self.ray.wanted:
+            yield from self._on_processes(function, jobs)
         elif jobs:
             with running_ray(self.workers, self.ray.client_resources, self.ray.address):
                 yield from self._on_ray(function, jobs)
+
+    def _on_processes(
+        self, function: Callable[[J], R], jobs: Mapping[str, J]
+    ) -> Iterator[tuple[str, Any, str | None]]:
+        one = Shared((function, next(iter(jobs.values()))))
+        fork_server().prepare(one)  # what it imports for one job serves all of them
+        one.close()
+        waiting, running, idle = deque(jobs), dict[Forked, str](), list[Forked]()
+        losses = dict.fromkeys(jobs, 0)
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers:
+                    worker = idle.pop() if idle else fork_server().start(_serve)
+                    running[worker] = name = waiting.popleft()
+                    worker.send((function, jobs[name]))
+                for ready in wait(cast(Any, list(running))):
+                    name = running.pop(worker := cast(Forked, ready))
+                    try:
+                        answer = worker.receive()
+                    except Ended as error:
+                        losses[name] += 1
+                        if losses[name] > RETRIES:
+                            yield name, None, f"its process has ended {losses[name]} times: {error}"
+                        else:
+                            waiting.appendleft(name)
+                        continue
+                    idle.append(worker)
+                    yield name, *answer
+        finally:
+            for worker in (*running, *idle):
+                worker.end()
 
     def _on_ray(
         self, function: Callable[[J], R], jobs: Mapping[str, J]
@@ -103,6 +139,18 @@ class Pool:
                 yield name, ray.get(ready), None
             except Exception as error:  # of a job, or of Ray about its worker
                 yield name, None, _reason(error)
+
+
+def _serve(pipe: Connection) -> None:
+    """Does one job after the other, until the driver closes the pipe."""
+    while True:
+        ((function, job),) = receive(pipe)
+        result, reason = None, None
+        try:
+            result = function(job)
+        except Exception as error:
+            reason = _reason(error)
+        send(pipe, (result, reason))
 
 
 def _work(search_path: list[str], function: list[Any], job: list[Any]) -> Any:

@@ -1,0 +1,134 @@
+"""Clients on processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from flwr.app import ArrayRecord
+from flwr.clientapp import ClientApp
+
+from fedpriv.federation.grids.workers import Job, Worker, WorkerDied, WorkerGrid, served
+from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.runtime.workers.fork_server import (
+    Ended,
+    Forked,
+    Shared,
+    fork_server,
+    receive,
+    send,
+)
+
+BUILT, RAISED, SERVED = "built", "raised", "served"
+"""What a worker says: its process id, why it has no app, or what `served` yields."""
+
+
+def _work(pipe: Connection, clients: int, rest: float, factory: Callable[[], ClientApp]) -> None:
+    """Builds the app, then serves chunks until the driver closes the pipe."""
+    time.sleep(rest)
+    keep_large_blocks()
+    try:
+        app = factory()
+    except Exception:
+        send(pipe, (RAISED, traceback.format_exc()))
+        return
+    send(pipe, (BUILT, os.getpid()))
+    while True:
+        jobs, *arrays = receive(pipe)
+        for event in served(app, clients, jobs, arrays):
+            send(pipe, (SERVED, event))
+
+
+class ProcessWorker(Worker):
+    """A process that serves clients, as the driver sees it.
+
+    Attributes:
+        process: it.
+        pid: its process id; None before its app is built.
+    """
+
+    def __init__(self, process: Forked) -> None:
+        self.process = process
+        self.pid: int | None = None
+
+    def fileno(self) -> int:
+        """Returns the descriptor on which it speaks."""
+        return self.process.fileno()
+
+    def ready(self) -> int:
+        """Waits until its app is built; returns its process id."""
+        while self.pid is None:
+            self._hear()
+        return self.pid
+
+    def serve(self, jobs: list[Job], arrays: Sequence[Any]) -> None:
+        """Gives it a chunk."""
+        self.process.send(jobs, *arrays)
+
+    def take(self) -> Any:
+        """Returns what it says next."""
+        return self._hear()
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        self.process.end()
+
+    def _hear(self) -> Any:
+        try:
+            kind, what = self.process.receive()
+        except Ended as error:
+            raise WorkerDied("WorkerDied", str(error)) from error
+        if kind == RAISED:
+            raise WorkerDied("WorkerDied", what, raised=True)
+        if kind == BUILT:
+            self.pid = what
+        return what
+
+
+class ProcessGrid(WorkerGrid):
+    """Serves messages on processes of this machine.
+
+    Args:
+        factory: builds the app in each worker; its NumPy arrays are shared by all of them.
+        clients: how many clients there are.
+        chunk_size: as in `ClientGrid`.
+        workers: how many processes.
+        client_timeout: seconds that one client may take; None for ever.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], ClientApp],
+        clients: int,
+        chunk_size: int | None = None,
+        *,
+        workers: int = 2,
+        client_timeout: float | None = None,
+    ) -> None:
+        super().__init__(clients, chunk_size, client_timeout)
+        self._factory = Shared(factory)
+        fork_server().prepare(self._factory)
+        self._workers = [self._new_worker() for _ in range(workers)]
+
+    def close(self) -> None:
+        """Ends the workers."""
+        super().close()
+        self._factory.close()
+
+    def _new_worker(self, rest: float = 0.0) -> Worker:
+        server = fork_server()
+        return ProcessWorker(server.start(_work, self.clients, rest, shared=[self._factory]))
+
+    def _first(self, workers: Sequence[Any], timeout: float | None) -> list[Any]:
+        return wait(workers, timeout)
+
+    def _share(self, record: ArrayRecord) -> Shared:
+        return Shared(record)
+
+    def _forget(self, shared: Sequence[Shared]) -> None:
+        for value in shared:
+            value.close()

@@ -1,0 +1,1 @@
+"""Processes that work for the one that a person has started."""
