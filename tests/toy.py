@@ -15,7 +15,9 @@ from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.settings import Settings
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 
 
@@ -104,6 +106,8 @@ def federation(
         keep=kw.pop("keep", ()),
         masking=kw.pop("masking", None),
         faults=kw.pop("on_purpose", None),
+        computing=kw.pop("computing", Computing()),
+        ray=kw.pop("ray", RaySettings()),
         settings=Settings(**kw),
     )
 

@@ -139,9 +139,9 @@ def instruction(strategy, cohort, clients, round=1, attempt=0, **changes):
     return Instruction(**(asked | changes))
 
 
-def answers(half, columns, rows, asked, build=Small, seed=SEED):
+def answers(half, columns, rows, asked, build=Small, seed=SEED, **more):
     """Serves every client once; returns their messages' float vectors, and whoever failed."""
-    spec = WorkerSpec(build, half, Examples.of(columns), tuple(rows), seed=seed)
+    spec = WorkerSpec(build, half, Examples.of(columns), tuple(rows), seed=seed, **more)
     start = ParameterLayout(seeded_model(build, seed)).read()
     grid = InlineGrid(build_app(spec), len(rows))
     content = instruct(to_array_record(start), asked)

@@ -25,6 +25,7 @@ from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout, Vectors
+from fedpriv.training.computing import Computing
 
 NOTES = "notes"
 PARTITION_ID = "partition-id"
@@ -64,6 +65,7 @@ class ClientContext:
         restart: resets weights, buffers and training mode of the model, but not its modules, which
             a client that restarts must not replace.
         notes: remarks for the person who runs the simulation. The server does not get them.
+        computing: the precision of gradients, and in how many parts a batch is computed.
     """
 
     client: int
@@ -77,6 +79,7 @@ class ClientContext:
     restart: Callable[[], None]
     key: str = ""
     notes: list[str] = field(default_factory=list)
+    computing: Computing = Computing()  # noqa: RUF009 - frozen
 
     def torch_seed(self, purpose: str) -> int:
         """Returns a seed for torch's own generators, new in each round and attempt.
@@ -95,6 +98,10 @@ class ClientContext:
 
 class Client(Protocol):
     """A client half: a frozen dataclass of settings, an action and one method.
+
+    A half that follows `training.precision` or `training.microbatch`, by
+    `fedpriv.training.computing.Backward`, names them in a class variable `computes`. With a half
+    that does not, a run with these settings is refused.
 
     Example:
         A client that reports how far its mean is from a one-parameter model::
@@ -130,6 +137,7 @@ class WorkerSpec:
         threads: torch threads for one client. Their number changes bits.
         device: where clients train.
         key: of a private run, see `fedpriv.privacy.message_key`. The server does not know it.
+        computing: how clients compute gradients.
     """
 
     build_model: Callable[[], nn.Module]
@@ -140,6 +148,7 @@ class WorkerSpec:
     threads: int = 1
     device: str = "cpu"
     key: str = ""
+    computing: Computing = Computing()  # noqa: RUF009 - frozen
 
 
 class ClientWorker:
@@ -153,6 +162,7 @@ class ClientWorker:
     def _build(self) -> None:
         spec = self.spec
         self.model = seeded_model(spec.build_model, spec.seed).to(self.device).train()
+        spec.computing.prepare(self.model)
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         # Frozen parameters and all buffers: a broadcast of the parameters does not overwrite them.
         kept = [p for p in self.model.parameters() if not p.requires_grad]
@@ -216,6 +226,7 @@ class ClientWorker:
             seed=self.spec.seed,
             key=self.spec.key,
             restart=restart,
+            computing=self.spec.computing,
         )
 
     @torch.no_grad()

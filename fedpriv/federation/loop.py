@@ -25,6 +25,7 @@ from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
+from fedpriv.federation.grids.processes import ProcessGrid
 from fedpriv.federation.keep import Prepared, Watcher
 from fedpriv.federation.messages import to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems
@@ -55,7 +56,9 @@ from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout, as_tensor
 from fedpriv.runtime.versions import versions
+from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
+from fedpriv.training.computing import Computing
 from fedpriv.training.pretraining import Pretraining
 
 
@@ -90,6 +93,7 @@ class Federation(Parts):
 
     Args:
         settings: workers, deadlines, checkpoints.
+        computing: how clients, and pretraining, compute gradients.
         config: what config.yaml shall say of this run, such as the experiment file it came from.
 
     Raises:
@@ -117,10 +121,13 @@ class Federation(Parts):
     """
 
     settings: Settings = Settings()  # noqa: RUF009 - frozen
+    computing: Computing = Computing()  # noqa: RUF009 - frozen
     config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         inner, settings = self.strategy, self.settings
+        if settings.workers and not self.ray.wanted:
+            fork_server()  # imports what workers need while this process reads the data
         if self.masking:
             self.strategy = self.masking.around(inner)
         if self.strategy.action != self.client.action:
@@ -165,6 +172,7 @@ class Federation(Parts):
                 threads=settings.threads,
                 device=settings.device,
                 entropy=self.strategy.mechanism.entropy,
+                computing=self.computing.changed(),
             )
         self.spec = WorkerSpec(
             build_model=self.bound.build_model,
@@ -175,6 +183,7 @@ class Federation(Parts):
             threads=settings.threads,
             device=settings.device,
             key=key,
+            computing=self.computing,
         )
 
     def _problems(self, inner: Strategy) -> list[str]:
@@ -183,8 +192,13 @@ class Federation(Parts):
         problems += [f"strategy.{problem}" for problem in self.strategy.problems(self.clients)]
         least = self.settings.min_clients
         if least > self.clients:
-            problems.append(f"federation.min_clients={least}, but there are {self.clients} clients")
-        problems += _training_problems(self.client, self.bound, self.seed, self.settings)
+            problems.append(
+                f"federation.min_clients={least}: expected at most {self.clients}, the number of "
+                "clients"
+            )
+        problems += _training_problems(
+            self.client, self.bound, self.seed, self.settings, self.computing
+        )
         problems += [p for k in self.keepers for p in k.problems(self.bound, self.seed)]
         problems += unit_problems(self.strategy.mechanism, self.bound)
         if self.faults:
@@ -206,6 +220,7 @@ class Federation(Parts):
             public=public,
             threads=self.settings.threads,
             device=self.settings.device,
+            computing=self.computing,
         )
         return _tuned(replace(start, build_model=build), self.finetuning, self.seed)
 
@@ -219,6 +234,14 @@ class Federation(Parts):
         factory = functools.partial(build_app, self.spec)
         if self.settings.workers == 0:
             return InlineGrid(factory(), self.clients, self.settings.chunk_size)
+        if not self.ray.wanted:
+            return ProcessGrid(
+                factory,
+                self.clients,
+                self.settings.chunk_size,
+                workers=self.settings.workers,
+                client_timeout=self.settings.client_timeout,
+            )
         from fedpriv.federation.grids.ray import RayGrid  # Ray is imported where it is used only
 
         return RayGrid(
@@ -355,11 +378,11 @@ class _Run:
                 board.round(record)
                 if self._gives_up():
                     self._after()  # nobody need resume it, and what was kept can be attacked
+                    last = f"{n} rounds in a row" if (n := self.refused) > 1 else "the last round"
                     raise TooFewClients(
-                        f"{self.refused} {'round' if self.refused == 1 else 'rounds'} in a row "
-                        f"did not count. Round {round}: "
-                        f"{self.reason}. See {FAILURES} in {self.folder.path}; resumed, the run "
-                        "goes on with the next round and its cohort"
+                        f"{last} did not count. Round {round}: {self.reason}. See {FAILURES} in "
+                        f"{self.folder.path}; resumed, the run goes on with the next round and its "
+                        "cohort"
                     )
         self.layout.write(to_vectors(self.arrays))
         if self.federation.bound.showcase:
@@ -613,7 +636,11 @@ def _tuned(bound: FederatedDataset, finetuning: FineTuning | None, seed: int) ->
 
 
 def _training_problems(
-    client: Client, bound: FederatedDataset, seed: int, settings: Settings
+    client: Client,
+    bound: FederatedDataset,
+    seed: int,
+    settings: Settings,
+    computing: Computing,
 ) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
@@ -625,6 +652,11 @@ def _training_problems(
             model = seeded_model(bound.build_model, seed).to(settings.device).train()
             look = getattr(client, "problems", None)
             found = [f"client: {p}" for p in look(model, bound.train)] if look else []
+            found += computing.problems(client, model, settings.device)
+            try:
+                computing.prepare(model)
+            except ValueError as error:
+                found.append(str(error))
             if found or not hasattr(model, "loss") or not len(bound.train):
                 return found
             # One, so that it takes no more memory than training does; BatchNorm wants two.
@@ -633,9 +665,13 @@ def _training_problems(
             batch = bound.train.batch(np.arange(count), settings.device)
             # Without gradients: they would take the memory of a training beside the run's.
             with isolated_randomness(torch_seed(seed, "trial")), torch.no_grad():
-                loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+                with computing.autocast(batch):
+                    loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+                found = computing.trial(model, bound.train, settings.device)
         if not bool(loss.isfinite()):
             return [f"model: its loss on its first examples is {loss.item()}"]
+        if found:
+            return found
         large = is_large(model)
         del model, look, loss, batch
         if large:  # it takes 0.2 s, which a small model would pay in every run
@@ -661,6 +697,7 @@ def public_settings(federation: Federation) -> dict[str, Any]:
         **{name: _plain(half) for name, half in halves.items()},
         "masked": isinstance(strategy, Masked),
         "clients": federation.clients,
+        **({"computing": changed} if (changed := federation.computing.changed()) else {}),
     }
 
 

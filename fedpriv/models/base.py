@@ -51,7 +51,12 @@ class ExampleLosses(OnDevice, ABC):
 
 @runtime_checkable
 class Model(Protocol):
-    """An `nn.Module` that can be trained and evaluated."""
+    """An `nn.Module` that can be trained and evaluated.
+
+    A model whose loss is not a mean over the examples, but over tokens, also has a method
+    `summed_loss(batch)`, which returns the sum and the number that `loss` divides it by, at least
+    1: so a batch that is computed in parts gives the same gradient (`training.microbatch`).
+    """
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean loss of a batch, a scalar with a gradient."""

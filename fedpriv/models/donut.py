@@ -122,20 +122,33 @@ def donut(
     quarter of that here.
 
     Args:
-        labels: not used; taken because every document model is built with the data set's.
-        size: of a model with random weights. Beside `pretrained` it decides nothing here, but
-            experiments take their learning rates from it.
-        pretrained: a local folder or a hub id (naver-clova-ix/donut-base-finetuned-docvqa). Prompt
-            tokens that its tokenizer does not know are added, with newly drawn embeddings.
-        task: the only one; LayoutLMv3, which may stand in Donut's place, has two.
-        image_size: height and width of the page image in pixels. For "tiny" both are multiples of
-            16, and at least 64; for "small", multiples of 8.
-        max_length: tokens of prompt and answer.
-        answer_length: tokens of an answer.
-        dropout: in the decoder.
-        drop_path: share of residual branches that the encoder leaves out at its last layer.
-        initializer_range: standard deviation of random weights.
-        attention: of the decoder; see `Attention`. The encoder only knows "eager".
+        labels: the entity types of the data set. They are not used, but every document model is
+            built with them.
+        size: the size of a model with random weights: "tiny" has 0.7 million parameters, "small"
+            2.4 million, "base" 202 million, as published. With `pretrained`, it has no effect on
+            the model, but experiments take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            naver-clova-ix/donut-base-finetuned-docvqa. Prompt tokens that its tokenizer does not
+            know are added, with randomly drawn embeddings. None draws random weights.
+        task: what the model learns: always "answers" to questions. The setting is there because
+            LayoutLMv3, which can take the place of Donut, has two tasks.
+        image_size: the height and width of the page image in pixels. In "tiny" both are multiples
+            of 16 and at least 64, in "small" multiples of 8. None takes (64, 64) in "tiny", (112,
+            112) in "small" and (1280, 960) in "base", or the size of the pretrained model.
+        max_length: the largest number of tokens in prompt and answer together; a longer question is
+            cut. None takes 64 in "tiny" and "small" and 128 in "base", or the value of the
+            pretrained model.
+        answer_length: the largest number of tokens in an answer, the end token included. None takes
+            24 in "tiny" and "small" and 48 in "base", or the value of the pretrained model.
+        dropout: the dropout probability in the decoder. None takes 0 in "tiny" and "small" and 0.1
+            in "base", or the value of the pretrained model.
+        drop_path: the probability with which the last layer of the encoder skips its residual
+            branches; earlier layers do so less often. None takes 0 in "tiny" and "small" and 0.1 in
+            "base", or the value of the pretrained model.
+        initializer_range: the standard deviation of random weights. None takes 0.1 in "tiny", 0.07
+            in "small" and 0.02 in "base". A pretrained model takes none.
+        attention: how attention is computed in the decoder: "sdpa", or "eager" for attacks that
+            need gradients of gradients. The encoder always computes it as "eager" does.
 
     Raises:
         ValueError: if sizes do not fit each other, or the pretrained model.

@@ -55,16 +55,25 @@ def image_text(
     Arguments left as None keep the saved value, or else the default of `ImageTextReader`.
 
     Args:
-        labels: not used; taken because every document model is built with the data set's.
-        pretrained: a local folder or a hub id (google/paligemma2-3b-pt-448).
-        size: decides nothing here, but experiments take their learning rates from it.
-        longest_side: of the page in pixels, before the processor sees it: the resolution of the
-            training. Processors that scale all to one size of their own scale it up again.
-        square: whether all pages are put on white squares; see `ImageTextReader`.
-        max_length: tokens of prompt, image and answer.
-        answer_length: tokens of an answer.
-        prompt: with `{question}` in it.
-        attention: see `Attention`.
+        labels: the entity types of the data set. They are not used, but every document model is
+            built with them.
+        pretrained: the model to load: a local folder or a hub id, such as
+            google/paligemma2-3b-pt-448. It must be given.
+        size: "tiny" or "base". It has no effect on the model, but experiments take their learning
+            rates from it.
+        longest_side: the longest side in pixels to which a page is shrunk before the processor of
+            the model sees it, which limits the resolution of training. A processor with one fixed
+            size scales the page up again. None takes the saved value, or 448.
+        square: whether all pages are put on white squares, so that they have one shape even if the
+            shape of the processor's output depends on it. None takes the saved value, or false.
+        max_length: the number of tokens in prompt, image and answer together. None takes the saved
+            value, or as many as the longest prompt of the documents needs.
+        answer_length: the largest number of tokens in an answer, the end token included. None takes
+            the saved value, or 48.
+        prompt: the text that the model is given, with `{question}` in the place of the question,
+            such as "answer en {question}". None takes the saved value, or the question alone.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
 
     Raises:
         ValueError: if there is nothing to load, or it is not such a model.

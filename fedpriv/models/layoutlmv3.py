@@ -20,8 +20,8 @@ from transformers import (
 
 from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
-from fedpriv.models.layoutlmv3_network import OnLayoutLMv3
-from fedpriv.models.presets import Presets, choose, small_network
+from fedpriv.models.layoutlmv3_network import FusedAttention, LayoutLMv3Encoder, OnLayoutLMv3
+from fedpriv.models.presets import Attention, Presets, choose, small_network
 from fedpriv.models.readers.question_reader import QuestionReader
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
@@ -72,12 +72,13 @@ def layoutlmv3(
     hidden_size: int | None = None,
     layers: int | None = None,
     initializer_range: float | None = None,
+    attention: Attention = "eager",
 ) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
     """Builds a LayoutLMv3 that tags words, or answers questions with spans of them.
 
     Arguments left as None keep the default of `size`, or of the pretrained model.
 
-    "tiny" has 100 000 parameters and learns on two CPU cores in seconds. Small sizes round
+    "tiny" has 100,000 parameters and learns on two CPU cores in seconds. Small sizes round
     coordinates down to multiples of 40 of 1000: from scratch, on few pages, most of the 1000
     positions are never seen, and the model would learn none of the layout. "small", for answers
     only, has 1.3 million parameters and sees every letter of a small page: a patch of 8 x 8 pixels
@@ -85,19 +86,35 @@ def layoutlmv3(
     of 112 x 112 apart, as the published size does for 224 x 224. "base" has 125 million.
 
     Args:
-        labels: entity types of the data set, for "tags". If empty, a pretrained model keeps its
-            own; for others its classification head is drawn anew.
-        size: of a model with random weights. Beside `pretrained` it decides nothing here, but
-            experiments take their learning rates from it.
-        pretrained: a local folder or a hub id (microsoft/layoutlmv3-base).
-        task: "tags" for words, or "answers" to questions.
-        max_length: L, tokens of a window, special ones included; at most 512 in "base".
-        image: whether the page image is read; PrIeD-KIE has a variant without.
-        image_size: side of the square page image in pixels, a multiple of 8, or of 16 in "base".
-        dropout: in the embeddings, the layers and the head.
-        hidden_size: width of a small size, a multiple of 16.
-        layers: Transformer layers of a small size.
-        initializer_range: standard deviation of a small size's random weights.
+        labels: the entity types of the data set, for the task "tags". If empty, a pretrained model
+            keeps its own; for other labels, a new head is drawn.
+        size: the size of a model with random weights: "tiny" has 100,000 parameters, "small" (for
+            the task "answers" only) 1.3 million, "base" 125 million, as published. With
+            `pretrained`, it has no effect on the model, but experiments take their learning rates
+            from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            microsoft/layoutlmv3-base. None draws random weights.
+        task: what the model learns: "tags" tags each word, "answers" finds the words that answer a
+            question.
+        max_length: the number of tokens in a window of the text, special tokens included (L);
+            "base" takes at most 512. None takes 128 in "tiny" (192 for "answers") and "small" and
+            512 in "base", or the value of the pretrained model.
+        image: whether the model reads the page image; PrIeD-KIE has a variant without. None reads
+            it, unless the pretrained model does not.
+        image_size: the side of the square page image in pixels, a multiple of 8, or of 16 in
+            "base". None takes 32 in "tiny", 112 in "small" and 224 in "base". A pretrained model
+            has its own.
+        dropout: the dropout probability in the embeddings, the layers and the head. None takes 0 in
+            "tiny" and "small" and 0.1 in "base", or the value of the pretrained model.
+        hidden_size: the width of the layers, a multiple of 16. Only "tiny" and "small" with random
+            weights take it. None takes 32 in "tiny" and 208 in "small".
+        layers: the number of Transformer layers. Only "tiny" and "small" with random weights take
+            it. None takes 2.
+        initializer_range: the standard deviation of the random weights. Only "tiny" and "small"
+            with random weights take it. None takes 0.1 in "tiny" and 0.07 in "small".
+        attention: how attention is computed: "eager" as transformers does, or "sdpa" by a fused
+            kernel of torch, which is faster and the same up to rounding. Attacks that need
+            gradients of gradients need "eager".
 
     Raises:
         ValueError: if sizes do not fit each other, or the pretrained model.
@@ -144,6 +161,7 @@ def _draw(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
         # else.
         for parameter in (network.layoutlmv3.cls_token, network.layoutlmv3.pos_embed):
             nn.init.normal_(parameter, std=config.initializer_range)
+    _attend(network, given["attention"])
     return _with_reader(network, given["labels"], subwords, length, 1 if size == "base" else 40)
 
 
@@ -164,6 +182,7 @@ def _load(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
     network, _ = network_of(kind, folder, new_head=True, config=config)
     if task == "tags" and saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
+    _attend(network, given["attention"])
     subwords = Subwords.from_pretrained(folder)
     return _with_reader(network, labels, subwords, length, saved.get("box_step", 1)).train()
 
@@ -175,6 +194,13 @@ def _head(task: str, labels: Sequence[str]) -> tuple[type[LayoutLMv3PreTrainedMo
     return LayoutLMv3ForQuestionAnswering, 2
 
 
+def _attend(network: Any, attention: Attention) -> None:
+    """Lets the layers compute attention so, in place."""
+    if choose("attention", attention, {"eager": False, "sdpa": True}):
+        for layer in network.layoutlmv3.encoder.layer:
+            layer.attention.self.__class__ = FusedAttention
+
+
 def _with_reader(
     network: Any, labels: Sequence[str], subwords: Subwords, length: int, box_step: int
 ) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
@@ -183,6 +209,7 @@ def _with_reader(
         # neither sent, clipped nor noised.
         if "rel_pos" in name:
             parameter.requires_grad_(False)
+    network.layoutlmv3.encoder.__class__ = LayoutLMv3Encoder
     side = int(network.config.input_size) if network.config.visual_embed else None
     if isinstance(network, LayoutLMv3ForTokenClassification):
         return LayoutLMv3Tagger(network, Reader(subwords, length, side, box_step), labels)

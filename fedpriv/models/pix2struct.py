@@ -76,17 +76,27 @@ def pix2struct(
     federated round of it with one page at a time takes 11.4 GiB of memory, with 1024 patches 10.8.
 
     Args:
-        labels: not used; taken because every document model is built with the data set's.
-        size: of a model with random weights. Beside `pretrained` it decides nothing here, but
-            experiments take their learning rates from it.
-        pretrained: a local folder or a hub id (google/pix2struct-docvqa-base).
-        max_patches: patches of page and question at most: the resolution of the training.
-        patch_size: side of a patch in pixels.
-        answer_length: tokens of an answer.
-        font: a TrueType file in which questions are set. If there is none, DejaVu Sans; the
-            published weights have seen Arial.
-        dropout: in the decoder, as published.
-        attention: see `Attention`.
+        labels: the entity types of the data set. They are not used, but every document model is
+            built with them.
+        size: the size of a model with random weights: "tiny" has 0.4 million parameters, "base" 282
+            million, as published. With `pretrained`, it has no effect on the model, but experiments
+            take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            google/pix2struct-docvqa-base. None draws random weights.
+        max_patches: the largest number of patches into which a page with its question is cut, which
+            sets the resolution of training. None takes 128 in "tiny" and 2048 in "base", or the
+            value of the pretrained model.
+        patch_size: the side of a patch in pixels. None takes 8 in "tiny" and 16 in "base". A
+            pretrained model has its own.
+        answer_length: the largest number of tokens in an answer (A), the end token included. None
+            takes 24 in "tiny" and 48 in "base", or the value of the pretrained model.
+        font: the TrueType file of the font in which questions are drawn. None takes DejaVu Sans, or
+            the font of the pretrained model if one was saved with it; the published weights were
+            trained with Arial.
+        dropout: the dropout probability in the decoder. None takes 0 in "tiny" and 0.1 in "base",
+            or the value of the pretrained model.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
 
     Raises:
         ValueError: if `max_patches` is too large for the encoder's tables of places.

@@ -57,18 +57,27 @@ def roberta(
     Arguments left as None keep the default of `size`, or of the pretrained model.
 
     Args:
-        labels: entity types of the data set. If empty, a pretrained model keeps its own; for
-            others its classification head is drawn anew.
-        size: "tiny" has 70 000 parameters and the sizes of the tiny LayoutLMv3, "base" 124 million
-            as published; both have random weights. Beside `pretrained` it decides nothing here,
-            but experiments take their learning rates from it.
-        pretrained: a local folder or a hub id (FacebookAI/roberta-base).
-        max_length: L, tokens of a window, the two special ones included; at most 512 in "base".
-        dropout: in the embeddings, the layers and the head.
-        hidden_size: width of "tiny", even; the feed-forward layer is twice as wide.
-        layers: Transformer layers of "tiny".
-        initializer_range: standard deviation of the random weights of "tiny".
-        attention: see `Attention`.
+        labels: the entity types of the data set. If empty, a pretrained model keeps its own; for
+            other labels, a new head is drawn.
+        size: the size of a model with random weights: "tiny" has 70,000 parameters and the
+            dimensions of the tiny LayoutLMv3, "base" has 124 million, as published. With
+            `pretrained`, it has no effect on the model, but experiments take their learning rates
+            from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            FacebookAI/roberta-base. None draws random weights.
+        max_length: the number of tokens in a window of the text, the two special tokens included
+            (L). "base" takes at most 512. None takes 128 in "tiny" and 512 in "base", or the value
+            of the pretrained model.
+        dropout: the dropout probability in the embeddings, the layers and the head. None takes 0 in
+            "tiny" and 0.1 in "base", or the value of the pretrained model.
+        hidden_size: the width of the layers, an even number; the feed-forward layers are twice as
+            wide. Only "tiny" with random weights takes it. None takes 32.
+        layers: the number of Transformer layers. Only "tiny" with random weights takes it. None
+            takes 2.
+        initializer_range: the standard deviation of the random weights. Only "tiny" with random
+            weights takes it. None takes 0.1.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
 
     Raises:
         ValueError: if `max_length` is too long for the model.

@@ -87,8 +87,12 @@ class WordTagger(ExampleLosses):
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean cross-entropy over the labelled tokens; 0 if there are none."""
-        total, count = _cross_entropy(self(batch), batch["labels"])
+        total, count = self.summed_loss(batch)
         return total / count.clamp(min=1)
+
+    def summed_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns the cross-entropy summed over the labelled tokens, and their number."""
+        return _cross_entropy(self(batch), batch["labels"])
 
     def losses(self, batch: Batch) -> Tensor:
         """Returns each example's mean cross-entropy over its labelled tokens, (batch,)."""

@@ -86,20 +86,36 @@ def vt5(
     published; the shipped tokenizer's tokens are the first of T5's 32 128.
 
     Args:
-        labels: not used; taken because every document model is built with the data set's.
-        size: of a model with random weights; decides nothing beside `pretrained`.
-        pretrained: what `VT5.save_pretrained` wrote, a local folder or a hub id. "shipped" names a
-            tiny VT5 that has learnt to read other generated invoices.
-        visual: a pretrained BEiT or DiT, such as microsoft/dit-base-finetuned-rvlcdip. `pretrained`
-            then names a T5, such as google-t5/t5-base; the parameters between the two are drawn.
-        max_length: L, tokens of question and words.
-        answer_length: A, tokens of an answer.
-        dropout: everywhere.
-        coordinates: see `VT5Reader`.
-        width: of T5 and of the visual encoder in "tiny", a multiple of 16.
-        layers: of T5's encoder, of its decoder, and of the visual encoder in "tiny", each.
-        train_visual: see `VT5`.
-        attention: see `Attention`.
+        labels: the entity types of the data set. They are not used, but every document model is
+            built with them.
+        size: the size of a model with random weights: "tiny" has half a million parameters, "base"
+            is T5-base with DiT-base, as published. With `pretrained`, it has no effect on the
+            model, but experiments take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id that `VT5.save_pretrained`
+            wrote. "shipped" is a tiny VT5 that comes with fedpriv and can read generated invoices.
+            None draws random weights.
+        visual: the folder or hub id of a pretrained BEiT or DiT, such as
+            microsoft/dit-base-finetuned-rvlcdip. `pretrained` then names a T5, such as
+            google-t5/t5-base, and the parameters that join the two are drawn at random. None takes
+            a whole VT5.
+        max_length: the largest number of tokens in question and words together, the end token
+            included (L); what is longer is cut. None takes 256 in "tiny" and 512 in "base", or the
+            value of the pretrained model.
+        answer_length: the largest number of tokens in an answer (A), the end token included. None
+            takes 24 in "tiny" and 32 in "base", or the value of the pretrained model.
+        dropout: the dropout probability in all parts of the model. None takes 0 in "tiny" and 0.1
+            in "base", or the value of the pretrained model.
+        coordinates: "thousandths" gives the boxes of words in thousandths of the page. "published"
+            repeats the code of the authors, which rounds coordinates between 0 and 1 to integers,
+            so that the model hardly sees where a word is; it is for comparison with the numbers of
+            the paper. None takes the value of the pretrained model, or "thousandths".
+        width: the width of T5 and of the visual encoder, a multiple of 16. Only "tiny" with random
+            weights takes it. None takes 64.
+        layers: the number of layers in each of T5's encoder, T5's decoder and the visual encoder.
+            Only "tiny" with random weights takes it. None takes 2.
+        train_visual: whether the visual encoder is trained; the code of the authors freezes it.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
 
     Raises:
         OSError: if there is no such folder and no such model on the hub, or a part is missing.

@@ -57,7 +57,8 @@ class Full:
     """Trains every parameter that the model itself leaves trainable.
 
     Args:
-        visual: false freezes the visual encoder (as VT5 does, PFL-DocVQA App. B).
+        visual: whether the visual encoder is trained too; false freezes it (as VT5 does, PFL-DocVQA
+            App. B).
     """
 
     visual: bool = True
@@ -85,7 +86,8 @@ class TopLayers:
     one tensor.
 
     Args:
-        layers: k, how many of the model's layers; 0 trains the head alone.
+        layers: the number of layers, counted from the last, that are trained beside the head; 0
+            trains the head alone.
     """
 
     layers: int
@@ -119,11 +121,11 @@ class LoRA:
     same as before; A is drawn from the run's seed. `merged` returns a model without adapters.
 
     Args:
-        rank: r, of B·A.
-        alpha: α; the adapters' output is scaled by alpha / rank.
-        dropout: on the adapters' input.
-        targets: names of the modules to adapt within the layers, the last parts of their dotted
-            names. None takes the query and value projections of attention.
+        rank: the rank r of the matrices B and A, whose product an adapter adds to a weight.
+        alpha: the scale α: the output of the adapters is multiplied by alpha / rank.
+        dropout: the dropout probability on the input of the adapters, in [0, 1).
+        targets: the names of the modules in the layers that get adapters, as the last parts of
+            their dotted names. None takes the query and value projections of attention.
     """
 
     rank: int = 8

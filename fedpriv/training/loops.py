@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedpriv.data.examples import Batch, Examples
+from fedpriv.training.computing import Backward
 
 LARGEST = 1e4
 """The largest learning rate and weight decay allowed; larger values only lead to infinities."""
@@ -22,10 +23,11 @@ class Optimizer:
     """An optimiser of torch by name, built for a model's trainable parameters.
 
     Args:
-        name: "sgd", "adam" or "adamw".
-        lr: learning rate.
-        weight_decay: as torch's; L2 for sgd and adam, decoupled for adamw.
-        momentum: for sgd only.
+        name: the optimiser: "sgd", "adam" or "adamw".
+        lr: the learning rate.
+        weight_decay: the weight decay, as in torch: an L2 penalty for "sgd" and "adam", decoupled
+            from the gradient for "adamw".
+        momentum: the momentum of "sgd"; the other optimisers take none.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
@@ -54,13 +56,23 @@ class Optimizer:
 
 
 def train_epoch(
-    model: nn.Module, batches: Iterable[Batch], optimizer: torch.optim.Optimizer
+    model: nn.Module,
+    batches: Iterable[Batch],
+    optimizer: torch.optim.Optimizer,
+    backward: Backward | None = None,
 ) -> float:
     """Takes one step per batch on `model.loss(batch)`; returns the mean loss over the batches.
 
     Returns 0 if there are no batches.
+
+    Args:
+        model: is trained in place.
+        batches: on its device.
+        optimizer: of its parameters.
+        backward: computes the gradients; None does so in float32, each batch at once.
     """
-    losses = [_step(model, batch, optimizer) for batch in batches]
+    backward = backward or Backward()
+    losses = [_step(model, batch, optimizer, backward) for batch in batches]
     return torch.stack(losses).mean().item() if losses else 0.0
 
 
@@ -73,20 +85,33 @@ def train_steps(
     batch_size: int,
     shuffle: np.random.Generator,
     device: torch.device | str = "cpu",
+    backward: Backward | None = None,
 ) -> None:
     """Takes exactly `steps` steps on batches of the examples, shuffled anew at each pass.
 
     Takes no step if there are no examples.
+
+    Args:
+        model: is trained in place.
+        examples: to train on.
+        optimizer: of the model's parameters.
+        steps: their number.
+        batch_size: the number of examples in a step; the last batch of a pass may be smaller.
+        shuffle: draws the order of each pass.
+        device: of the model.
+        backward: computes the gradients; None does so in float32, each batch at once.
     """
+    backward = backward or Backward()
     passes = itertools.repeat(examples) if len(examples) else iter(())
     batches = (b for e in passes for b in e.batches(batch_size, shuffle=shuffle, device=device))
     for batch in itertools.islice(batches, steps):
-        _step(model, batch, optimizer)
+        _step(model, batch, optimizer, backward)
 
 
-def _step(model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+def _step(
+    model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer, backward: Backward
+) -> torch.Tensor:
     optimizer.zero_grad(set_to_none=True)
-    loss: torch.Tensor = model.loss(batch)  # type: ignore[operator]
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss = backward(model, batch)
     optimizer.step()
-    return loss.detach()
+    return loss

@@ -18,7 +18,7 @@ give the same model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
 from fedpriv.runtime.vectors import ParameterLayout
+from fedpriv.training.computing import Computing
 from fedpriv.training.safe_masks import safe_masks
 
 Way = Literal["vmap", "loop"]
@@ -78,10 +79,13 @@ class PerExample:
     """How per-example gradients are computed; the result is the same up to rounding.
 
     Args:
-        method: "loop", "vmap", or "auto", which follows `choice` and falls back to the loop if vmap
-            fails. "vmap" raises an error instead.
-        chunk_size: examples per call of vmap; None follows `CHUNK_BYTES`. Beside its activations a
-            chunk holds twice its gradients. It need not divide the number of examples.
+        method: how the gradients of single examples are computed: "loop" takes one example at a
+            time, "vmap" many at once. "auto" takes vmap on a GPU and for small models on a CPU, and
+            the loop otherwise or if vmap fails; with "vmap", a failure is an error.
+        chunk_size: the number of examples that vmap takes at a time; a chunk needs memory for twice
+            its gradients, beside its activations. It need not divide the number of examples. None
+            finds a size of at most 32 that keeps the gradients of a chunk below 64 MiB on a CPU and
+            2 GiB on a GPU.
     """
 
     method: Literal["auto", "vmap", "loop"] = "auto"
@@ -99,6 +103,7 @@ class PerExample:
         examples: Examples,
         clip_norm: float,
         device: torch.device | str = "cpu",
+        computing: Computing | None = None,
     ) -> ClippedSum:
         """Returns the sum of the examples' clipped gradients.
 
@@ -111,6 +116,8 @@ class PerExample:
             examples: B of them.
             clip_norm: C, in L2: ‖clip(g)‖ ≤ C for every example, frozen parameters left out.
             device: of the model.
+            computing: the precision of the gradients; None for float32. They are clipped and summed
+                in float32, whatever it is.
 
         Raises:
             ValueError: if the clip norm is not positive and finite, nothing is trainable, or a
@@ -120,8 +127,8 @@ class PerExample:
         check_clip_norm(clip_norm)
         if problems := _mixing(model):
             raise ValueError("; ".join(problems))
-        sums = _Sums(model, clip_norm, torch.device(device))
-        way, reason = self.choice(model, device)
+        sums = _Sums(model, clip_norm, torch.device(device), computing or Computing())
+        way, reason = self.choice(model, device, computing)
         if way == "vmap" and len(examples):
             chunk = self.chunk_size or automatic_chunk(model, device)
             failure = self._failure_of_vmap(sums, examples, chunk)
@@ -139,14 +146,25 @@ class PerExample:
         """
         return _mixing(model.train())
 
-    def choice(self, model: nn.Module, device: torch.device | str = "cpu") -> tuple[Way, str]:
+    def choice(
+        self,
+        model: nn.Module,
+        device: torch.device | str = "cpu",
+        computing: Computing | None = None,
+    ) -> tuple[Way, str]:
         """Returns the method for this model, and the reason.
 
-        "auto" is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters.
+        "auto" is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters;
+        it is the loop with activation checkpointing, and in lower precision on a CPU.
         """
         if self.method != "auto":
             return self.method, "set"
+        if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+            return "loop", "automatic: activations are computed again, which vmap cannot do"
         kind = torch.device(device).type
+        if kind == "cpu" and computing and computing.precision != "float32":
+            # torch's attention has no gradient by vmap there.
+            return "loop", f"automatic: {computing.precision} on a CPU"
         if kind != "cpu":
             return "vmap", f"automatic: on {kind}"
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -182,6 +200,45 @@ class PerExample:
         return ""
 
 
+def each_gradient(
+    model: nn.Module,
+    examples: Examples,
+    names: Sequence[str],
+    device: torch.device | str = "cpu",
+) -> Iterator[Tensor]:
+    """Yields each example's gradient by some parameters, as rows of shape (chunk, values).
+
+    By vmap where `PerExample.choice` takes it and the model allows it, else one by one.
+
+    Args:
+        model: has `loss(batch)`; on `device`, in the mode in which its gradients are wanted.
+        examples: in whose order the rows come.
+        names: of the parameters, in the order of the values.
+        device: of the model.
+    """
+    loss, every = _Loss(model), dict(model.named_parameters())
+    given = {f"model.{name}": every[name].detach() for name in names}
+    way, chunk = PerExample().choice(model, device)[0], automatic_chunk(model, device)
+    for start in range(0, len(examples), chunk):
+        places = np.arange(start, min(start + chunk, len(examples)))
+        if way == "vmap":
+            try:
+                with torch.no_grad():  # the other parameters, which may be trainable, have none
+                    found = loss.of_each(given, examples.batch(places, device))
+            except Exception:
+                way = "loop"  # torch.func has no rule for something that the model does
+            else:
+                yield torch.cat([found[n].reshape(len(places), -1) for n in given], dim=1)
+                continue
+        for batch in examples.take(places).batches(1, device=device):
+            parts = loss.gradients([every[name] for name in names], batch)
+            whole = (
+                torch.zeros_like(every[n]) if g is None else g
+                for n, g in zip(names, parts, strict=True)
+            )
+            yield torch.cat([part.reshape(1, -1) for part in whole], dim=1)
+
+
 def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int:
     """Returns how many examples vmap takes at a time; depends on the model's size only."""
     budget = CHUNK_BYTES.get(torch.device(device).type, CHUNK_BYTES["cuda"])
@@ -191,10 +248,12 @@ def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int
 class _Sums:
     """Running sums over one logical batch, on the model's device."""
 
-    def __init__(self, model: nn.Module, clip_norm: float, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, clip_norm: float, device: torch.device, computing: Computing
+    ) -> None:
         self.device = device
         self._clip_norm = clip_norm
-        self._loss = _Loss(model)
+        self._loss = _Loss(model, computing)
         trainable = {n: p for n, p in self._loss.named_parameters() if p.requires_grad}
         if not trainable:
             raise ValueError(f"{type(model).__name__} has no trainable parameter")
@@ -217,17 +276,8 @@ class _Sums:
 
     def vmap(self, examples: Examples, chunk: int) -> None:
         parameters = {name: p.detach() for name, p in self._parameters.items()}
-        # Untyped in torch.
-        vmapped: Callable[..., Any] = torch.vmap(
-            grad(self._loss.of_one), in_dims=(None, 0), randomness="different"
-        )
-        # On a CPU vmap would call the fused attention once for each example, and warn of it.
-        attention: AbstractContextManager[None] = (
-            sdpa_kernel(SDPBackend.MATH) if self.device.type == "cpu" else nullcontext()
-        )
-        with safe_masks(), attention:
-            for batch in examples.batches(chunk, device=self.device):
-                self._add_chunk(vmapped(parameters, batch))
+        for batch in examples.batches(chunk, device=self.device):
+            self._add_chunk(self._loss.of_each(parameters, batch))
 
     def result(self, way: Way, reason: str) -> ClippedSum:
         return ClippedSum(
@@ -275,12 +325,14 @@ class _Loss(nn.Module):
     it updates, would carry information from one example to the next.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, computing: Computing | None = None) -> None:
         super().__init__()
         self.model = model
+        self.computing = computing or Computing()
 
     def forward(self, batch: Batch) -> Tensor:
-        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
+        with self.computing.autocast(batch):
+            loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
         return loss
 
     def gradients(self, parameters: Sequence[Tensor], batch: Batch) -> list[Tensor | None]:
@@ -291,6 +343,20 @@ class _Loss(nn.Module):
                 return [None] * len(parameters)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         return [g.to_dense() if g is not None and g.is_sparse else g for g in gradients]
+
+    def of_each(self, parameters: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Returns the gradients of all examples of a batch by vmap; the first axis is theirs."""
+        # Untyped in torch.
+        vmapped: Callable[..., dict[str, Tensor]] = torch.vmap(
+            grad(self.of_one), in_dims=(None, 0), randomness="different"
+        )
+        # On a CPU vmap would call the fused attention once for each example, and warn of it.
+        on_cpu = all(column.device.type == "cpu" for column in batch.values())
+        attention: AbstractContextManager[None] = (
+            sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext()
+        )
+        with safe_masks(), attention:
+            return vmapped(parameters, batch)
 
     def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
         """Returns the loss of one example; its tensors have no batch dimension."""

@@ -37,6 +37,7 @@ from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.versions import versions_of
+from fedpriv.training.computing import Backward, Computing
 from fedpriv.training.loops import Optimizer, train_epoch
 
 Builder = Callable[..., nn.Module]
@@ -50,19 +51,21 @@ class Pretraining:
     """Ordinary training on public documents; prints the loss and evaluates nothing.
 
     Args:
-        data: the public documents. The user vouches that they are public: no guarantee covers their
-            owners. If some of them are also among the private documents, fedpriv finds them, and
-            no view of the ledger is then a guarantee.
-        epochs: passes over them.
-        batch_size: examples in a step.
-        optimizer: takes the steps.
-        seed: draws the first weights and the order of the examples. It is not the run's seed, so
-            that a sweep over seeds pretrains once.
-        cache: folder for the weights; None for the default (`fedpriv.models.encoding_cache`).
-            Workers read them there, so on a cluster it must be a folder that all machines share.
+        data: the source of the public documents. The user vouches that they are public: no
+            guarantee covers their owners. If some of them are also among the private documents,
+            fedpriv notices, and no ε of the run is then called a guarantee.
+        epochs: the number of passes over the public documents.
+        batch_size: the number of examples in one optimiser step.
+        optimizer: the optimiser of pretraining.
+        seed: the seed of the first weights and of the order of the examples. It is not the seed of
+            the run, so that a sweep over seeds pretrains only once.
+        cache: the folder for the pretrained weights. None takes the default folder
+            (`fedpriv.models.encoding_cache`). Workers read the weights there, so on a cluster it
+            must be a folder that all machines share.
         task: another task to pretrain the model for, such as "mlm"; the weights that both tasks
-            share are copied. None takes the run's task.
-        settings: settings of the model that differ in pretraining, such as a higher `image_size`.
+            share are kept. None takes the task of the run.
+        settings: settings of the model that have another value in pretraining, such as a higher
+            `image_size`.
     """
 
     data: DocumentSource
@@ -87,6 +90,7 @@ class Pretraining:
         public: DocumentSet | None = None,
         threads: int = 1,
         device: str = "cpu",
+        computing: Computing | None = None,
     ) -> Pretrained:
         """Pretrains, or reads the cached weights, and lets the model of `build` start from them.
 
@@ -96,8 +100,11 @@ class Pretraining:
             public: the documents, if they have been read before; None reads them.
             threads: number of torch's threads; another number gives other bits.
             device: where to train.
+            computing: how gradients are computed; None for the defaults.
         """
-        path = self.weights(build_model, public=public, threads=threads, device=device)
+        path = self.weights(
+            build_model, public=public, threads=threads, device=device, computing=computing
+        )
         started = Pretrained(build, path)
         # Which weights are drawn does not matter here, only which of them are replaced.
         _, anew = started.model_and_anew()
@@ -113,13 +120,14 @@ class Pretraining:
         public: DocumentSet | None = None,
         threads: int = 1,
         device: str = "cpu",
+        computing: Computing | None = None,
     ) -> Path:
         """Returns the file of the weights, trained first if needed; arguments as for `start`.
 
         Raises:
             ValueError: if the documents cannot be used, or training diverges.
         """
-        public = public or self.data.load()
+        public, computing = public or self.data.load(), computing or Computing()
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")
         build_model = self._changed(build_model)
@@ -141,6 +149,7 @@ class Pretraining:
                 "threads": threads,
                 "device": device,
                 "versions": versions_of("fedpriv", "torch", "transformers", "numpy", "pillow"),
+                **({"computing": changed} if (changed := computing.changed()) else {}),
             }
         )
         folder = Path(self.cache) if self.cache is not None else cache_folder() / "pretraining"
@@ -149,7 +158,7 @@ class Pretraining:
             _metadata(path)  # fails if the file is not there, or damaged
             return path
         with reproducible_torch(threads, device):
-            loss = self._train(model, public, torch.device(device))
+            loss = self._train(model, public, torch.device(device), computing)
         state = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
         # One entry, because safetensors writes several in an order that changes by the run.
         meta = {"tags": _tags(model), "documents": len(public.documents), "loss": loss}
@@ -176,16 +185,20 @@ class Pretraining:
             ) from error
         return functools.partial(build_model, **changes)
 
-    def _train(self, model: nn.Module, public: DocumentSet, device: torch.device) -> float:
+    def _train(
+        self, model: nn.Module, public: DocumentSet, device: torch.device, computing: Computing
+    ) -> float:
         """Trains the model in place; returns the mean loss of the last epoch."""
         examples = model.encode(public.documents)  # type: ignore[operator]
         model.to(device).train()
+        computing.prepare(model)
         optimizer, loss = self.optimizer.build(model), math.nan
+        backward = Backward(computing)
         with isolated_randomness(torch_seed(self.seed, "pretraining")):
             for epoch in range(1, self.epochs + 1):
                 order = generator(self.seed, "pretraining", epoch)
                 batches = examples.batches(self.batch_size, shuffle=order, device=device)
-                loss = train_epoch(model, batches, optimizer)
+                loss = train_epoch(model, batches, optimizer, backward)
                 _say(f"epoch {epoch}/{self.epochs}  loss {loss:.4f}")
                 if not math.isfinite(loss):
                     raise ValueError(

@@ -8,10 +8,12 @@ import torch
 from toy import federation, norm_net, weights
 
 from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -50,3 +52,34 @@ def test_the_gpu_computes_what_the_cpu_computes(tmp_path):
     ours, theirs = (r.model.cpu().state_dict() for r in (on_cpu, on_gpu))
     for name, tensor in ours.items():
         np.testing.assert_allclose(tensor.numpy(), theirs[name].numpy(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "distance"), [("bf16", 0.02), ("fp16", 0.005)])
+def test_lower_precision_gives_the_same_bits_again_and_comes_close_to_float32(
+    tmp_path, precision, distance
+):
+    def run(computing):
+        made = federation(
+            model=layoutlmv3,
+            data=DocumentData(Invoices(providers=4, documents_per_provider=3), ByProvider(2)),
+            client=LocalTraining(batch_size=3, optimizer=Optimizer("sgd", lr=0.01)),
+            runs=tmp_path,
+            device="cuda",
+            computing=computing,
+        )
+        return weights(made.run(2))
+
+    first, second = (run(Computing(precision, microbatch=2)) for _ in range(2))
+    assert first == second
+    low, plain = (np.frombuffer(bits, np.float32) for bits in (first, run(Computing())))
+    assert np.linalg.norm(low - plain) < distance * np.linalg.norm(plain)
+
+
+def test_batches_on_a_gpu_are_those_on_the_cpu():
+    examples = Examples.of({"x": np.arange(22, dtype=np.float32).reshape(11, 2)})
+    on_cpu, on_gpu = (
+        list(examples.batches(4, shuffle=np.random.default_rng(0), device=device))
+        for device in ("cpu", "cuda")
+    )
+    for ours, theirs in zip(on_cpu, on_gpu, strict=True):
+        assert torch.equal(ours["x"], theirs["x"].cpu())

@@ -56,27 +56,38 @@ def bert(
     Arguments left as None keep the default of `size`, or of the pretrained model.
 
     Args:
-        labels: entity types of the data set. If empty, a pretrained model keeps its own. For
-            other labels, or for another task, its head is drawn anew.
-        size: "tiny" has 180 000 parameters and learns on two CPU cores in minutes, "base" 109
-            million as published; both have random weights. Beside `pretrained` it decides nothing
-            here, but experiments take their learning rates from it.
-        pretrained: a local folder or a hub id (google-bert/bert-base-uncased). What
-            `save_pretrained` wrote, or transformers, with its head for masked words.
-        task: "mlm", "tags" for words, "spade" for entities by their tokens' predecessors, "links"
-            between entities; None takes the saved one, or "tags".
-        image: whether the page image is read too (bimodal); None reads it if it has a size.
-        image_size: side of the square page image in pixels, a multiple of 8; None takes 64 in
-            "tiny" and 224 otherwise. A BEiT or DiT has a side of its own.
-        visual: what reads the page image: a pretrained BEiT or DiT, local or on the hub
-            (microsoft/dit-base), whose patches are the cells of the map of features, and which is
-            trained too. None takes the saved one, or a small convolutional network.
-        max_length: L, tokens of a window, the two special ones included; at most 512 in "base".
-        dropout: in the embeddings, the layers and the head.
-        hidden_size: width of "tiny", even; the feed-forward layer is twice as wide.
-        layers: Transformer layers of "tiny".
-        initializer_range: standard deviation of the random weights of "tiny".
-        attention: see `Attention`.
+        labels: the entity types of the data set. If empty, a pretrained model keeps its own. For
+            other labels, or for another task, a new head is drawn.
+        size: the size of a model with random weights: "tiny" has 180,000 parameters and learns on
+            two CPU cores in minutes, "base" has 109 million, as published. With `pretrained`, it
+            has no effect on the model, but experiments take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            google-bert/bert-base-uncased. For the task "mlm", the head for masked words that
+            transformers saved is loaded too. None draws random weights.
+        task: what the model learns: "mlm" guesses masked words, "tags" tags each word, "spade"
+            finds entities by linking each of their tokens to the one before, and "links" finds
+            links between entities. None takes the task of the pretrained model, or "tags".
+        image: whether the model also reads the page image, under the box of each token. None reads
+            it if `image_size` or `visual` is given, or if the pretrained model reads it.
+        image_size: the side of the square page image in pixels, a multiple of 8. None takes 64 in
+            "tiny" and 224 in "base", or the value of the pretrained model. A BEiT or DiT as
+            `visual` has a side of its own.
+        visual: the network that reads the page image: the folder or hub id of a pretrained BEiT or
+            DiT, such as microsoft/dit-base, which is trained too. None takes the network of the
+            pretrained model, or a small convolutional one.
+        max_length: the number of tokens in a window of the text, the two special tokens included
+            (L). "base" takes at most 512. None takes 256 in "tiny" and 512 in "base", or the value
+            of the pretrained model.
+        dropout: the dropout probability in the embeddings, the layers and the head. None takes 0 in
+            "tiny" and 0.1 in "base", or the value of the pretrained model.
+        hidden_size: the width of the layers, an even number; the feed-forward layers are twice as
+            wide. Only "tiny" with random weights takes it. None takes 64.
+        layers: the number of Transformer layers. Only "tiny" with random weights takes it. None
+            takes 2.
+        initializer_range: the standard deviation of the random weights. Only "tiny" with random
+            weights takes it. None takes 0.1.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
 
     Raises:
         ValueError: if a folder holds another architecture, `max_length` is too long, `image_size`
@@ -106,11 +117,43 @@ def layoutlm(
     """Builds a LayoutLM v1 (Xu et al. 2020), the first backbone that CDMI attacks.
 
     The corners and sides of a word's box have embeddings, as its position in the text has. "tiny"
-    has 440 000 parameters and rounds coordinates down to multiples of 40 of 1000: from scratch, on
+    has 440,000 parameters and rounds coordinates down to multiples of 40 of 1000: from scratch, on
     few pages, most of the 1000 positions are never seen, and the model would learn none of the
     layout; the page image is looked at by the full boxes. "base" has 112 million.
 
-    Args: as of `bert`; a hub id is microsoft/layoutlm-base-uncased.
+    Args:
+        labels: the entity types of the data set. If empty, a pretrained model keeps its own. For
+            other labels, or for another task, a new head is drawn.
+        size: the size of a model with random weights: "tiny" has 440,000 parameters, "base" has 112
+            million, as published. With `pretrained`, it has no effect on the model, but experiments
+            take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            microsoft/layoutlm-base-uncased. For the task "mlm", the head for masked words that
+            transformers saved is loaded too. None draws random weights.
+        task: what the model learns: "mlm" guesses masked words, "tags" tags each word, "spade"
+            finds entities by linking each of their tokens to the one before, and "links" finds
+            links between entities. None takes the task of the pretrained model, or "tags".
+        image: whether the model also reads the page image, under the box of each token. None reads
+            it if `image_size` or `visual` is given, or if the pretrained model reads it.
+        image_size: the side of the square page image in pixels, a multiple of 8. None takes 64 in
+            "tiny" and 224 in "base", or the value of the pretrained model. A BEiT or DiT as
+            `visual` has a side of its own.
+        visual: the network that reads the page image: the folder or hub id of a pretrained BEiT or
+            DiT, such as microsoft/dit-base, which is trained too. None takes the network of the
+            pretrained model, or a small convolutional one.
+        max_length: the number of tokens in a window of the text, the two special tokens included
+            (L). "base" takes at most 512. None takes 256 in "tiny" and 512 in "base", or the value
+            of the pretrained model.
+        dropout: the dropout probability in the embeddings, the layers and the head. None takes 0 in
+            "tiny" and 0.1 in "base", or the value of the pretrained model.
+        hidden_size: the width of the layers, an even number; the feed-forward layers are twice as
+            wide. Only "tiny" with random weights takes it. None takes 64.
+        layers: the number of Transformer layers. Only "tiny" with random weights takes it. None
+            takes 2.
+        initializer_range: the standard deviation of the random weights. Only "tiny" with random
+            weights takes it. None takes 0.1.
+        attention: how attention is computed: "sdpa", or "eager" for attacks that need gradients of
+            gradients.
     """
     return LAYOUTLM.build(locals())
 
@@ -134,12 +177,40 @@ def bros(
     """Builds a BROS (Hong et al. 2022), the second backbone that CDMI attacks.
 
     The distances between the corners of two tokens' boxes are part of the attention between the
-    two. "tiny" has 180 000 parameters, "base" 112 million.
+    two. "tiny" has 180,000 parameters, "base" 112 million.
 
-    Args: as of `bert`, with a `hidden_size` that is a multiple of 64, and
-
-        pretrained: a local folder or a hub id (jinho8345/bros-base-uncased).
-        box_scale: the side of a page, where distances become sines, in radians; 10 in "tiny".
+    Args:
+        labels: the entity types of the data set. If empty, a pretrained model keeps its own. For
+            other labels, or for another task, a new head is drawn.
+        size: the size of a model with random weights: "tiny" has 180,000 parameters, "base" has 112
+            million, as published. With `pretrained`, it has no effect on the model, but experiments
+            take their learning rates from it.
+        pretrained: the weights to start from: a local folder or a hub id, such as
+            jinho8345/bros-base-uncased. None draws random weights.
+        task: what the model learns: "mlm" guesses masked words, "tags" tags each word, "spade"
+            finds entities by linking each of their tokens to the one before, and "links" finds
+            links between entities. None takes the task of the pretrained model, or "tags".
+        image: whether the model also reads the page image, under the box of each token. None reads
+            it if `image_size` or `visual` is given, or if the pretrained model reads it.
+        image_size: the side of the square page image in pixels, a multiple of 8. None takes 64 in
+            "tiny" and 224 in "base", or the value of the pretrained model. A BEiT or DiT as
+            `visual` has a side of its own.
+        visual: the network that reads the page image: the folder or hub id of a pretrained BEiT or
+            DiT, such as microsoft/dit-base, which is trained too. None takes the network of the
+            pretrained model, or a small convolutional one.
+        max_length: the number of tokens in a window of the text, the two special tokens included
+            (L). "base" takes at most 512. None takes 256 in "tiny" and 512 in "base", or the value
+            of the pretrained model.
+        dropout: the dropout probability in the embeddings, the layers and the head. None takes 0 in
+            "tiny" and 0.1 in "base", or the value of the pretrained model.
+        hidden_size: the width of the layers, a multiple of 64; the feed-forward layers are twice as
+            wide. Only "tiny" with random weights takes it. None takes 64.
+        layers: the number of Transformer layers. Only "tiny" with random weights takes it. None
+            takes 2.
+        initializer_range: the standard deviation of the random weights. Only "tiny" with random
+            weights takes it. None takes 0.1.
+        box_scale: the side of a page in radians, at which distances are turned into sines. Only
+            "tiny" with random weights takes it. None takes 10.
     """
     if hidden_size is not None and hidden_size % 64:
         raise ValueError(f"{hidden_size=} must be a multiple of 64, for sines of 8 coordinates")

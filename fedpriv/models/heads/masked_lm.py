@@ -93,8 +93,13 @@ class MaskedWords(EncoderModel):
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean cross-entropy over all chosen tokens; 0 if there are none."""
+        total, count = self.summed_loss(batch)
+        return total / count.clamp(min=1)
+
+    def summed_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns the cross-entropy summed over all chosen tokens, and their number."""
         wrong, chosen = self._wrong(batch)
-        return wrong.sum() / chosen.sum().clamp(min=1)
+        return wrong.sum(), chosen.sum()
 
     def losses(self, batch: Batch) -> Tensor:
         """Returns each example's mean cross-entropy over its chosen tokens, (batch,)."""

@@ -74,7 +74,12 @@ class PointerModel(EncoderModel):
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean loss of the examples in which a token points; 0 if there are none."""
-        return self.losses(batch).sum() / self.pointing(batch).any(1).sum().clamp(min=1)
+        total, count = self.summed_loss(batch)
+        return total / count.clamp(min=1)
+
+    def summed_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns the examples' losses summed, and the number of examples with a pointing token."""
+        return self.losses(batch).sum(), self.pointing(batch).any(1).sum()
 
     def pointing(self, batch: Batch) -> Tensor:
         """Returns which tokens point and are pointed at, (batch, L), bool."""

@@ -19,6 +19,7 @@ from model_checks import (
     check_vmap_gives_what_the_loop_gives,
 )
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification, PreTrainedTokenizerFast
+from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
 
 from fedpriv.data.document import Document, DocumentSet, Entity, Word
 from fedpriv.data.partition import HoldOut, Iid
@@ -31,6 +32,7 @@ from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.readers.subwords import CLS, PAD, SEP, Subwords
 from fedpriv.models.tagging import tags_of
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.training.per_example import PerExample
 
 LABELS = ["date", "total"]
 TAGS = ["O", "B-date", "I-date", "B-total", "I-total"]
@@ -251,6 +253,22 @@ def test_relative_positions_cannot_learn_and_are_frozen(tiny):
         "rel_pos_x_bias",
         "rel_pos_y_bias",
     }
+
+
+@pytest.mark.parametrize("sizes", [{}, {"size": "base"}], ids=["tiny", "base"])
+def test_attention_biases_are_those_of_transformers_to_the_bit(sizes):
+    ours = layoutlmv3(LABELS, **sizes).network.layoutlmv3.encoder
+    theirs = LayoutLMv3Encoder(ours.config)
+    theirs.load_state_dict(ours.state_dict())
+    generator = torch.Generator().manual_seed(0)
+    # All that can occur: text from its first position on, then more patches than positions.
+    positions = torch.cat([torch.arange(2, 514), torch.arange(800)]).expand(2, -1)
+    boxes = torch.randint(0, 1001, (2, positions.shape[1], 4), generator=generator)
+    boxes[:, :2] = torch.tensor([[0], [1000]])  # the farthest apart
+    for name, where in [("_cal_1d_pos_emb", positions), ("_cal_2d_pos_emb", boxes)]:
+        biases = getattr(ours, name)(where)
+        assert biases.is_contiguous()
+        assert torch.equal(biases, getattr(theirs, name)(where))
 
 
 def test_it_learns_two_documents(tiny):
@@ -547,3 +565,35 @@ def test_a_model_that_cannot_read_documents_is_refused():
 
     with pytest.raises(TypeError, match=r"^Linear cannot encode documents$"):
         DocumentData(Pages(), Iid(2)).bind(linear, seed=0)
+
+
+def test_fused_attention_computes_the_same():
+    documents = [long_document(60), INVOICE]
+    losses, gradients = [], []
+    for attention in ("eager", "sdpa"):
+        model = seeded_model(lambda kind=attention: layoutlmv3(LABELS, attention=kind), 0).double()
+        batch = model.encode(documents).batch(np.arange(2))  # the second is padded
+        loss = model.train().loss(batch)
+        loss.backward()
+        losses.append(loss.item())
+        named = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        gradients.append(torch.cat(named))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-12)
+    assert (gradients[1] - gradients[0]).norm() < 1e-12 * gradients[0].norm()
+
+
+def test_fused_attention_drops_out_and_has_gradients_of_examples():
+    model = seeded_model(lambda: layoutlmv3(LABELS, attention="sdpa", dropout=0.5), 0)
+    examples = model.encode([INVOICE, long_document(9)])
+    batch = examples.batch(np.arange(2))
+    assert model.train().loss(batch) != model.loss(batch)
+    assert model.eval().loss(batch) == model.loss(batch)
+    loop, vmap = (
+        PerExample(method=way).clipped_sum(model, examples, 0.1).total for way in ("loop", "vmap")
+    )
+    np.testing.assert_allclose(vmap, loop, atol=1e-6)
+
+
+def test_another_attention_is_refused():
+    with pytest.raises(ValueError, match="attention='flash': expected 'eager' or 'sdpa'"):
+        layoutlmv3(LABELS, attention="flash")

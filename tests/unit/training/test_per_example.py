@@ -13,7 +13,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
-from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk
+from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk, each_gradient
 from fedpriv.training.safe_masks import safe_masks
 
 # torch says so, once a process, where vmap takes an operation example by example.
@@ -410,6 +410,45 @@ def test_a_loss_that_uses_no_parameter_has_no_gradient(method):
     result = PerExample(method).clipped_sum(model, examples, CLIP_NORM)
     assert not result.total.any()
     assert result.norms.tolist() == [0.0] * COUNT
+
+
+def rows_by_hand(model, examples, names):
+    """One backward pass for each example, on a fresh copy of the buffers."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    chosen = [dict(model.named_parameters())[name] for name in names]
+    rows = []
+    for position in range(len(examples)):
+        model.load_state_dict(state)
+        loss = model.loss(examples.batch(np.array([position])))
+        found = torch.autograd.grad(loss, chosen, allow_unused=True)
+        pairs = zip(found, chosen, strict=True)
+        rows.append(
+            torch.cat([(torch.zeros_like(p) if g is None else g).ravel() for g, p in pairs])
+        )
+    return torch.stack(rows)
+
+
+@ALL
+def test_each_example_has_its_gradient_by_the_named_parameters(name, monkeypatch):
+    monkeypatch.setattr(per_example, "LARGEST_CHUNK", 3)
+    model, examples = made(name)
+    names = [name for name, p in model.named_parameters() if p.requires_grad][::-2]
+    rows = list(each_gradient(model, examples, names))
+    assert [len(chunk) for chunk in rows] == [3, 3, 1]
+    assert not any(chunk.requires_grad for chunk in rows)
+    torch.testing.assert_close(
+        torch.cat(rows), rows_by_hand(model, examples, names), rtol=1e-10, atol=1e-14
+    )
+
+
+def test_each_gradient_is_told_once_where_vmap_fails_on_the_way(monkeypatch):
+    monkeypatch.setattr(per_example, "LARGEST_CHUNK", 3)
+    torch.manual_seed(0)
+    model, examples = Moody(RuntimeError("no rule")).double(), numbers()
+    names = [name for name, _ in model.named_parameters()]
+    rows = list(each_gradient(model, examples, names))
+    assert [len(chunk) for chunk in rows] == [3, 1, 1, 1, 1]
+    torch.testing.assert_close(torch.cat(rows), rows_by_hand(model, examples, names))
 
 
 # --- randomness, and what vmap cannot take

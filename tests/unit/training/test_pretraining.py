@@ -25,6 +25,7 @@ from fedpriv.runtime import run_files
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
+from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.pretraining import Pretrained, Pretraining, fingerprint, transfer
 
@@ -131,6 +132,25 @@ def test_they_are_those_of_plain_training_by_hand(tmp_path):
         assert not torch.equal(found[name], start[name]) or name == "query.bias"
     assert found["norm.num_batches_tracked"] == 1
     assert found.keys() == start.keys()
+
+
+def test_they_are_computed_as_the_run_is_told_to(tmp_path):
+    """In parts: the same up to rounding. In bf16: about the same. Each has a name of its own."""
+
+    def build(labels):
+        model = Tagger(labels)
+        model.norm = nn.Identity()  # BatchNorm looks at a whole batch
+        return model
+
+    def trained(computing):
+        return pretraining(tmp_path, batch_size=5).weights(build, computing=computing)
+
+    paths = [trained(how) for how in (None, Computing(microbatch=2), Computing("bf16"))]
+    assert trained(Computing()) == paths[0]
+    assert len(set(paths)) == 3
+    plain, parts, low = (torch.cat([t.flatten() for t in tensors(path).values()]) for path in paths)
+    assert (parts - plain).norm() < 1e-6 * plain.norm()
+    assert 0 < (low - plain).norm() < 0.01 * plain.norm()
 
 
 def test_they_are_trained_once_and_then_read(tmp_path, capsys):
