@@ -4,13 +4,18 @@ PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.
 	&& echo $(name)))),python3)
 VENV   ?= .venv
 JOBS   ?= 2
+# Of what `make gpu` needs, what the machine with a GPU has, as most have that have transformers.
+HAVE   ?= pillow scipy
 BIN    := $(VENV)/bin
+# pip would compile 20 000 modules, in more than a minute. A run imports 4 000 of them, and Python
+# compiles those once.
+PIP    := $(BIN)/python -m pip install --quiet --no-compile
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: quickstart test test-all test-base test-fast check format docs benchmark clean
+.PHONY: quickstart test test-all test-base test-fast check format docs benchmark gpu gpu-wheels clean
 
-quickstart: $(VENV)/.installed   ## install, then a federation, two attacks on it, ε, and the report
+quickstart: $(VENV)/.installed   ## install, then federations, attacks on them, ε, and the report
 	@PATH="$$(pwd)/$(BIN):$$PATH" sh experiments/quickstart.sh
 
 test: $(VENV)/.installed         ## every promise, in minutes; `make test PYTHON=python3.13 VENV=.venv313`
@@ -39,8 +44,16 @@ docs: $(VENV)/.docs              ## the pages in docs/_build/html; a warning is 
 	@echo "open $$(pwd)/docs/_build/html/index.html"
 
 benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-research
-	$(BIN)/python -m pip install --quiet -e ".[peers]"
-	$(BIN)/python benchmarks/simulation.py
+	$(PIP) -e ".[peers]"
+	$(BIN)/python benchmarks/simulation.py --verdict benchmarks/results/simulation.json
+
+# Nothing is installed: a machine with a GPU may have no network.
+gpu:                             ## what needs a GPU: `make gpu PART=training`; SIZE=tiny on a CPU
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py \
+	$(if $(PART),--part $(PART)) $(if $(SIZE),--size $(SIZE)) $(if $(COMMIT),--commit $(COMMIT))
+
+gpu-wheels: $(VENV)/.installed   ## what such a machine may miss, in build/wheels: `WHEELS_FOR=3.12`
+	$(BIN)/python benchmarks/gpu.py --download $(or $(WHEELS_FOR),3.12) --have $(HAVE)
 
 $(VENV)/.installed: pyproject.toml
 	@found=$$($(PYTHON) --version 2> /dev/null) && { \
@@ -53,11 +66,11 @@ $(VENV)/.installed: pyproject.toml
 	echo "  macOS:          brew install python@3.13"; \
 	echo "If you have one elsewhere: make PYTHON=/path/to/python3.13"; exit 1; } >&2
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(PIP) -e ".[dev]"
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(PIP) -e ".[docs]"
 	touch $@
 
 clean:

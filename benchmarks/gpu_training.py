@@ -1,0 +1,371 @@
+"""The parts `training` and `workers` of gpu.py: federations of document models, and bare loops.
+
+A row trains one model in one precision by one algorithm, twice: by fedpriv, one client at a time,
+and by a loop that one writes by hand, whose weights never leave the device. Both see the same
+examples in batches of the same size, from the same weights. The loops of FedAvg and of
+FL-PROVIDER-DP take the same steps as fedpriv. FeAm-DP's loop takes the gradient of the same
+examples without clipping any, so its ratio is the price of per-example gradients.
+
+Seconds are wall-clock, of a whole round: broadcast, training, sum, metrics. The first round, in
+which the device warms up, is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpu import Options, Peak, Task, Values
+from torch import nn
+
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
+from fedpriv.data.document import DocumentSet
+from fedpriv.data.examples import PROVIDER, Batch, Examples
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.data.readers.sroie import Sroie
+from fedpriv.federation.dataset import DocumentData, FederatedDataset
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
+from fedpriv.models.donut import donut
+from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.vt5 import vt5
+from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
+from fedpriv.privacy.sampling import FixedSize
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.training.computing import Computing
+from fedpriv.training.loops import Optimizer
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"LayoutLMv3": layoutlmv3, "VT5": vt5, "Donut": donut}
+PRECISIONS: dict[str, Literal["float32", "bf16"]] = {"fp32": "float32", "bf16": "bf16"}
+"""As rows and as the setting `training.precision` name them."""
+
+SEED, CLIP_NORM, NEVER = 0, 1.0, 10**9
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is trained.
+
+    Attributes:
+        documents: to read.
+        clients: in the federation, all of them in every round.
+        examples: of a client, at most.
+        batches: examples of a step, by model.
+        rounds: that are timed.
+        lr: of AdamW at the clients.
+    """
+
+    documents: int
+    clients: int
+    examples: int
+    batches: Mapping[str, int]
+    rounds: int
+    lr: float
+
+
+SCALES = {
+    "base": Scale(96, 4, 32, {"LayoutLMv3": 8, "VT5": 8, "Donut": 2}, rounds=2, lr=2e-4),
+    "tiny": Scale(8, 2, 4, dict.fromkeys(MODELS, 2), rounds=1, lr=1e-3),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One federation to train, whoever trains it."""
+
+    data: FederatedDataset
+    scale: Scale
+    batch: int
+    precision: Literal["float32", "bf16"]
+    device: str
+
+    @property
+    def examples(self) -> int:
+        """Examples that a round trains on."""
+        return sum(map(len, self.data.rows))
+
+    def clients(self) -> Iterator[Examples]:
+        """Yields the examples of each client."""
+        return (self.data.train.take(rows) for rows in self.data.rows)
+
+    def model(self) -> nn.Module:
+        """Returns the model with the weights that fedpriv starts from."""
+        return seeded_model(self.data.build_model, SEED).to(self.device).train()
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Returns the loss in the job's precision."""
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16"):
+            found: torch.Tensor = model.loss(batch)  # type: ignore[operator]
+        return found
+
+
+class Prepared:
+    """Data that is bound already, for a federation."""
+
+    def __init__(self, data: FederatedDataset) -> None:
+        self._data = data
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
+        """Returns it."""
+        return self._data
+
+
+class Laps(Progress):
+    """Notes when each round ends."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """Notes the end of a round."""
+        self.ends.append(time.monotonic())
+
+
+def documents() -> DocumentSet:
+    """Returns SROIE's receipts where FEDPRIV_DATA says where they are, else generated invoices."""
+    folder = os.environ.get("FEDPRIV_DATA")
+    sroie = Path(folder) / "open" / "sroie" if folder else None
+    if sroie and sroie.is_dir():
+        return Sroie(sroie).load()
+    return Invoices(providers=24, documents_per_provider=4).load()
+
+
+def job(name: str, precision: str, options: Options) -> Job:
+    """Returns the federation of a model in a precision."""
+    scale = SCALES[options.size]
+    dealt = encoded(name, options.size)
+    return Job(dealt, scale, scale.batches[name], PRECISIONS[precision], options.device)
+
+
+@functools.lru_cache(maxsize=1)
+def encoded(name: str, size: str) -> FederatedDataset:
+    """Returns the documents, dealt out by provider and encoded for a model."""
+    scale, loaded = SCALES[size], documents()
+    some = dataclasses.replace(loaded, documents=loaded.documents[: scale.documents])
+    source = SimpleNamespace(load=lambda: some)
+    data = DocumentData(source, ByProvider(scale.clients), HoldOut("document", 0.0))
+    bound = data.bind(functools.partial(MODELS[name], size=size), SEED)
+    rows = tuple(hand[: scale.examples] for hand in bound.rows)
+    return FederatedDataset(bound.build_model, bound.train, rows)
+
+
+def halves(job: Job, algorithm: str) -> tuple[Any, Any]:
+    """Returns strategy and client of an algorithm."""
+    optimizer = Optimizer(lr=job.scale.lr)
+    if algorithm == "FedAvg":
+        strategy = FedAvg(sampling=FixedSize(job.scale.clients))
+        return strategy, LocalTraining(1, job.batch, optimizer)
+    if algorithm == "FeAm-DP":
+        examples = example_gaussian(
+            clip_norm=CLIP_NORM, examples=job.examples, noise_multiplier=1.0
+        )
+        return FeAmDP(examples), ExampleGradients()
+    providers = provider_gaussian(
+        clip_norm=CLIP_NORM, providers=1, noise_multiplier=1.0, client_sampling="fixed"
+    )
+    return FLProviderDP(providers), ProviderUpdates(batch_size=job.batch, optimizer=optimizer)
+
+
+def federated(job: Job, algorithm: str, workers: int = 0) -> list[float]:
+    """Trains by fedpriv; returns the seconds of each timed round."""
+    strategy, client = halves(job, algorithm)
+    laps = Laps()
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation(
+            model=job.data.build_model,
+            data=Prepared(job.data),
+            strategy=strategy,
+            client=client,
+            seed=SEED,
+            settings=Settings(
+                workers=workers, device=job.device, evaluate_every=NEVER, checkpoint_every=NEVER
+            ),
+            computing=Computing(precision=job.precision),
+        )
+        federation.run(1 + job.scale.rounds, run_dir=Path(folder) / "run", progress=laps)
+    return np.diff(laps.ends).tolist()
+
+
+def by_hand(job: Job, algorithm: str) -> list[float]:
+    """Trains by the bare loop; returns the seconds of each timed round."""
+    torch.set_num_threads(1)
+    turn = BARE[algorithm](job)
+    ends = []
+    for _ in range(1 + job.scale.rounds):
+        turn()
+        if job.device == "cuda":
+            torch.cuda.synchronize()
+        ends.append(time.monotonic())
+    return np.diff(ends).tolist()
+
+
+def bare_fedavg(job: Job) -> Callable[[], None]:
+    """Returns a round of FedAvg as one writes it by hand."""
+    model = job.model()
+    here = [p.data for p in model.parameters() if p.requires_grad]
+    server, total = ([torch.clone(p) for p in here] for _ in range(2))
+    shuffle = np.random.default_rng(SEED)
+
+    def turn() -> None:
+        torch._foreach_zero_(total)
+        for examples in job.clients():
+            torch._foreach_copy_(here, server)
+            optimizer = Optimizer(lr=job.scale.lr).build(model)
+            for batch in examples.batches(job.batch, shuffle=shuffle, device=job.device):
+                optimizer.zero_grad(set_to_none=True)
+                job.loss(model, batch).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            torch._foreach_sub_(here, server)
+            torch._foreach_add_(total, here, alpha=len(examples) / job.examples)
+        torch._foreach_add_(server, total)
+
+    return turn
+
+
+def bare_gradient(job: Job) -> Callable[[], None]:
+    """Returns a step of Adam on the gradient of all clients' examples; nothing is clipped."""
+    model = job.model()
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+
+    def turn() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        for examples in job.clients():
+            for batch in examples.batches(job.batch, device=job.device):
+                share = len(batch["input_ids"]) / job.examples
+                (job.loss(model, batch) * share).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return turn
+
+
+def bare_providers(job: Job) -> Callable[[], None]:
+    """Returns a round of FL-PROVIDER-DP as one writes it by hand: one step for each provider."""
+    model = job.model()
+    here = [p.data for p in model.parameters() if p.requires_grad]
+    server, total = ([torch.clone(p) for p in here] for _ in range(2))
+    shuffle = np.random.default_rng(SEED)
+
+    def turn() -> None:
+        torch._foreach_zero_(total)
+        for examples in job.clients():
+            owners = examples.column(PROVIDER)
+            for provider in np.unique(owners):
+                torch._foreach_copy_(here, server)
+                optimizer = Optimizer(lr=job.scale.lr).build(model)
+                own = examples.take(np.flatnonzero(owners == provider))
+                batch = next(own.batches(job.batch, shuffle=shuffle, device=job.device))
+                optimizer.zero_grad(set_to_none=True)
+                job.loss(model, batch).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                torch._foreach_sub_(here, server)
+                norm = torch.stack(torch._foreach_norm(here)).norm().item()
+                torch._foreach_add_(total, here, alpha=min(1.0, CLIP_NORM / max(norm, 1e-12)))
+        for change in total:
+            change.add_(torch.randn_like(change), alpha=CLIP_NORM)
+        torch._foreach_add_(server, total, alpha=1 / job.scale.clients)
+
+    return turn
+
+
+BARE = {"FedAvg": bare_fedavg, "FeAm-DP": bare_gradient, "FL-PROVIDER-DP": bare_providers}
+
+
+def training(options: Options) -> Iterator[Task]:
+    """Each model in each precision by each algorithm, against the bare loop."""
+    for name in MODELS:
+        for precision in PRECISIONS:
+            for algorithm in BARE:
+                yield (
+                    f"{name}, {precision}, {algorithm}",
+                    functools.partial(compare, name, precision, algorithm, options),
+                )
+
+
+def compare(name: str, precision: str, algorithm: str, options: Options) -> Values:
+    """Returns the examples a second and the peak memory of both sides, and the ratio of seconds."""
+    this = job(name, precision, options)
+    peak = Peak(options.device)
+    bare = by_hand(this, algorithm)
+    bare_peak = peak.mib()
+    peak = Peak(options.device)
+    ours = federated(this, algorithm)
+    return {
+        "examples/s": trained(this, algorithm) / median(ours),
+        "bare examples/s": trained(this, algorithm) / median(bare),
+        "seconds to bare": median(ours) / median(bare),
+        "MiB": peak.mib(),
+        "bare MiB": bare_peak,
+        "examples": trained(this, algorithm),
+        "batch": this.batch,
+        "parameters": sum(p.numel() for p in this.model().parameters() if p.requires_grad),
+    }
+
+
+def trained(job: Job, algorithm: str) -> int:
+    """Returns the examples of a round; FL-PROVIDER-DP takes one batch of each provider."""
+    if algorithm != "FL-PROVIDER-DP":
+        return job.examples
+    each = (np.unique(e.column(PROVIDER), return_counts=True)[1] for e in job.clients())
+    return int(sum(np.minimum(counts, job.batch).sum() for counts in each))
+
+
+def workers(options: Options) -> Iterator[Task]:
+    """Clients side by side on one GPU, each in its own process, against one after another."""
+    for count in (2, 4) if options.device == "cuda" else (2,):
+        yield f"LayoutLMv3, fp32, FedAvg, {count} workers", functools.partial(share, count, options)
+
+
+def share(count: int, options: Options) -> Values:
+    """Returns the examples a second of so many workers on one device, and of one."""
+    this = job("LayoutLMv3", "fp32", options)
+    alone = federated(this, "FedAvg")
+    with watched(options.device) as taken:
+        together = federated(this, "FedAvg", count)
+    return {
+        "examples/s": this.examples / median(together),
+        "one at a time, examples/s": this.examples / median(alone),
+        "times as fast": median(alone) / median(together),
+        **({"MiB of the GPU": max(taken)} if taken else {}),
+    }
+
+
+@contextlib.contextmanager
+def watched(device: str) -> Iterator[list[int]]:
+    """Gives a list that fills with the MiB that all processes together have of a GPU."""
+    taken: list[int] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.05):
+            free, total = torch.cuda.mem_get_info()
+            taken.append((total - free) >> 20)
+
+    watch = threading.Thread(target=look, daemon=True)
+    if device == "cuda":
+        watch.start()
+    try:
+        yield taken
+    finally:
+        stop.set()
+        if device == "cuda":
+            watch.join()
