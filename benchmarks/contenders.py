@@ -19,7 +19,7 @@ from torch import nn
 
 NEVER = 10**9
 
-# As fedpriv's Ray workers have it: freed pages stay with the process.
+# As fedpriv's workers have it: freed pages stay with the process.
 TUNED = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 
@@ -121,17 +121,23 @@ def inline(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.M
     return _fedpriv(job, rounds, lap, folder, workers=0)
 
 
-def ray(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Module:
-    """Runs fedpriv on two Ray workers."""
+def workers(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Module:
+    """Runs fedpriv on two worker processes."""
     return _fedpriv(job, rounds, lap, folder, workers=2)
 
 
-def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, workers: int):
+def ray(job: Job, rounds: int, lap: Callable[[], None], folder: Path) -> nn.Module:
+    """Runs fedpriv on two Ray workers."""
+    return _fedpriv(job, rounds, lap, folder, workers=2, resources={"num_cpus": 1.0})
+
+
+def _fedpriv(job: Job, rounds: int, lap, folder: Path, *, workers: int, resources=None):
     from fedpriv.clients.fedavg import LocalTraining
     from fedpriv.federation.dataset import FederatedDataset
     from fedpriv.federation.loop import Federation, Settings
     from fedpriv.privacy.sampling import FixedSize
     from fedpriv.runtime.progress import Progress
+    from fedpriv.runtime.workers.ray_session import RaySettings
     from fedpriv.strategies.fedavg import FedAvg
 
     class Prepared:
@@ -149,6 +155,7 @@ def _fedpriv(job: Job, rounds: int, lap: Callable[[], None], folder: Path, *, wo
         client=LocalTraining(job.epochs, job.batch_size, job.optimizer),
         seed=SEED,
         settings=Settings(workers=workers, evaluate_every=NEVER, checkpoint_every=NEVER),
+        ray=RaySettings(client_resources=resources or {}),
     )
     return federation.run(rounds, run_dir=folder / "run", progress=Laps()).model
 
@@ -188,7 +195,8 @@ CONTENDERS = {
     "a3": Contender("the same on 2 processes", bare_pair, environment=tuple(TUNED.items())),
     "b": Contender("fedpriv inline", inline, ("fedpriv", "flwr")),
     "b2": Contender("the same, malloc tuned", inline, ("flwr",), tuple(TUNED.items())),
-    "c": Contender("fedpriv Ray, 2 workers", ray, ("fedpriv", "flwr", "ray")),
+    "c": Contender("fedpriv, 2 workers", workers, ("fedpriv", "flwr")),
+    "c2": Contender("fedpriv Ray, 2 workers", ray, ("fedpriv", "flwr", "ray")),
     "d": Contender("Flower run_simulation, 2 actors", _flower, ("flwr.simulation", "ray")),
     "e": Contender("pfl-research, 1 process", _pfl, ("pfl",)),
     "exact": Contender("a loop that adds in fedpriv's order", ordered),

@@ -34,8 +34,8 @@ from fedpriv.config import experiment, retraining
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
-from fedpriv.runtime.jobs import Pool
 from fedpriv.runtime.torch_state import reproducible_torch
+from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.threat.access import TrainingDocuments
 from fedpriv.training.loops import Optimizer, train_epoch
 

@@ -55,13 +55,13 @@ def bare(model: VT5, examples: Examples) -> list[str]:
     """Returns the answers; the loop that one writes by hand."""
     said: list[str] = []
     for batch in examples.batches(EVALUATION_BATCH):
-        embeddings, mask = model.read(batch)
         ids = model.language_backbone.generate(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
+            **model.page(batch),
             max_new_tokens=model.reader.answer_length,
             do_sample=False,
             num_beams=1,
+            return_dict_in_generate=False,
+            output_scores=False,
         )
         said += [model.reader.subwords.text(row) for row in ids[:, 1:].tolist()]
     return said

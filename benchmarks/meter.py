@@ -54,14 +54,17 @@ class Laps:
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._wall, self._usage = 0.0, {}
+        self._busy = 0.0
 
     def start(self) -> None:
         """Notes the moment of the contender's run call."""
         self.say(event="start", at=time.monotonic())
         self._wall, self._usage = _now(os.getpid(), wall_first=False)
+        self._busy = busy_seconds()
 
     def lap(self) -> None:
         """Notes the end of a round."""
+        busy = busy_seconds() - self._busy
         wall, usage = _now(os.getpid(), wall_first=True)
         spent: dict[str, Counter] = {kind: Counter() for kind in KINDS}
         for pid, now in usage.items():
@@ -70,8 +73,11 @@ class Laps:
             spent[now.kind]["system"] += now.system - before.system
             spent[now.kind]["faults"] += now.faults - before.faults
         vanished = len(self._usage.keys() - usage.keys())
-        self.say(event="lap", at=wall, wall=wall - self._wall, spent=spent, vanished=vanished)
+        others = busy - sum(used["cpu"] for used in spent.values())
+        took = wall - self._wall
+        self.say(event="lap", at=wall, wall=took, spent=spent, vanished=vanished, others=others)
         self._wall, self._usage = _now(os.getpid(), wall_first=False)
+        self._busy = busy_seconds()
 
     def say(self, **what) -> None:
         """Sends the parent one line."""
@@ -142,6 +148,17 @@ class Memory:
 
     def _note(self, name: str, value: float) -> None:
         self.peak[name] = max(self.peak.get(name, 0.0), value)
+
+
+def busy_seconds() -> float:
+    """Returns the seconds that all cores together were busy since the machine started.
+
+    Those that another machine on the same hardware has taken (steal) count too.
+    """
+    user, nice, system, _idle, _wait, irq, softirq, steal, *_ = (
+        int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) / _TICK
 
 
 def machine() -> dict[str, object]:
