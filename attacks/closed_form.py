@@ -41,12 +41,16 @@ class ClosedForm:
     """Solves for the page.
 
     Args:
-        target: "update", "aggregate" or "masked".
-        template: use the template where one is known; false solves for the whole page.
-        most_examples: refuse batches of more examples. The solve then gives a mixture: 2 or more is
-            for showing that.
-        noise: standard deviation of the noise on each coordinate of the gradient, where it is
-            known, as that of a defence is; the solve is then damped accordingly.
+        target: the kind of message that is attacked: "update", the update of one client;
+            "aggregate", the sum of a round's updates, taken as one batch with the pages of all
+            clients; or "masked", the update of one client under its mask.
+        template: whether to use the template of the page where the adversary knows it. If False,
+            the whole page is solved for.
+        most_examples: the largest batch that is attacked; messages of more examples are refused. A
+            batch of 2 or more gives one mixture of its pages, which is good for a demonstration
+            only.
+        noise: the standard deviation of the noise on each coordinate of the gradient, where it is
+            known, as with a published defence. Above 0, the solve is corrected for it.
     """
 
     target: Target = "update"

@@ -50,12 +50,12 @@ class Exposure:
     ties; `fedpriv.attacks.one_run_audit.Audit` with these scores guesses fewer, which shows more.
 
     Args:
-        references: how many others each secret is compared with; exposure is log2(references + 1)
-            bits at most. All that there are, where the space has no more. Each costs a forward pass
-            for every canary.
-        key: of the question whose answer is secret.
-        removed: whether the answer is taken off the page before the model is asked. On a page that
-            says it, a model that reads is sure of it without any memory.
+        references: the number of other secrets that each planted secret is compared with. Its
+            exposure is log2(references + 1) bits at most. If there are fewer other
+            secrets, all of them are taken. Each costs one forward pass for every canary.
+        key: the key of the question whose answer is secret.
+        removed: whether the answer is taken off the page before the model is asked. A model that
+            reads the answer on the page is sure of it without any memory.
     """
 
     references: int = 1000
@@ -92,12 +92,14 @@ class Exposure:
             raise NotApplicable(f"there is no secret to rank: {why}")
         if len(sizes := {len(one.references) for one in ranks}) > 1:
             raise NotApplicable(
-                f"the secrets have {min(sizes)} to {max(sizes)} others to be compared with: take "
-                f"as many for all, references={min(sizes)}"
+                f"the secrets have {min(sizes)} to {max(sizes)} others to be compared with: set "
+                f"references={min(sizes)}, so that all have as many"
             )
         losses = np.array([np.append(one.references, one.loss) for one in ranks])
         if not np.isfinite(losses).all():
-            raise NotApplicable("losses are not finite: the training has diverged")
+            raise NotApplicable(
+                "losses are not finite: has the training diverged? Then lower its learning rate"
+            )
         if not np.ptp(losses, axis=1).any():
             raise NotApplicable(
                 "the model's loss is the same for every secret: one that points at words of the "

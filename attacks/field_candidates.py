@@ -78,9 +78,9 @@ class Reference:
     """How the reference model is trained on the public documents, from the public model.
 
     Args:
-        epochs: over them.
-        batch_size: windows a step.
-        lr: learning rate of AdamW; 2e-3 for tiny models, 5e-5 for base.
+        epochs: the number of epochs over the public documents.
+        batch_size: the number of windows of text in a training step.
+        lr: the learning rate of AdamW; 2e-3 suits tiny models, 5e-5 base ones.
     """
 
     epochs: int = 60
@@ -124,11 +124,13 @@ class CandidateRanking:
     """Ranks the candidates for each field by the target's loss.
 
     Args:
-        reference: how a reference model is trained by which the losses are divided; None for none.
-            Not for a target that guesses masked tokens.
-        search: how values are searched for that are not in the lists; None: only these are ranked.
-            Not for a target that guesses masked tokens, from which CDMI reads more.
-        batch_size: windows that a model is given at once.
+        reference: how a reference model is trained on the public documents. The target's losses are
+            then divided by its losses. None ranks by the target's losses alone. It cannot be used
+            on a target that guesses masked tokens.
+        search: how to search for values that are not in the lists. None ranks the listed values
+            alone. It cannot be used on a target that guesses masked tokens, of which `attack=cdmi`
+            reads more.
+        batch_size: the number of windows that go through a model at once.
     """
 
     reference: Reference | None = None
@@ -215,7 +217,10 @@ class CandidateRanking:
         if unfit:
             context.remarks.left_out["no listed value has as many tokens in each word"] = len(unfit)
         if not ranked:
-            raise NotApplicable("no listed value has the tokens of its field in each word")
+            raise NotApplicable(
+                "no listed value has as many tokens in each word as its field: add values "
+                "(candidates.documents, candidates.values)"
+            )
         return FieldRanking(tuple(ranked), box.name, box.round, self.search is not None)
 
 
@@ -240,7 +245,9 @@ class _Objective:
             )
         losses = _logarithm(target) - _logarithm(reference[0]) if reference else target
         if not bool(losses.isfinite().all()):
-            raise NotApplicable("the losses are no finite numbers: has the model diverged?")
+            raise NotApplicable(
+                "the losses are not finite: has the training diverged? Then lower its learning rate"
+            )
         return cast(NDArray[np.float64], losses.cpu().numpy())
 
     def changes(self, values: Sequence[Tokens]) -> NDArray[np.float64] | None:

@@ -56,16 +56,18 @@ class Search:
     """How values are searched for.
 
     Args:
-        space: "listed": the search visits values of the list only, and so a small part of a long
-            one, such as all days of twelve years. "words": also values each word of which stands at
-            its place in some listed value. "tokens": also those each token of which does.
-            "vocabulary": any tokens.
-        start: listed values, drawn at random, that a search starts from.
-        beam: b.
-        width: N. Where there are fewer moves, or the model has no word embeddings, no gradient is
-            asked for.
-        sweeps: over the places, at most.
-        restarts: searches from other values; the best of all is taken.
+        space: which values the search may visit: "listed", values of the list only, and so a small
+            part of a long list, such as all days of twelve years; "words", also values each word of
+            which stands at its place in some listed value; "tokens", also values each token of
+            which does; "vocabulary", any tokens.
+        start: the number of listed values, drawn at random, that a search starts from.
+        beam: b, the number of best values that are kept after each place.
+        width: N, the largest number of changed values for which the model is asked at each place:
+            those that promise the least loss by the gradient. If there are fewer, or the model has
+            no word embeddings, it is asked for all of them, and no gradient is needed.
+        sweeps: the largest number of passes over all places of a field.
+        restarts: the number of searches, each from other listed values. The best value of all of
+            them is taken.
     """
 
     space: Literal["listed", "words", "tokens", "vocabulary"] = "words"

@@ -45,9 +45,10 @@ class Audit:
     """Guesses the coins of the canaries by another attack's scores.
 
     Args:
-        scores: the attack; its own guesses are not used.
-        guesses: share of the canaries that is guessed, half of them in and half out. Of all of
-            them, even perfect scores get some wrong: seldom do exactly half of the coins fall so.
+        scores: the attack whose scores rank the canaries. Its own guesses are not used.
+        guesses: the share of the canaries for which a guess is made. Half of the guesses, on the
+            highest scores, say "in"; the other half, on the lowest, say "out". At 1, even perfect
+            scores get some wrong, because the coins seldom put exactly half of the canaries in.
     """
 
     scores: Attack[Any, Any]
@@ -100,8 +101,8 @@ class Audit:
         scored += [c.scores for c in claims if isinstance(c, CanaryGuesses)]
         if len(scored) != 1:
             raise ValueError(
-                f"an audit takes the scores of one classifier, not of {len(scored)}: the best of "
-                "several would be worth less than it says"
+                f"an audit takes the scores of one classifier, not of {len(scored)}: choosing the "
+                "best of several would void the confidence of the bound"
             )
         scores = self._by_rank(_of_canaries(scored[0], canaries), context.rng)
         context.remarks.notes.append(

@@ -69,26 +69,35 @@ class ProviderRMIAAccess:
 class ProviderRMIA:
     """Judges each provider by how many others it dominates.
 
+    With two references (VT5-tiny, 96 companies) the AUC was 0.84 with the signal "odds", and 0.64
+    with "probability" as in the paper, which takes a=0.3 for images.
+
     Args:
-        references: K, the models that are trained: 1, or an even number.
-        steps: that each takes; about as many as the final model saw of a provider.
-        batch_size: of each step.
-        optimizer: of each.
-        train_share: share of a provider's documents that the references may train on; the final
-            model is asked about the others. A provider with one document is only asked about.
-        statistic: "offline" takes Pr_in from Pr_out; "online" from the references, and has no
-            population.
-        a: of the line between them, Pr_in = a Pr_out + 1 - a; 1 where training on a provider
-            changes little of what is asked about it.
-        signal: "odds"; or the "probability" as in the paper, which takes a=0.3 for images: with
-            two references the AUC was 0.64, against 0.84 by odds (VT5-tiny, 96 companies).
-        gamma: γ, how far a provider must stand above another to dominate it.
-        population: makes or reads documents of providers that nobody trained on. None compares the
-            providers with each other.
-        false_positives: share of the population's providers that would be taken for members.
-            Without a population half of the providers are taken to be members.
-        workers: references that are trained side by side, each in a process of its own; 0 trains
-            one after the other. The scores are the same.
+        references: K, the number of reference models, each trained on half of the providers: 1 or
+            an even number.
+        steps: the number of training steps of each reference model. It should be about
+            as many as the final model took on the documents of one provider.
+        batch_size: the number of examples in a training step of a reference model.
+        optimizer: the optimiser of the reference models.
+        train_share: the share of a provider's documents that reference models may be trained on;
+            the final model is asked about the others. A provider with a single document is only
+            asked about.
+        statistic: where Pr_in, the probability of an answer under models trained on its provider,
+            comes from: "offline" computes it from Pr_out, the probability under all other models,
+            with the setting `a`; "online" measures it on the reference models, and allows no
+            `population`.
+        a: the number from 0 to 1 by which "offline" computes Pr_in = a Pr_out + 1 - a. Take 1 where
+            training on a provider changes little of what is asked about it.
+        signal: what the likelihood ratio of an answer with probability p compares: "odds",
+            p / (1 - p); or "probability", p itself, as in the paper, which is worse here.
+        gamma: γ, how many times another provider's likelihood ratio a provider's own must reach to
+            dominate it.
+        population: a source of documents from providers that nobody trained on, with which the
+            judged providers are compared. None compares them with each other.
+        false_positives: the share of the population's providers that would be taken for members. It
+            has no effect without a population: half of the providers are then taken for members.
+        workers: the number of reference models that are trained side by side, each in a process of
+            its own. 0 trains one after the other. It does not change the scores.
     """
 
     references: int = 2

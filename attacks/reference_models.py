@@ -20,10 +20,10 @@ from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import DOCUMENT, QUESTION, QuestionAnswerer
-from fedpriv.runtime.jobs import Pool
-from fedpriv.runtime.ray_session import RaySettings
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
+from fedpriv.runtime.workers.jobs import Pool
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat.access import PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable, answering
 from fedpriv.threat.queries import losses

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
 from fedpriv.threat.access import Architecture, BatchKnowledge, Known, MessageKey, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, told_once
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.transcript import Kind, Round, loaded
 
@@ -132,7 +132,7 @@ def messages(access: MessageAccess, target: Target) -> list[Message]:
         raise NotGranted(
             f"the attack requires {TARGETS[target]}, and "
             + ("updates are masked" if view.masked else "the transcript holds none"),
-            f"attack.target={'aggregate' if view.masked else 'update'}, where it will do",
+            f"attack.target={'aggregate' if view.masked else 'update'}, if the attack supports it",
         )
     if not any(key in of for _, (key, _, _) in seen):
         raise NotGranted(
@@ -175,15 +175,15 @@ def each(
         else:
             context.remarks.notes.extend(notes_on(message))
     if not recovered:
-        raise NotApplicable("; ".join(dict.fromkeys(refused)))
+        raise NotApplicable("; ".join(told_once(refused, "message")))
     note_refused(context, refused)
     return tuple(recovered)
 
 
 def note_refused(context: AttackContext, refused: Sequence[str]) -> None:
-    """Notes why some messages could not be attacked; means are over the others."""
+    """Notes why some messages could not be attacked, a reason once; means are of the others."""
     context.remarks.details["refused"] = len(refused)
-    context.remarks.notes.extend(f"refused: {reason}" for reason in dict.fromkeys(refused))
+    context.remarks.notes.extend(f"refused: {reason}" for reason in told_once(refused, "message"))
 
 
 def victim_of(model: nn.Module, gradient: Mapping[str, Tensor], known: Known) -> Victim:

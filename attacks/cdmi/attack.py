@@ -74,23 +74,26 @@ class CDMI(Sampling):
     """The attack; how a token is chosen is described at `Sampling`.
 
     Args:
-        attempts: n_a, at each field; 8 for the multi-shot attack, 1 for the one-shot attack alone
-            (CDMI, App. A). The first attempt is the one-shot attack's.
-        membership: the metric that chooses an attempt and sorts the fields: "raw", "ratio",
-            "raw_and_ratio", "gap" or "token_ratio" (CDMI, §4.3). All are handed back; which one
-            table 5 was made with, CDMI does not say. "gap" [ours]: the ratios put last what PUB-MLM
-            knows as well, however sure it is, and are ruled by the least likely tokens.
-        baseline: "public" reconstructs by ĝ (CDMI, §5.2). A target whose losses tell nothing
-            flattens p all the same, to ĝ^(1-w); "silent" is what the attack would make of it, for
-            controls [ours].
-        visual: "page", or "noise" in the place of visual features, for targets that look at pages
-            (CDMI, §6.2). PUB-MLM sees the page in either case [ours].
+        attempts: n_a, the number of guesses at each field: 8 for the multi-shot attack, 1 for the
+            one-shot attack alone (CDMI, App. A). The first guess is the one-shot attack's.
+        membership: the metric that chooses one of the guesses at a field and ranks the fields:
+            "raw", "ratio", "raw_and_ratio", "gap" or "token_ratio" (CDMI, §4.3). The result has all
+            five; CDMI does not say which one its Table 5 uses. "gap" is our choice, because the
+            ratios depend on the least likely tokens, and rank last whatever PUB-MLM knows too
+            [ours].
+        baseline: the reconstruction to compare with: "public" uses the likelihoods of PUB-MLM alone
+            (CDMI, §5.2). "silent" runs the attack as if all of the target's losses were the same,
+            which also flattens the likelihoods; it is a control [ours].
+        visual: what targets that look at pages are shown: the "page", or Gaussian "noise" in place
+            of its visual features (CDMI, §6.2). PUB-MLM sees the page in either case [ours].
         generator: how PUB-MLM is trained.
-        public: on which documents.
-        tune: chooses likelihood, T_l and w on a model of the adversary's own; None takes those
-            given. A target that guesses masked tokens itself has none of them.
-        batch_size: rows that a model is given at once.
-        fields_per_chunk: fields that go side by side; what is found is saved after each chunk.
+        public: the documents that PUB-MLM is trained on.
+        tune: how `likelihood`, `target_temperature` and `weight` are chosen on a model that the
+            adversary trains. None takes the values that are given. It has no effect on a target
+            that guesses masked tokens, for which these three are not used.
+        batch_size: the number of rows that go through a model at once.
+        fields_per_chunk: the number of fields that are attacked side by side. Progress is saved
+            after each such chunk.
     """
 
     attempts: int = 8

@@ -45,19 +45,20 @@ class Training:
     CDMI says that the adversary knows the training procedure, and gives the epochs only.
 
     Args:
-        epochs: 300 for MLM (CDMI, §5.1), of which the best on documents that are held out is taken.
-        held_out: share of the public documents that are held out, and so not trained on, which
-            weakens PUB-MLM and with it the baseline; 0: the last epoch is taken. CDMI has a
-            validation set apart [ours].
-        criterion: of the best epoch: "precision", the most tokens guessed right, or "loss". CDMI
-            has both for targets, and says neither of PUB-MLM. The least loss comes many epochs
-            earlier, and makes a much weaker baseline.
-        batch_size: windows a step [ours].
-        lr: learning rate [ours].
-        weight_decay: of AdamW [ours].
-        start: the checkpoint that PUB-MLM starts from, a local folder or a hub id, in place of the
-            public model that the run started from; "random" for random weights of the run's
-            architecture. For targets that were trained elsewhere [ours].
+        epochs: the number of epochs that PUB-MLM, the adversary's own language model, is trained
+            for (CDMI, §5.1: 300 for a masked language model).
+        held_out: the share of the public documents that is held out to choose the best epoch.
+            PUB-MLM is not trained on them, which weakens it, and with it the baseline. At 0, the
+            last epoch is taken. CDMI has a validation set apart [ours].
+        criterion: how the best epoch is chosen: by "precision", the most tokens guessed right, or
+            by the least "loss", which comes many epochs earlier and makes a much weaker baseline.
+            CDMI uses both for targets, and does not say which for PUB-MLM.
+        batch_size: the number of windows of text in a training step [ours].
+        lr: the learning rate of AdamW [ours].
+        weight_decay: the weight decay of AdamW [ours].
+        start: the checkpoint that PUB-MLM starts from, for targets that were trained elsewhere: a
+            local folder, a hub id, or "random" for random weights of the run's architecture [ours].
+            None takes the public model that the run started from.
     """
 
     epochs: int = 300

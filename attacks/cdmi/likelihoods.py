@@ -34,22 +34,26 @@ class Sampling:
     """How a token is chosen.
 
     Args:
-        candidates: N_c, tokens that PUB-MLM proposes (CDMI, App. A: 128; 512 is 2 % better).
-        public_temperature: T_g from the fourth token on (CDMI, App. A: 0.2 to 0.4).
-        first_temperature: T_g of the first token. It falls by equal steps; CDMI gives neither the
-            start nor the law [ours].
-        decay_steps: tokens until T_g has fallen to `public_temperature` (CDMI, App. A: 3); 0: it
-            has from the first.
-        likelihood: "paper" is eq. 5, which is made for losses of which most are near 0 and some
-            are not. It tells nothing where all are nearly alike. "scaled" takes the losses' own
-            spread as their unit, so that the least one has a say however small the differences
-            are, and however little they mean [ours].
-        target_temperature: T_l (CDMI, App. A: 0.2 to 0.4, without decay; §4.2 speaks of a decaying
-            one in step 4, too, and gives no numbers).
-        mean: of the two likelihoods (CDMI, App. A: geometric).
-        weight: w, of the target's likelihood (CDMI, App. A: 0.2 to 0.6; of which of the two it does
-            not say [ours]); 0: the target is not asked.
-        nucleus: the mass of the likeliest tokens that are sampled from (CDMI, App. A: 0.10).
+        candidates: N_c, the number of tokens that PUB-MLM, the adversary's own language model,
+            proposes for each place (CDMI, App. A: 128; 512 is 2 % better).
+        public_temperature: T_g, the temperature of PUB-MLM's likelihoods, for all tokens of a field
+            after the first `decay_steps` (CDMI, App. A: 0.2 to 0.4).
+        first_temperature: the temperature T_g for the first token of a field, from which it falls
+            by equal steps. CDMI gives neither the start nor the kind of decay [ours].
+        decay_steps: the number of tokens in which T_g falls from `first_temperature` to
+            `public_temperature` (CDMI, App. A: 3). At 0, the first token already has the latter.
+        likelihood: how the target's losses become likelihoods: "paper" is CDMI's eq. 5, made for
+            losses most of which are near 0; it tells nothing where all losses are nearly alike.
+            "scaled" divides by the losses' own spread, so that the least loss always has a say,
+            however small the differences are and however little they mean [ours].
+        target_temperature: T_l, the temperature of the target's likelihoods (CDMI, App. A: 0.2 to
+            0.4, without decay; §4.2 mentions a decaying one, without numbers).
+        mean: how the target's and PUB-MLM's likelihoods are averaged: "geometric" (CDMI, App. A) or
+            "arithmetic".
+        weight: w, the weight of the target's likelihood; PUB-MLM's has 1 - w (CDMI, App. A: 0.2 to
+            0.6; it does not say of which of the two [ours]). At 0, the target is not asked.
+        nucleus: the total likelihood of the likeliest tokens, among which one is drawn (CDMI,
+            App. A: 0.10).
     """
 
     candidates: int = 128

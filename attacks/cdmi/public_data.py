@@ -35,11 +35,14 @@ class PublicData:
     """Which documents are public.
 
     Args:
-        shift: leaves out documents by what they say: "same" leaves out none, "without_restaurants"
-            those with a word for one, "without_2018" those with a date of that year.
-        without: a regular expression; documents in which it is found, in any case, are left out
-            too. It is matched with the words of a document, joined by spaces.
-        other: another data set in place of the federation's public documents.
+        shift: which public documents are left out by what they say: "same" leaves out none,
+            "without_restaurants" those that name a restaurant or the like, "without_2018" those
+            with a date in 2018.
+        without: a regular expression; public documents whose text contains a match, in upper or
+            lower case, are left out too. The text is the document's words, joined by spaces. None
+            leaves out no more.
+        other: another data set, used in place of the federation's public documents. None uses
+            those.
     """
 
     shift: Shift = "same"

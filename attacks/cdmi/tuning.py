@@ -36,11 +36,12 @@ class Tuning:
     """What is tried, and on what.
 
     Args:
-        likelihoods: formulas of l̂.
-        temperatures: T_l.
-        weights: w. All combinations of the three are tried.
-        fields: how many of the shadow's are attacked by each, drawn at random.
-        shadow: how the shadow is trained; best as the target was.
+        likelihoods: the values of `likelihood` that are tried.
+        temperatures: the values of `target_temperature`, T_l, that are tried.
+        weights: the values of `weight`, w, that are tried. All combinations of the three are tried.
+        fields: the number of fields of the shadow that are attacked with each combination, drawn at
+            random.
+        shadow: how the shadow is trained; it should be trained as the target was.
     """
 
     likelihoods: tuple[Likelihood, ...] = ("paper", "scaled")

@@ -152,5 +152,7 @@ def _slices(count: int, size: int) -> Iterator[slice]:
 
 def _finite(values: Tensor, what: str) -> Tensor:
     if not bool(values.isfinite().all()):
-        raise NotApplicable(f"the {what} are no finite numbers: has the model diverged?")
+        raise NotApplicable(
+            f"the {what} are not finite: has the training diverged? Then lower its learning rate"
+        )
     return values

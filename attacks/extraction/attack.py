@@ -65,26 +65,36 @@ class Extraction:
     """What is asked, and what is trained to compare with.
 
     Args:
-        splits: K, even, 2 or more; 50 in Pinto et al. None or 0 leaves the scores out.
+        splits: K, the number of models that are trained with half of the canaries each, to compute
+            memorization scores: an even number, 2 or more (50 in Pinto et al.). None or 0 trains no
+            such models and leaves the scores out.
         curation: which training samples are canaries.
-        target: "final" asks each training's last model; "loss", as in Pinto et al., the one after
-            the round with the least validation loss, for which `federation.keep_checkpoints=0`
-            keeps all.
-        resolutions: by name, from high to low, each with the overrides that make it; without any
-            for the experiment's own. None for none.
-        contexts: of Pinto et al., §5, by name; empty for none, null for all.
-        reference: height in pixels of the pages that shifts by 20 to 200 pixels are meant for: on
-            smaller pages they are smaller. Null: pixels of whatever page, as in Pinto et al.
+        target: which model of each training is asked: "final", the last; or "loss", the one after
+            the round with the least validation loss, as in Pinto et al., for which
+            `federation.keep_checkpoints=0` must keep all models.
+        resolutions: the resolutions at which models are trained and asked, from high to low: a name
+            for each, with the overrides that set it, or with none for the run's own. None trains at
+            the run's own alone.
+        contexts: the names of the contexts in which the model is asked (Pinto et al., §5), such as
+            "no_text" or "shuffle". None takes all of them; an empty list takes none beside the page
+            without its answer.
+        reference: the page height in pixels for which the contexts "translate_20" to
+            "translate_200" give their shifts. Pages of another height are shifted by the same share
+            of it. None shifts all pages by that many pixels, as in Pinto et al.
         paraphrase: words questions anew, for a context and for the defence ITP.
-        prompts: defences at inference: "PR", "AR", "ITP".
-        blocking: whether the defence EB is tried, and its side channel.
-        dp: overrides that train with differential privacy; empty for without.
-        exposure: strategies or others by name, each with overrides of the experiment
-            `exposure_experiment`, in which planted secrets are ranked. None for none.
-        exposure_experiment: see there.
-        references: other secrets that each planted one is ranked among.
-        controls: whether an untrained model is asked, and a second one without the canaries.
-        originals: may questions and answers stand in the findings?
+        prompts: the defences at inference that are tried: "PR" puts a random number before the
+            question, "AR" puts one after it, and "ITP" paraphrases the question.
+        blocking: whether extraction blocking (EB), a defence in training, is tried, and with it the
+            attack on its side channel.
+        dp: the overrides with which a variant is trained with differential privacy. An empty list
+            trains none.
+        exposure: federations in which planted secrets are ranked: a name for each, such as its
+            strategy, with its overrides of the experiment `exposure_experiment`. None trains none.
+        exposure_experiment: the name of the experiment that `exposure` runs.
+        references: the number of other secrets that each planted secret is ranked among.
+        controls: whether an untrained model and a second model without the canaries are asked, as
+            controls.
+        originals: whether findings may show questions and answers of the canaries.
     """
 
     splits: int | None = 8
@@ -113,7 +123,7 @@ class Extraction:
         known = {"contexts": contexts(self.paraphrase), "prompts": PROMPTS}
         for name, there in known.items():
             if unknown := sorted(set(getattr(self, name) or ()) - set(there)):
-                raise ValueError(f"{name} names {unknown}: there are {', '.join(there)}")
+                raise ValueError(f"{name} names {unknown}: expected some of {', '.join(there)}")
 
     def check(self, laboratory: Laboratory) -> None:
         """Checks everything that is to be trained, before anything is.
@@ -168,9 +178,9 @@ class Extraction:
         """
         chosen = self.curation.choose(documents.training, generator(documents.seed, "canaries"))
         if not chosen.canaries:
+            why = ", ".join(f"{number} {reason}" for reason, number in chosen.dropped.items())
             raise NotApplicable(
-                f"attack.curation: none of {chosen.drawn} training samples is a canary "
-                f"({dict(chosen.dropped)})"
+                f"attack.curation: none of {chosen.drawn} training samples is a canary ({why})"
             )
         inside = np.zeros((0, len(chosen.canaries)), bool)
         if self.splits:

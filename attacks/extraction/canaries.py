@@ -59,13 +59,16 @@ class Curation:
     are drawn. They are dropped for the first two reasons only: they are known to be random.
 
     Attributes:
-        count: samples to draw, before any is dropped; None for all.
-        keys: of the questions that samples are drawn of; empty for all.
-        rules: which of the reasons from "in the question" on are asked for; all by default.
-        least_letters: see above.
-        tagger: returns the class of personal information of a key and an answer; in a YAML file,
-            its dotted path as `_target_`, with `_partial_: true`.
-        margin: of the white boxes, see `without_answer`.
+        count: the number of training samples that are drawn, before any is dropped. None takes all.
+        keys: the keys of the questions that are drawn. An empty list allows all keys.
+        rules: the reasons for which a sample is dropped because its answer can be guessed: "in the
+            question", "sequence", "sum", "spelt elsewhere", "date elsewhere" and "constant".
+        least_letters: the smallest number of letters and digits in an accepted answer. Samples with
+            a shorter one are dropped.
+        tagger: a function that returns the class of personal information of a question's key and an
+            answer. A YAML file names its dotted path as `_target_`, with `_partial_: true`.
+        margin: how far the white box over a removed answer extends beyond the answer on each side,
+            as a share of its height, but at least two pixels.
     """
 
     count: int | None = None
@@ -79,7 +82,9 @@ class Curation:
         check_least(self, 0, "count")
         check_least(self, 1, "least_letters")
         if unknown := sorted(set(self.rules) - {*RULES, "constant"}):
-            raise ValueError(f"rules names {unknown}: there are {', '.join(RULES)}, constant")
+            raise ValueError(
+                f"rules names {unknown}: expected some of {', '.join(RULES)}, constant"
+            )
         check_margin(self.margin)
 
     def choose(self, documents: Sequence[Document], rng: np.random.Generator) -> Chosen:

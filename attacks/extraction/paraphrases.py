@@ -78,7 +78,8 @@ class TableParaphraser:
     That changes fewer words than PaLM 2 would, so an extraction loses less by it.
 
     Attributes:
-        table: key → wordings.
+        table: other wordings of a question for each of its keys. The default is the whole of
+            `paraphrases.yaml`, which lies in the package `fedpriv.attacks.extraction`.
     """
 
     table: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PARAPHRASES)

@@ -28,7 +28,7 @@ from fedpriv.attacks.victim import (
     tensors_of,
 )
 from fedpriv.threat.access import MessageKey, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, told_once
 from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 
@@ -38,11 +38,18 @@ class GradientInversion:
     """Seeks the pages whose gradient is the one that was seen.
 
     Args:
-        method: of `fedpriv.attacks.inversion.presets`, or put together from its parts.
-        target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
-        hybrid: start from the page that the closed form gives, whatever start the method has.
-        local_steps: how the update of several local steps is read: "scale", "midpoint", "unrolled",
-            or "auto", see `fedpriv.attacks.inversion.drift`. Of gradients it changes nothing.
+        method: the method of inversion: one of `fedpriv.attacks.inversion.presets`, or an
+            `Inversion` put together from its parts.
+        target: the kind of message that is attacked: "update", the update of one client;
+            "aggregate", the sum of a round's updates, taken as one batch with the pages of all
+            clients; or "masked", the update of one client under its mask.
+        hybrid: whether to start from the page that the closed form recovers (LayoutLMv3 only, one
+            page in a message), in place of the method's own start.
+        local_steps: how an update of several local steps (FedAvg) is compared with a gradient:
+            "scale" treats T steps as T times one gradient; "midpoint" does so too, but takes that
+            gradient halfway between the old model and the new one; "unrolled" simulates every step,
+            which costs most; "auto" takes "midpoint" where the model moved nearly straight, and
+            "unrolled" elsewhere. It has no effect where clients send gradients.
     """
 
     method: Inversion
@@ -72,9 +79,9 @@ class GradientInversion:
                     choose(model, message.victim.gradient, method.objective)
                 ready.append(self._ready(message, method))
             except (NotApplicable, NothingToMatch) as reason:
-                refused.append(f"message {message.key}: {reason}")
+                refused.append(str(reason))
         if not ready:
-            raise NotApplicable("; ".join(refused))
+            raise NotApplicable("; ".join(told_once(refused, "message")))
         note_refused(context, refused)
         groups: dict[Objective, list[Message]] = {}
         for message, _ in ready:

@@ -9,6 +9,7 @@ ways agree up to rounding, so what is inverted together decides over the last bi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import time
@@ -25,13 +26,12 @@ from torch import Tensor
 from fedpriv.attacks.inversion import saved
 from fedpriv.attacks.inversion.gradients import (
     Gradients,
-    Sent,
     scores,
     twice_differentiable,
     uses_fused_attention,
 )
 from fedpriv.attacks.inversion.method import Inversion
-from fedpriv.attacks.inversion.objective import Matched, Objective, choose
+from fedpriv.attacks.inversion.objective import Comparison, Matched, Objective, choose
 from fedpriv.attacks.inversion.pixels import Canvas, channels
 from fedpriv.attacks.inversion.start import start
 from fedpriv.attacks.victim import Reconstruction, Victim
@@ -140,15 +140,17 @@ class _Run:
         model = group[0].victim.model
         like = next(model.parameters())
         victims = [one.victim for one in group]
-        columns = {
+        self._columns = {
             name: torch.stack([victim.batch[name] for victim in victims]).to(like.device)
             for name in victims[0].batch
         }
-        gradient = {
+        self._sent = {
             name: torch.stack([victim.gradient[name] for victim in victims]).to(like)
             for name in group[0].matched.names
         }
-        self._sent = Sent(columns, gradient)
+        if len(group) == 1:
+            sent = {name: tensor[0] for name, tensor in self._sent.items()}
+            self._alone = Comparison(method.objective, sent)
         private = torch.stack([victim.private for victim in victims]).to(like.device)
         template = torch.stack([victim.template for victim in victims]).to(like)
         self._canvas = Canvas.of(template, private, method.region, method.pixels)
@@ -222,58 +224,61 @@ class _Run:
         if self._method.optimizer == "lbfgs":
             left = self._method.evaluations - self._evaluations
             settings["max_iter"] = settings["max_eval"] = min(LINE, left)
-        self._optimizer.step(self._evaluate)
+        # A tensor, so that nobody waits for the device but L-BFGS, which makes a number of it.
+        self._optimizer.step(self._evaluate)  # type: ignore[arg-type]
         if self._method.clamp:
             with torch.no_grad():
                 self._pixels.clamp_(0, 255)
 
-    def _evaluate(self) -> float:
+    def _evaluate(self) -> Tensor:
         """Measures the pixels as they are, and leaves the derivative where the optimiser looks."""
         pages = self._canvas.page(self._pixels)
         with twice_differentiable():
             distances, (by_page, *by_label) = self._slopes(pages.detach())
         penalties = self._penalties(pages)
-        # Its derivative by the pages is that of the distances and penalties.
-        stand_in = (pages * by_page).sum() + penalties.sum()
-        by_pixel = torch.autograd.grad(stand_in, self._pixels)
+        ends, steep = [pages], [by_page]
+        if penalties.requires_grad:
+            ends, steep = [*ends, penalties], [*steep, torch.ones_like(penalties)]
+        by_pixel = torch.autograd.grad(ends, self._pixels, steep)
         sought = [self._pixels, *self._labels]
         slopes = [*by_pixel, *(slope / SCALE for slope in by_label)]
         # To seek pixels / SCALE is to seek pixels with so much steeper slopes.
         steeper = SCALE**2 if self._method.optimizer == "lbfgs" else 1.0
         for tensor, slope in zip(sought, slopes, strict=True):
             # A victim whose distance is not finite stays where it is, for the others' sake.
-            slope = torch.nan_to_num(slope * steeper, 0.0, 0.0, 0.0)
+            slope = torch.nan_to_num(slope if steeper == 1 else slope * steeper, 0.0, 0.0, 0.0)
             tensor.grad = slope.sign() if self._method.optimizer == "signed_adam" else slope
         self._note(distances, penalties.detach())
-        return steeper * (distances.sum() + penalties.sum()).item()
+        return steeper * (distances + penalties.detach()).sum()
 
     def _slopes(self, pages: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the distances, (V,), and their derivatives by the pages and the labels."""
-        far = self._method.objective.distance
         labels = [label.detach() / SCALE for label in self._labels]
         if self._count > 1:
-            return self._gradients.slopes_together(pages, labels, self._sent, far)
-        columns, gradient = (
-            {n: t[0] for n, t in m.items()} for m in (self._sent.columns, self._sent.gradient)
-        )
-        distance, slopes = self._gradients.slopes(
-            pages[0], [label[0] for label in labels], Sent(columns, gradient), far
-        )
+            against = functools.partial(Comparison, self._method.objective)
+            return self._gradients.slopes_together(
+                pages, labels, self._columns, self._sent, against
+            )
+        columns = {name: column[0] for name, column in self._columns.items()}
+        first = [label[0] for label in labels]
+        distance, slopes = self._gradients.slopes(pages[0], first, columns, self._alone)
         return distance.reshape(1), [slope[None] for slope in slopes]
 
     def _penalties(self, pages: Tensor) -> Tensor:
         factor, priors = self._method.prior_schedule.at(self._done()), self._method.priors
         if not priors or not factor:
             return pages.new_zeros(self._count)
-        found = [torch.stack([w * prior(page / 255) for w, prior in priors]) for page in pages]
-        return factor * torch.stack([of_page.sum() for of_page in found])
+        weights = pages.new_tensor([factor * weight for weight, _ in priors])
+        found = [torch.stack([prior(page) for _, prior in priors]) for page in pages / 255]
+        return torch.stack(found) @ weights
 
     def _note(self, distances: Tensor, penalties: Tensor) -> None:
         better = distances < self._least
         self._least = torch.where(better, distances, self._least)
         chosen = better.view(-1, *[1] * (self._pixels.dim() - 1))
         self._best = torch.where(chosen, self._pixels.detach(), self._best)
-        self._stale = 0 if better.any() else self._stale + 1
+        if self._method.patience is not None:  # otherwise nobody waits for the device
+            self._stale = 0 if better.any() else self._stale + 1
         if self._evaluations % max(1, -(-self._method.evaluations // POINTS)) == 0:
             values = zip(distances.tolist(), penalties.tolist(), strict=True)
             for curve, (distance, penalty) in zip(self._curves, values, strict=True):
@@ -311,9 +316,9 @@ class _Run:
         """Returns a name for these victims, this method and these starts."""
         digest = hashlib.sha256(repr((self._method, self._gradients.steps)).encode())
         held = {
-            **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent.gradient},
-            **self._sent.columns,
-            **self._sent.gradient,
+            **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent},
+            **self._columns,
+            **self._sent,
             "/template": self._canvas.template,
             "/free": self._canvas.free,
             "/start": self._pixels,

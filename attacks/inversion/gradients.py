@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, grad_and_value
+from torch.func import functional_call, grad, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
 from fedpriv.training.safe_masks import safe_masks
 
-Measure = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
-"""Takes gradients and those that were sent, by name; returns a scalar."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What a gradient is compared with, and the batch that it is of, but for its pages."""
-
-    columns: Batch
-    gradient: Mapping[str, Tensor]
+Measure = Callable[[Mapping[str, Tensor]], tuple[Tensor, Mapping[str, Tensor]]]
+"""Takes gradients by name; returns a scalar and its derivatives by each of them."""
 
 
 class Gradients(nn.Module):
     """The gradient of a model's loss by some of its parameters, or the sum over local steps.
 
-    The model itself stays as it is: its parameters and buffers are lent as copies.
+    The model itself stays as it is: what is run is a copy, which shares the parameters' memory.
 
     Args:
         model: has `loss(batch)`.
@@ -51,70 +44,119 @@ class Gradients(nn.Module):
         self.model = model
         self.soft = soft
         self.steps = steps
+        self._names = tuple(names)
         every = {name: p.detach() for name, p in model.named_parameters()}
         if steps is not None:  # a parameter that is not matched moves all the same
             names = [name for name, p in model.named_parameters() if p.requires_grad]
-        self._wanted = {f"model.{n}": every[n].clone().requires_grad_() for n in names}
+        self._wanted = {f"model.{n}": every[n].requires_grad_() for n in names}
         self._rest = {f"model.{n}": p for n, p in every.items() if n not in names}
         self._lent: dict[str, Tensor] = {f"model.{n}": b.clone() for n, b in model.named_buffers()}
 
     def forward(self, batch: Batch, labels: Sequence[Tensor]) -> Tensor:
         """Returns the loss."""
-        if self.soft:
-            return soft_loss(scores(self.model, batch), labels)
-        loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
-        return loss
+        return self._loss_of(self.model, batch, labels)
 
     def slopes(
-        self, pages: Tensor, labels: Sequence[Tensor], of: Sent, far: Measure
+        self, pages: Tensor, labels: Sequence[Tensor], columns: Batch, far: Measure
     ) -> tuple[Tensor, list[Tensor]]:
         """Returns how far the gradient is from the one that was sent, and the derivatives of that.
 
         Args:
             pages: (B, 3, H, W).
             labels: scores, where the labels are soft; otherwise none.
-            of: what was sent, and the batch's other columns.
+            columns: the batch's others.
             far: measures.
 
         Returns:
             The distance, a scalar, and its derivatives by the pages and by each of the labels.
         """
         sought = [tensor.detach().requires_grad_() for tensor in (pages, *labels)]
-        batch = {**of.columns, "pixels": sought[0]}
+        batch = {**columns, "pixels": sought[0]}
+        if self.steps is None:
+            # Not by functional_call, which would put every parameter in place and back again.
+            model, wanted = self._copy
+            loss = self._loss_of(model, batch, sought[1:])
+            found = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
+            named = zip(self._names, wanted, found, strict=True)
+            update = {n: torch.zeros_like(p) if g is None else g for n, p, g in named}
+        else:
+            update = self._simulated(self.steps, batch, sought[1:])
+        distance, by_gradient = far(update)
+        reached = {name: slope for name, slope in by_gradient.items() if update[name].requires_grad}
+        gradients = [update[name] for name in reached]
+        return distance, list(torch.autograd.grad(gradients, sought, list(reached.values())))
+
+    def _simulated(
+        self, steps: LocalSteps, batch: Batch, labels: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        """Returns the sum of the local steps' updates."""
 
         def gradient(at: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            loss, wanted = self._loss(at, batch, sought[1:]), list(at.values())
+            loss, wanted = self._loss(at, batch, labels), list(at.values())
             found = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
             return {
                 name: torch.zeros_like(p) if g is None else g
                 for (name, p), g in zip(at.items(), found, strict=True)
             }
 
-        start = self._wanted
-        update = gradient(start) if self.steps is None else self.steps.simulate(start, gradient)
-        distance = far({name: update[f"model.{name}"] for name in of.gradient}, of.gradient)
-        return distance.detach(), list(torch.autograd.grad(distance, sought))
+        update = steps.simulate(self._wanted, gradient)
+        return {name.removeprefix("model."): total for name, total in update.items()}
 
     def slopes_together(
-        self, pages: Tensor, labels: Sequence[Tensor], of: Sent, far: Measure
+        self,
+        pages: Tensor,
+        labels: Sequence[Tensor],
+        columns: Batch,
+        sent: Mapping[str, Tensor],
+        against: Callable[[Mapping[str, Tensor]], Measure],
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the same of V victims at once; all tensors have V in front."""
+        """Returns the same of V victims at once; all tensors have V in front.
+
+        Args:
+            pages: (V, B, 3, H, W).
+            labels: scores, where the labels are soft; otherwise none.
+            columns: the batches' others.
+            sent: the victims' gradients.
+            against: makes of one victim's gradient what measures the distance to it.
+        """
         fixed = {name: p.detach() for name, p in self._wanted.items()}
 
-        def distance(
+        def slopes(
             sought: list[Tensor], columns: Batch, gradient: Mapping[str, Tensor]
-        ) -> Tensor:
-            batch = {**columns, "pixels": sought[0]}
-            found = grad(self._loss)(fixed, batch, sought[1:])
-            return far(dict(zip(gradient, found.values(), strict=True)), gradient)
+        ) -> tuple[Tensor, list[Tensor]]:
+            def gradients(sought: list[Tensor]) -> dict[str, Tensor]:
+                found = grad(self._loss)(fixed, {**columns, "pixels": sought[0]}, sought[1:])
+                return dict(zip(gradient, found.values(), strict=True))
+
+            pulled: tuple[Any, ...] = vjp(gradients, sought)
+            found, back = pulled
+            distance, by_gradient = against(gradient)(found)
+            by_sought: list[Tensor] = back(by_gradient)[0]
+            return distance, by_sought
 
         # Untyped in torch. Both derivatives are taken within vmap: of a gradient by vmap, autograd
         # gets the derivative wrong where the gradient is that of a LayerNorm's weight.
-        vmapped: Callable[..., Any] = torch.vmap(grad_and_value(distance))
+        vmapped: Callable[..., Any] = torch.vmap(slopes)
         sought = [tensor.detach() for tensor in (pages, *labels)]
         with safe_masks():
-            found, distances = vmapped(sought, dict(of.columns), dict(of.gradient))
+            distances, found = vmapped(sought, dict(columns), dict(sent))
         return distances, list(found)
+
+    @functools.cached_property
+    def _copy(self) -> tuple[nn.Module, list[nn.Parameter]]:
+        """The model with the wanted parameters trained alone, and these."""
+        lent: dict[int, Any] = {
+            id(p): nn.Parameter(p.detach(), requires_grad=name in self._names)
+            for name, p in self.model.named_parameters()
+        }
+        model = copy.deepcopy(self.model, lent)
+        return model, [model.get_parameter(name) for name in self._names]
+
+    def _loss_of(self, model: nn.Module, batch: Batch, labels: Sequence[Tensor]) -> Tensor:
+        if self.soft:
+            return soft_loss(scores(model, batch), labels)
+        loss: Tensor = model.loss(batch)  # type: ignore[operator]
+        return loss
 
     def _loss(self, wanted: Mapping[str, Tensor], batch: Batch, labels: Sequence[Tensor]) -> Tensor:
         given = {**self._rest, **self._lent, **wanted}

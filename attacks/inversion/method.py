@@ -21,27 +21,30 @@ class Inversion:
 
     Attributes:
         objective: distance between gradients.
-        evaluations: of the distance, for a victim and a restart, those within a step of L-BFGS
-            counted; 0 returns the start. Each takes one gradient of the model, or T where T local
-            steps are simulated: a reconstruction tells how many it took.
-        priors: weight and penalty, each on the pages divided by 255.
-        prior_schedule: φ.
-        start: of the free pixels, see `fedpriv.attacks.inversion.start`.
+        evaluations: how many times the distance may be computed for a victim and a restart, those
+            within a step of L-BFGS counted; 0 returns the start. Each takes one gradient of the
+            model, or T where T local steps are simulated: a reconstruction tells how many it took.
+        priors: penalties on the pages divided by 255, each with its weight.
+        prior_schedule: φ, a factor on the priors' weights in the course of the inversion.
+        start: what the free pixels start from, see `fedpriv.attacks.inversion.start`.
         region: which pixels are free: the "private" ones or the whole "page".
-        pixels: "grey" seeks one number a pixel, "rgb" three; "ink" one, of shades between white and
-            the colour in which the template is printed.
+        pixels: what is sought for each pixel: "grey", one number; "rgb", three; "ink", one shade
+            between white and the colour in which the template is printed.
         optimizer: "adam", "signed_adam" (the signs of the gradient; Geiping et al. 2020), "lbfgs".
-        lr: learning rate, for pixels of 0…255.
-        betas: of Adam.
-        lr_schedule: factor on it.
+        lr: the learning rate, for pixels of 0…255.
+        betas: the two betas of Adam.
+        lr_schedule: a factor on the learning rate in the course of the inversion.
         clamp: whether pixels are held in 0…255 after every step; at the end they always are.
         labels: "known", or "soft": sought beside the page as scores (DLG), where the model scores
-            one label an example; elsewhere they are taken as known, and it is said.
-        restarts: from starts of their own; the one with the least distance is kept.
-        keep: the pixels with the least distance, or the "last".
-        patience: evaluations without a smaller distance after which it ends; none for no end.
-        seconds: of wall-clock time after which it ends; no run with it can be repeated to the bit.
-        together: victims in one vectorised run at most.
+            one label an example; elsewhere they are taken as known, and a note says so.
+        restarts: the number of inversions from starts of their own, of which the one with the least
+            distance is kept.
+        keep: which pixels are kept: the "best", with the least distance, or the "last".
+        patience: the number of evaluations without a smaller distance after which the inversion
+            ends. None never ends it early.
+        seconds: the wall-clock seconds after which the inversion ends. None sets no limit; with
+            one, no run can be repeated to the bit.
+        together: the largest number of victims in one vectorised run.
     """
 
     objective: Objective

@@ -72,55 +72,129 @@ class Objective:
 
     def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:
         """Returns the distance, a scalar; both by the names that `choose` returned."""
-        mine, theirs = [gradients[name] for name in sent], list(sent.values())
-        given = torch.stack([_dot(tensor, tensor) for tensor in theirs])
-        if self.any_scale:
-            along, own = _Products.apply(*mine, *theirs)  # type: ignore[no-untyped-call]
-            # The a for which Σ_l |a g_l - g*_l|² / |g*_l|² is least.
-            scale = (along / given).sum() / ((own / given).sum() + torch.finfo(own.dtype).tiny)
-            mine = [scale * tensor for tensor in mine]
-        total = given.new_zeros(())
-        if self.mse or self.squares or self.relative:
-            sizes = given.new_tensor([tensor.numel() for tensor in theirs])
-            weights = self.squares + self.mse / sizes
-            if self.relative:
-                weights = weights + self.relative / given
-            apart = _Distances.apply(*mine, *theirs)  # type: ignore[no-untyped-call]
-            total = total + (weights * apart).sum()
-        if self.cosine or self.global_cosine or self.positions:
-            along, own = _Products.apply(*mine, *theirs)  # type: ignore[no-untyped-call]
-            total = total + self.cosine * _apart(along, own, given).sum()
-            total = total + self.global_cosine * _apart(along.sum(), own.sum(), given.sum())
-            tables = set(self.placed(sent) if self.positions else ())
-            for place, name in enumerate(sent):
-                if name in tables:
-                    table = _apart(along[place], own[place], given[place])
-                    total = total + self.positions * table
-        if self.absolute or self.signs:
-            for pair in zip(mine, theirs, strict=True):
-                total = total + self._by_entry(*pair)
-        return total
+        return Comparison(self, sent)(gradients)[0]
 
     @staticmethod
     def placed(names: Iterable[str]) -> list[str]:
         """Returns which of the parameters are tables of a page's places."""
         return [name for name in names if POSITIONS.search(name)]
 
-    def _by_entry(self, mine: Tensor, theirs: Tensor) -> Tensor:
-        found = mine.new_zeros(())
-        if self.absolute:
-            found = found + self.absolute * (mine - theirs).abs().sum()
-        if self.signs:
-            sure = theirs / theirs.abs().max()
-            rms = (mine.square().mean() + torch.finfo(mine.dtype).tiny).sqrt()
-            found = found + self.signs * (-sure * mine / rms).relu().mean()
-        return found
-
     def _weights(self) -> tuple[float, ...]:
         return (
             self.mse, self.squares, self.relative, self.cosine, self.global_cosine, self.absolute,
             self.positions, self.signs,
         )  # fmt: skip
+
+
+_Tensors = Sequence[Tensor]
+
+
+class Comparison:
+    """Measures how far gradients are from those that were sent, and the slopes of that distance.
+
+    The slopes are written down, by <g_l, g*_l>, |g_l|² and |g_l - g*_l|² of each tensor: autograd
+    would go over all gradients several times a term, which took a fifth of an iteration.
+
+    Args:
+        objective: the distance.
+        sent: g*, by the names that `choose` returned.
+    """
+
+    def __init__(self, objective: Objective, sent: Mapping[str, Tensor]) -> None:
+        self._objective, self._names, self._sent = objective, list(sent), list(sent.values())
+        self._given = _dots(self._sent, self._sent)
+        sizes = self._given.new_tensor([tensor.numel() for tensor in self._sent])
+        weights = objective.squares + objective.mse / sizes
+        if objective.relative:
+            weights = weights + objective.relative / self._given
+        self._weights = weights
+        tables = set(objective.placed(sent) if objective.positions else ())
+        on_tables = self._given.new_tensor([float(name in tables) for name in sent])
+        self._cosines = objective.cosine + objective.positions * on_tables
+        self._apart = bool(objective.mse or objective.squares or objective.relative)
+        self._along = bool(objective.cosine or objective.global_cosine or objective.positions)
+
+    def __call__(self, gradients: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the distance, a scalar, and its derivative by each of the gradients.
+
+        Args:
+            gradients: g, at least those of the names that were sent.
+        """
+        mine = [gradients[name] for name in self._names]
+        with torch.no_grad():
+            far, slopes = self._scaled(mine) if self._objective.any_scale else self._of(mine)
+        return far, dict(zip(self._names, slopes, strict=True))
+
+    def _scaled(self, mine: _Tensors) -> tuple[Tensor, _Tensors]:
+        """Brings g to a g with the a for which Σ_l |a g_l - g*_l|² / |g*_l|² is least."""
+        top = (_dots(mine, self._sent) / self._given).sum()
+        own = (_dots(mine, mine) / self._given).sum()
+        bottom = own + torch.finfo(own.dtype).tiny
+        scale = top / bottom
+        far, slopes = self._of([scale * tensor for tensor in mine])
+        # The slopes by g are a times those by a g, and a itself depends on g.
+        by_sent = _dots(slopes, mine).sum() / bottom / self._given
+        by_mine = (-2 * scale * by_sent).unbind()
+        of_each = zip(slopes, self._sent, mine, by_sent.unbind(), by_mine, strict=True)
+        return far, [
+            torch.addcmul(torch.addcmul(scale * t, s, a), g, b) for t, s, g, a, b in of_each
+        ]
+
+    def _of(self, mine: _Tensors) -> tuple[Tensor, _Tensors]:
+        objective, far = self._objective, self._given.new_zeros(())
+        slopes: _Tensors = ()
+        if self._apart:
+            slopes = [g - s for g, s in zip(mine, self._sent, strict=True)]
+            far = far + (self._weights * _dots(slopes, slopes)).sum()
+        if self._along:
+            more, by_sent, by_mine = self._turned(mine)
+            far = far + more
+            if self._apart:  # g* is g less what lies between, so that little cancels near the end
+                by_apart, by_mine = 2 * self._weights - by_sent, by_mine + by_sent
+                of_each = zip(slopes, mine, by_apart.unbind(), by_mine.unbind(), strict=True)
+                slopes = [torch.addcmul(d.mul_(w), g, b) for d, g, w, b in of_each]
+            else:
+                of_each = zip(self._sent, mine, by_sent.unbind(), by_mine.unbind(), strict=True)
+                slopes = [torch.addcmul(s * a, g, b) for s, g, a, b in of_each]
+        elif self._apart:
+            slopes = [d.mul_(w) for d, w in zip(slopes, (2 * self._weights).unbind(), strict=True)]
+        if objective.absolute or objective.signs:
+            by_entry = [self._by_entry(*pair) for pair in zip(mine, self._sent, strict=True)]
+            far = far + sum(more for more, _ in by_entry)
+            found = [slope for _, slope in by_entry]
+            slopes = [a + b for a, b in zip(slopes, found, strict=True)] if slopes else found
+        return far, slopes
+
+    def _turned(self, mine: _Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the sum of all 1 - cos, and what g*_l and g_l count in its slopes, each (L,)."""
+        along, own = _dots(mine, self._sent), _dots(mine, mine)
+        terms = _one_minus_cosine(along, own, self._given)
+        far, by_along, by_own = (self._cosines * term for term in terms)
+        far = far.sum()
+        if weight := self._objective.global_cosine:
+            sums = (values.sum() for values in (along, own, self._given))
+            more, of_along, of_own = _one_minus_cosine(*sums)
+            far = far + weight * more
+            by_along, by_own = by_along + weight * of_along, by_own + weight * of_own
+        return far, by_along, by_own
+
+    def _by_entry(self, mine: Tensor, sent: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the terms that are no function of norms and products, and their slope."""
+        objective = self._objective
+        far, slope = mine.new_zeros(()), torch.zeros_like(mine)
+        if objective.absolute:
+            apart = mine - sent
+            far = far + objective.absolute * apart.abs().sum()
+            slope = slope + objective.absolute * apart.sign()
+        if objective.signs:
+            sure = sent / sent.abs().max()
+            square = mine.square().mean() + torch.finfo(mine.dtype).tiny
+            rms = square.sqrt()
+            wrong = (-sure * mine / rms).relu()
+            far = far + objective.signs * wrong.mean()
+            by_entry = torch.where(wrong > 0, -sure / rms, 0.0) - wrong.mean() * mine / square
+            slope = slope + objective.signs / mine.numel() * by_entry
+        return far, slope
 
 
 @dataclass(frozen=True)
@@ -206,69 +280,19 @@ def _names(modules: Iterable[nn.Module], names: Mapping[int, str]) -> set[str]:
     return {names[id(p)] for module in modules for p in module.parameters() if id(p) in names}
 
 
-class _Distances(torch.autograd.Function):
-    """|g_l - g*_l|² of L pairs, as (L,); takes all g, then all g*.
+def _one_minus_cosine(along: Tensor, own: Tensor, given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns 1 - cos of g and g* by <g, g*>, |g|² and |g*|², and what g* and g count in its slope.
 
-    With its derivative by g written down, and so in few passes over the gradients: autograd's own
-    passes over them several times a term, which took a fifth of an iteration (`_Products` too).
+    The slope by g is g* times the second and g times the third.
     """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*pairs: Tensor) -> Tensor:
-        apart = [mine - theirs for mine, theirs in _halves(pairs)]
-        return torch.stack([_dot(tensor, tensor) for tensor in apart])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        halves = _halves(ctx.saved_tensors)
-        steep = zip(halves, (2 * slopes).unbind(), strict=True)
-        return (
-            *((mine - theirs) * slope for (mine, theirs), slope in steep),
-            *[None] * len(halves),
-        )
-
-
-class _Products(torch.autograd.Function):
-    """<g_l, g*_l> and |g_l|² of L pairs, as (2, L); takes all g, then all g*."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*pairs: Tensor) -> Tensor:
-        along = [_dot(mine, theirs) for mine, theirs in _halves(pairs)]
-        own = [_dot(mine, mine) for mine, _ in _halves(pairs)]
-        return torch.stack([torch.stack(along), torch.stack(own)])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        halves, (along, own) = _halves(ctx.saved_tensors), slopes
-        by_pair = zip(halves, along.unbind(), (2 * own).unbind(), strict=True)
-        found = (torch.addcmul(theirs * a, mine, b) for (mine, theirs), a, b in by_pair)
-        return (*found, *[None] * len(halves))
-
-
-def _halves(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    middle = len(tensors) // 2
-    return list(zip(tensors[:middle], tensors[middle:], strict=True))
-
-
-def _apart(along: Tensor, own: Tensor, given: Tensor) -> Tensor:
-    """Returns 1 - cos of vectors by <g, g*>, |g|² and |g*|²."""
-    # Under the root, whose derivative at zero is infinite.
+    # Under the root: a gradient of zero has a finite slope.
     tiny = torch.finfo(own.dtype).tiny
-    return 1 - along / ((own + tiny).sqrt() * (given + tiny).sqrt())
+    lengths = (own + tiny).sqrt() * (given + tiny).sqrt()
+    cosine = along / lengths
+    return 1 - cosine, -1 / lengths, cosine / (own + tiny)
 
 
-def _dot(mine: Tensor, theirs: Tensor) -> Tensor:
-    # Not of flattened tensors: autograd's gradients are often transposed, and would be copied.
-    return (mine * theirs).sum()
+def _dots(left: _Tensors, right: _Tensors) -> Tensor:
+    """Returns the inner products of L pairs, (L,)."""
+    # Not of flattened tensors: where autograd's gradients are transposed, they would be copied.
+    return torch.stack([(one * other).sum() for one, other in zip(left, right, strict=True)])

@@ -33,7 +33,7 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings:
     """GI-DQA (Ben Hemo et al. 2025, §3.3.1 and §4.1): colour pixels, noise, Adam, Eq. 5 and priors.
 
     From the paper: mean squared error and 1 - cosine of every parameter tensor; weights 0.1, 0.01
-    and 0.1 of the text, Gaussian and variation priors; Adam at 2.0, times 0.999 a step, 5 000
+    and 0.1 of the text, Gaussian and variation priors; Adam at 2.0, times 0.999 a step, 5,000
     steps. Left open there, and filled: "random" is uniform noise, in the private region only;
     2.0 is in pixels of 0…255 (on 0…1 the first step would cross the range); φ = 0.01 exp(-λ k)
     with λ = 7.5 / steps, so that the variation, a sum over all pixels, outweighs the gradient at
@@ -43,9 +43,11 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings:
     pages that the tables in experiments/papers/gi_dqa are of; baselines have their authors'.
 
     Args:
-        evaluations: 5 000 if none.
-        tv: reduction of the variation priors: sums, as printed, or means.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            the paper's 5,000.
+        tv: how the total-variation priors add up over the pixels: "sum", as the paper prints it, or
+            "mean".
+        settings: other fields of `Inversion`.
     """
     budget = _or(evaluations, STEPS)
     variation: tuple[Prior, ...] = (SpatialVariation(tv), ChannelVariation(tv))
@@ -83,8 +85,9 @@ def gi_dqa_tuned(evaluations: int | None = None, **settings: Any) -> Inversion:
     SROIE's train split and on slips of seed 11.
 
     Args:
-        evaluations: N, 400 if none.
-        settings: of `Inversion`.
+        evaluations: N, the number of gradient evaluations that a reconstruction may use. None takes
+            400.
+        settings: other fields of `Inversion`.
     """
     budget = _or(evaluations, 400)
     beta = min(max(1 - 9 / max(budget, 1), 0.7), 0.9)
@@ -107,8 +110,9 @@ def dlg(evaluations: int | None = None, **settings: Any) -> Inversion:
     writes answers takes them as known, and DLG is iDLG there, as in GI-DQA's Table 1.
 
     Args:
-        evaluations: 6 000 if none, the authors' 300 steps of 20.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            6,000, which are the authors' 300 steps of L-BFGS with 20 evaluations each.
+        settings: other fields of `Inversion`.
     """
     return idlg(evaluations, **{"labels": "soft", **settings})
 
@@ -120,8 +124,9 @@ def idlg(evaluations: int | None = None, **settings: Any) -> Inversion:
     has no meaning for questions and answers: the labels are those of the victim's batch.
 
     Args:
-        evaluations: 6 000 if none, the authors' 300 steps of 20.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            6,000, which are the authors' 300 steps of L-BFGS with 20 evaluations each.
+        settings: other fields of `Inversion`.
     """
     chosen: dict[str, Any] = {
         "objective": Objective(squares=1),
@@ -140,8 +145,9 @@ def inverting_gradients(evaluations: int | None = None, **settings: Any) -> Inve
     variation with weight 0.2 on normalised pixels, which is 0.4 on 0…1.
 
     Args:
-        evaluations: 24 000 if none, as in the authors' later library.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            24,000, as the authors' later library does.
+        settings: other fields of `Inversion`.
     """
     chosen: dict[str, Any] = {
         "objective": Objective(global_cosine=1),
@@ -162,8 +168,9 @@ def april(evaluations: int | None = None, **settings: Any) -> Inversion:
     squares alone. The weight 1 of the cosine, and the steps, are ours.
 
     Args:
-        evaluations: 5 000 if none, as GI-DQA compares it.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            5,000, as GI-DQA does where it compares methods.
+        settings: other fields of `Inversion`.
     """
     chosen: dict[str, Any] = {
         "objective": Objective(mse=1, positions=1),
@@ -182,8 +189,9 @@ def tag(evaluations: int | None = None, **settings: Any) -> Inversion:
     pixels.
 
     Args:
-        evaluations: 2 500 if none.
-        settings: of `Inversion`.
+        evaluations: the number of gradient evaluations that a reconstruction may use. None takes
+            2,500.
+        settings: other fields of `Inversion`.
     """
     chosen: dict[str, Any] = {
         "objective": Objective(squares=1, absolute=0.01),
@@ -198,8 +206,9 @@ def random(evaluations: int | None = None, **settings: Any) -> Inversion:
     """The first row of GI-DQA's Table 1: uniform noise, which no gradient has touched.
 
     Args:
-        evaluations: taken because every preset has it; none are computed.
-        settings: of `Inversion`.
+        evaluations: a number without effect, because this method optimises nothing. It is accepted
+            because all other methods take it.
+        settings: other fields of `Inversion`.
     """
     return Inversion(**{"objective": Objective(mse=1, partial=True), "evaluations": 0, **settings})
 
@@ -208,8 +217,9 @@ def template_only(evaluations: int | None = None, **settings: Any) -> Inversion:
     """The template as it is: an attack that comes no nearer to the page has leaked nothing.
 
     Args:
-        evaluations: taken because every preset has it; none are computed.
-        settings: of `Inversion`.
+        evaluations: a number without effect, because this method optimises nothing. It is accepted
+            because all other methods take it.
+        settings: other fields of `Inversion`.
     """
     return random(**{"start": "template", **settings})
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.attacks.inversion.engine import check_forward, check_pages
-from fedpriv.attacks.inversion.gradients import Gradients, Sent, gradient_of, twice_differentiable
-from fedpriv.attacks.inversion.objective import Objective, choose
+from fedpriv.attacks.inversion.gradients import Gradients, gradient_of, twice_differentiable
+from fedpriv.attacks.inversion.objective import Comparison, Objective, choose
 from fedpriv.attacks.victim import Victim, tensors_of
 from fedpriv.data.examples import Batch
 from fedpriv.threat.checks import check_choices
@@ -42,9 +42,12 @@ class SafeTemplate:
     Here they are computed for each page and round, with that page's own: at its best.
 
     Args:
-        epsilon: of 255; in the paper 8, 12 and 16 for "pgd", 12 and 32 for "random".
-        kind: see above.
-        steps: of PGD.
+        epsilon: ε, the largest change of a pixel value, out of 255. The paper takes 8, 12 and 16
+            for "pgd", 12 and 32 for "random".
+        kind: how the template is changed: "pgd" climbs the distance between the gradients at the
+            changed and at the clean template; "random" adds uniform noise; "pgd_as_printed" follows
+            Algorithm 1 to the letter, which starts where this distance has no slope and descends.
+        steps: the number of gradient steps; "random" takes none.
     """
 
     epsilon: float = 8.0
@@ -104,12 +107,12 @@ class SafeTemplate:
         columns = {name: column.to(clean.device) for name, column in batch.items()}
         gradient = gradient_of(model, {**columns, "pixels": clean})
         names = choose(model, gradient, OBJECTIVE).names
-        at_clean = Sent(columns, {name: gradient[name] for name in names})
+        far = Comparison(OBJECTIVE, {name: gradient[name] for name in names})
         gradients = Gradients(model, names)
         size = self.epsilon / 10 if self.kind == "pgd" else -self.epsilon / 10
         for _ in range(self.steps):
             with twice_differentiable():
-                _, slopes = gradients.slopes(pages, [], at_clean, OBJECTIVE.distance)
+                _, slopes = gradients.slopes(pages, [], columns, far)
             pages = self._held(pages + size * slopes[0].sign(), clean)
         return pages.to(template)
 

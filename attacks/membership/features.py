@@ -152,7 +152,8 @@ def measured(
     columns = {name: _column(name, of, pages, aggregate) for name, of in marks.items()}
     for name, column in columns.items():
         if wrong := int((~np.isfinite(column)).sum()):
-            missing[name] = f"{name} is no number for {wrong} providers: has the model diverged?"
+            whom = f"{wrong} provider{'s' * (wrong > 1)}"
+            missing[name] = f"{name} is not finite for {whom}: has the training diverged?"
     notes += _notes(marks, documents, pages)
     return Features(columns, tuple(pages), missing, dict(skipped), tuple(notes))
 

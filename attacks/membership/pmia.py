@@ -112,13 +112,16 @@ class PMIA:
     together, an adversary would know nearly everybody.
 
     Args:
-        aggregate: "mean", "min", "max" or "median", of a provider's questions; the paper does not
-            say which.
-        memory_key: of the question that is asked with the answer cleared off the page.
-        memory: "anls", which is 0 below a likeness of 1/2, or the paper's raw "nls", for NLS_mem.
-        vote: in the ensembles; "sound" lets those abstain that have nothing to say, "paper" none.
-        primary: the classifier that the verdict rests on; where it cannot judge, "azk". The others
-            are exploratory: the best of many looks good by luck.
+        aggregate: how the values of a provider's questions become one value: "mean", "min", "max"
+            or "median". The paper does not say which.
+        memory_key: the key of the question that is asked after its answer was cleared off the page,
+            to see whether the model remembers it.
+        memory: how like the right answer the model's answer to that question is (NLS_mem): "anls"
+            takes a likeness below 1/2 for 0; "nls" takes any likeness, as the paper does.
+        vote: who votes in the ensembles: with "sound", classifiers that have nothing to say of a
+            provider abstain; with "paper", all of them vote.
+        primary: the name of the classifier that the verdict rests on; where it cannot judge, "azk"
+            takes its place. The others are exploratory: the best of many looks good by luck.
 
     Raises:
         ValueError: if a setting is none of its choices.

@@ -39,16 +39,20 @@ class Memorisation:
     page's own question comes first; the paper draws a training template for each.
 
     Args:
-        keys: of what is taken off the page ("company" and "address" for receipts).
-        absent_keys: of what never stood there; few training questions are on them in the paper.
-        radius: of the blur, in pixels of the page; 20 in the paper.
-        likeness: 0…100, from which a word is a fuzzy match and dropped; undefined in the paper.
-        strip_absent: take the answer off pages that say it, for the absent test too. The paper
-            leaves such pages out.
-        most_absent: pages a provider in the absent test; 5 in the paper.
-        documents_per_provider: pages a provider in the removed test, the first ones; null for all,
-            as in the paper.
-        pictures: pages that are shown.
+        keys: the keys of the questions in the removed test, whose answers are taken off the page
+            ("company" and "address" for receipts).
+        absent_keys: the keys of the questions in the absent test, on pages that do not say the
+            answer. In the paper, few training questions have these keys.
+        radius: the radius of the blur over removed words, in pixels of the page; 20 in the paper.
+            Lines of text that are taller than this are blurred by their height.
+        likeness: how like the answer a word must be to be removed with it, as a fuzzy-match score
+            of 0 to 100. The paper gives no value.
+        strip_absent: whether the absent test takes the answer off pages that say it. If False, it
+            leaves such pages out, as the paper does.
+        most_absent: the largest number of pages of a provider in the absent test; 5 in the paper.
+        documents_per_provider: the number of pages of a provider in the removed test, from the
+            first on. None takes all of them, as the paper does.
+        pictures: the largest number of pages that the report shows.
     """
 
     keys: tuple[str, ...] = ("provider", "email", "tax_number", "registration_id")

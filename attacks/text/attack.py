@@ -21,9 +21,12 @@ class TextRecovery:
     """Reads tokens, their places and boxes, question and answer out of each message.
 
     Args:
-        target: "update", "aggregate" (a batch of the pages of all clients) or "masked".
-        phrases: questions that are usually asked, among which that of a VT5 is chosen; none for
-            those of the generated invoices. Other models give away the question itself.
+        target: the kind of message that is attacked: "update", the update of one client;
+            "aggregate", the sum of a round's updates, taken as one batch with the pages of all
+            clients; or "masked", the update of one client under its mask.
+        phrases: questions that are often asked. The question to a VT5 is chosen among them, because
+            its gradient hides the order of the words; other models give the question away. None
+            takes the questions on the generated invoices.
     """
 
     target: Target = "update"

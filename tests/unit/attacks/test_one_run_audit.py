@@ -221,8 +221,8 @@ def test_an_audit_is_told_beside_the_ledger(view, says):
     ledger["views"]["global"]["pld"] = "inf"
     ledger["views"]["paper"] = {}
     line = bound_in_words(audit_metrics(guessed, parts, ledger, view=view))
-    assert line.startswith("ε ≥ 2.97 of a provider with 95% confidence (at most 2.97 could be")
-    assert "60 of 60 guesses are right" in line
+    assert line.startswith("ε ≥ 2.97 of a provider with 95% confidence (60 of 60 guesses on ")
+    assert "are right; with all of them right it would be 2.97; δ = " in line
     assert says in line
     assert ("THE CLAIM IS BROKEN" in line) == (view == "server_plain")
 

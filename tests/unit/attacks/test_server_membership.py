@@ -222,7 +222,7 @@ def test_updates_that_are_not_finite_are_not_judged(target, statistic, wrong):
     rounds = world.rounds(2)
     rounds[0].uploads[1].tensors["weight"][3] = wrong
     rounds[1].parameters["weight"][3] = wrong
-    with pytest.raises(NotApplicable, match="not finite: has it diverged"):
+    with pytest.raises(NotApplicable, match="not finite: has the training diverged"):
         judged(ServerMembership(target=target, statistic=statistic), world, rounds)
 
 
@@ -303,6 +303,16 @@ def test_a_large_batch_gives_the_scores_of_small_ones():
     whole, _ = judged(ServerMembership(statistic="inner_product"), world, rounds)
     parts, _ = judged(ServerMembership(statistic="inner_product", batch_size=2), world, rounds)
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_workers_change_no_bit():
+    world = World()
+    rounds = world.rounds()
+    here, _ = judged(ServerMembership(), world, rounds)
+    there, _ = judged(ServerMembership(workers=2), world, rounds)
+    np.testing.assert_array_equal(here.scores, there.scores)
+    np.testing.assert_array_equal(here.clients, there.clients)
 
 
 def test_a_cosine_gives_every_question_the_same_weight():

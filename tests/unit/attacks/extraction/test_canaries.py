@@ -357,7 +357,10 @@ def test_another_tagger_can_be_given_and_is_checked():
     ("settings", "said"),
     [
         ({"count": -1}, "count=-1: expected 0 or more"),
-        ({"rules": ("sums",)}, r"rules names \['sums'\]: there are in the question, sequence"),
+        (
+            {"rules": ("sums",)},
+            r"rules names \['sums'\]: expected some of in the question, sequence",
+        ),
         ({"least_letters": 0}, "least_letters=0: expected 1 or more"),
         ({"margin": -1}, "margin=-1: expected 0 or more"),
     ],

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedpriv.attacks.inversion import saved
 from fedpriv.attacks.inversion.gradients import gradient_of, soft_loss
-from fedpriv.attacks.inversion.objective import FLAT, Objective, choose
+from fedpriv.attacks.inversion.objective import FLAT, Comparison, Objective, choose
 from fedpriv.attacks.inversion.pixels import Canvas, channels, ink_of
 from fedpriv.attacks.inversion.prior import (
     ChannelVariation,
@@ -80,52 +80,67 @@ def test_wrong_signs_count_by_how_sure_they_are_and_sizes_do_not():
 
 
 def test_a_gradient_of_zero_has_a_finite_slope():
-    zero = torch.zeros(3, requires_grad=True)
-    far = Objective(cosine=1, global_cosine=1, signs=1).distance({"a": zero}, {"a": torch.ones(3)})
-    (slope,) = torch.autograd.grad(far, zero)
-    assert torch.isfinite(slope).all()
+    objective = Objective(cosine=1, global_cosine=1, signs=1)
+    _, slopes = Comparison(objective, {"a": torch.ones(3)})({"a": torch.zeros(3)})
+    assert torch.isfinite(slopes["a"]).all()
 
 
-def as_defined(mine, theirs, scale):
-    """The squares, mean squares, relative squares and 1 - cos of each tensor, by autograd alone."""
-    far = 0.0
-    for name, given in theirs.items():
-        g = scale * mine[name]
+def as_defined(objective, mine, theirs):
+    """Every term of an objective as its definition says it, for autograd."""
+    names = list(theirs)
+    if objective.any_scale:
+        norms = {n: theirs[n].square().sum() for n in names}
+        along = sum((mine[n] * theirs[n]).sum() / norms[n] for n in names)
+        scale = along / sum(mine[n].square().sum() / norms[n] for n in names)
+        mine = {n: scale * mine[n] for n in names}
+    whole, sent = (torch.cat([side[n].flatten() for n in names]) for side in (mine, theirs))
+    far = objective.global_cosine * (1 - torch.cosine_similarity(whole, sent, dim=0))
+    for name in names:
+        g, given = mine[name].flatten(), theirs[name].flatten()
         squares = (g - given).square()
-        far = far + squares.sum() + 2 * squares.mean() + 3 * squares.sum() / given.square().sum()
-        far = far + 4 * (1 - torch.cosine_similarity(g.flatten(), given.flatten(), dim=0))
+        far = far + objective.squares * squares.sum() + objective.mse * squares.mean()
+        far = far + objective.relative * squares.sum() / given.square().sum()
+        turned = 1 - torch.cosine_similarity(g, given, dim=0)
+        far = far + (objective.cosine + objective.positions * (name == "x.pos_embed")) * turned
+        far = far + objective.absolute * (g - given).abs().sum()
+        sure, rms = given / given.abs().max(), g.square().mean().sqrt()
+        far = far + objective.signs * (-sure * g / rms).relu().mean()
     return far
 
 
-WEIGHTS = {"squares": 1, "mse": 2, "relative": 3, "cosine": 4}
+WEIGHTS = (
+    {"squares": 1},
+    {"mse": 2, "cosine": 4},
+    {"global_cosine": 1},
+    {"mse": 1, "positions": 3},
+    {"squares": 1, "absolute": 0.5},
+    {"signs": 2},
+    {"squares": 1, "mse": 2, "relative": 3, "cosine": 4, "global_cosine": 5, "absolute": 6},
+)
 
 
 @pytest.mark.parametrize("any_scale", [False, True])
-def test_slopes_of_distances_are_those_of_their_definition(any_scale):
+@pytest.mark.parametrize("weights", WEIGHTS, ids=lambda weights: "+".join(weights))
+def test_distances_and_slopes_are_those_of_their_definition(weights, any_scale):
     rng = torch.Generator().manual_seed(0)
-    shapes = {"a": (2, 3, 4), "b": (2, 5)}  # two victims
+    shapes = {"a": (2, 3, 4), "x.pos_embed": (2, 5)}  # two victims
     mine, theirs = (
         {n: torch.randn(shape, generator=rng, dtype=torch.float64) for n, shape in shapes.items()}
         for _ in range(2)
     )
-
-    def definition(g, sent):
-        if not any_scale:
-            return as_defined(g, sent, 1.0)
-        norms = {n: sent[n].square().sum() for n in sent}
-        along = sum((g[n] * sent[n]).sum() / norms[n] for n in sent)
-        return as_defined(g, sent, along / sum(g[n].square().sum() / norms[n] for n in sent))
-
-    objective = Objective(**WEIGHTS, any_scale=any_scale)
-    together = torch.vmap(torch.func.grad(objective.distance))(mine, theirs)
+    objective = Objective(**weights, any_scale=any_scale)
+    together = torch.vmap(lambda g, sent: Comparison(objective, sent)(g))
+    distances, slopes = together(mine, theirs)
     for victim in range(2):
         g, sent = ({n: t[victim] for n, t in side.items()} for side in (mine, theirs))
-        expected = torch.func.grad(definition)(g, sent)
-        alone = {n: t.clone().requires_grad_() for n, t in g.items()}
-        slopes = torch.autograd.grad(objective.distance(alone, sent), list(alone.values()))
-        for name, slope in zip(alone, slopes, strict=True):
-            torch.testing.assert_close(slope, expected[name])
-            torch.testing.assert_close(together[name][victim], expected[name])
+        expected, far = torch.func.grad_and_value(partial(as_defined, objective))(g, sent)
+        for found, by_name in (
+            Comparison(objective, sent)(g),
+            (distances[victim], {n: t[victim] for n, t in slopes.items()}),
+        ):
+            torch.testing.assert_close(found, far)
+            for name, slope in by_name.items():
+                torch.testing.assert_close(slope, expected[name])
 
 
 @pytest.mark.parametrize("weights", [{}, {"mse": -1.0, "cosine": 1}])
@@ -236,6 +251,19 @@ def test_the_channel_prior_counts_each_pair_once_and_the_printed_one_does_not():
     printed = ChannelVariation("sum", as_printed=True)(page).item()
     assert printed == pytest.approx(2 * (0.75 + 0.75 + 1))
     assert ChannelVariation()(page[:, :1]).item() == 0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_slopes_of_priors_are_their_differences(reduction):
+    page = torch.rand(1, 3, 6, 7, dtype=torch.float64, requires_grad=True)
+    for prior in (
+        LaplacianText(reduction),
+        GaussianSmooth(reduction=reduction),
+        SpatialVariation(reduction),
+        ChannelVariation(reduction),
+        ChannelVariation(reduction, as_printed=True),
+    ):
+        assert torch.autograd.gradcheck(prior, page)
 
 
 # Schedules and starts

@@ -457,7 +457,7 @@ def test_a_model_that_has_diverged(context):
     claims = judge(context, replies, TRAINED)
     assert {c.classifier for c in claims} == OUTSIDE | {"apk_accuracy", "apk_g1"}
     why = context.remarks.not_applicable["apk_g1_g2"]
-    assert why.startswith("loss is no number for 40 providers")
+    assert why.startswith("loss is not finite for 40 providers")
 
 
 def test_another_key(context):
