@@ -17,7 +17,7 @@ from fedpriv.report.figures import OFF_SCALE, Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.folder import Run, read_run
 from fedpriv.report.privacy import Promise, privacy_view, promised
-from fedpriv.report.redaction import cleaner, redact
+from fedpriv.report.redaction import cleaner, public_name, redact
 from fedpriv.report.render import hero, page, said
 from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
@@ -118,7 +118,7 @@ def differences(runs: Sequence[Run], *, redacted: bool = False) -> dict[str, lis
 
     Args:
         runs: to be compared.
-        redacted: leave out texts other than the names of classes.
+        redacted: leave out all but numbers and the names of fedpriv's own classes.
     """
     flat = [dict(_flat(run.config)) for run in runs]
     cleaners: list[Callable[[str], str]] = [cleaner(run) for run in runs] if redacted else []
@@ -127,18 +127,21 @@ def differences(runs: Sequence[Run], *, redacted: bool = False) -> dict[str, lis
         values = [config.get(name, "—") for config in flat]
         if len({repr(value) for value in values}) == 1:
             continue
-        if redacted:
-            public = name.endswith("_target_") or not any(
-                isinstance(value, str) and value != "—" for value in values
-            )
-            if not public:
-                continue
-            values = [
-                clean(value) if isinstance(value, str) else value
-                for clean, value in zip(cleaners, values, strict=True)
-            ]
+        if redacted and not all(
+            _is_public(name, value, clean) for value, clean in zip(values, cleaners, strict=True)
+        ):
+            continue
         found[name] = [_short(value) for value in values]
     return found
+
+
+def _is_public(name: str, value: Any, clean: Callable[[str], str]) -> bool:
+    """Says whether a setting is a number, or the name of one of fedpriv's own classes."""
+    if public_name(name, "", clean) != name:
+        return False  # the key is a name, as where a setting maps providers to numbers
+    if isinstance(value, str):
+        return value == "—" or (name.endswith("_target_") and value.startswith("fedpriv."))
+    return value is None or isinstance(value, bool | int | float)
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -188,9 +191,11 @@ def answer(compared: Sequence[Compared], names: Sequence[str]) -> str:
     told = ["none was attacked"]
     if attacked:
         told = [f"{len(leaky) or 'none'} of the {len(attacked)} that were attacked {verb}"]
-    bounded = sum(math.isfinite(_worst(one)) for one in compared)
+    bounded = [worst for one in compared if math.isfinite(worst := _worst(one))]
+    most = f", at most {max(bounded):.3g}" if bounded else ""
     told.append(
-        f"{bounded or 'none'} {'have' if bounded > 1 else 'has'} an ε against every onlooker"
+        f"{len(bounded) or 'none'} {'have' if len(bounded) > 1 else 'has'} an ε against every "
+        f"onlooker{most}"
     )
     for name in names[:1]:
         values = [one.metrics[name] for one in compared if name in one.metrics]

@@ -63,8 +63,8 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "detectable": (
         "Could have shown",
-        "The smallest value that an experiment of this size would have told from the control in "
-        "four of five repetitions.",
+        "The smallest value that an experiment of this size would have told apart from the control "
+        "in four of five repetitions.",
         ("could have shown",),
     ),
     "p-value": (
@@ -75,8 +75,8 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "interval": (
         "95 % interval",
-        "Where the number would lie in 95 of 100 repetitions of the experiment. A wide interval "
-        "means that too few were judged.",
+        "In 95 of 100 repetitions of the experiment, such an interval holds the true value. A wide "
+        "one means that too few were judged.",
         ("95 % interval",),
     ),
     "membership": (

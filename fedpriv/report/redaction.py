@@ -1,54 +1,87 @@
 """A run without its pages, names, texts and paths: what may be passed on of it.
 
-What is kept is chosen, not what is left out: numbers, and texts that fedpriv itself has written.
-From those, the names of providers and documents are taken out wherever they still occur. A table
-of an attack stays only where its scorer says that it is `public`; its pictures, settings and
-further numbers never do.
+What is kept is chosen, not what is left out:
+
+* numbers, dates and versions;
+* texts that fedpriv itself has written: those of a result that says it is `public`;
+* tables that are declared `public` by their scorer;
+* names, as of a run or of a row of a sweep, if fedpriv's own experiment files have all their words.
+
+Names of providers and documents, and paths, are taken out of what is kept, wherever they occur.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv.report.folder import PICTURES, Finding, Partition, Run, Training
+from fedpriv.report.folder import PICTURES, UNREADABLE, Finding, Partition, Run, Training
 from fedpriv.report.wording import counted
-from fedpriv.threat.results import Result
+from fedpriv.threat import results
+from fedpriv.threat.results import Number, Result, Table
 
-NAME, PATH = "[name left out]", "[path left out]"
+NAME, PATH, TEXT = "[name left out]", "[path left out]", "[text left out]"
 
-KEPT = ("name", "started", "rounds", "seed", "versions")
-"""Settings of the run that a redacted report knows."""
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+"""The files whose words a name may have."""
 
 TABLE_LEFT_OUT = "left out, because its cells may hold names or texts of documents"
+
+NOT_OURS = (
+    "what the attack says in words is left out: only texts of fedpriv's own attacks and scorers "
+    "are known to quote nothing, and this one is not known to be of them"
+)
 
 SHORTEST_NUMBER = 4
 """Digits from which on a name that is a number is searched for; a shorter one names nobody."""
 
+STATUSES = (
+    *(results.DONE, results.NOTHING_CLAIMED, results.NOT_GRANTED, results.NOT_APPLICABLE),
+    UNREADABLE,
+)
+KINDS = (
+    *("pages", "membership", "fields", "rankings", "memorisation", "extraction", "exposure"),
+    "audit",
+)
+"""Kinds of results that fedpriv's scorers make."""
+
+UNITS = ("provider", "client", "example", "document", "message", "page", "field", "answer")
+"""What the numbers of a result may count."""
+
+STRUCTURE = frozenset(
+    {"round", "clients", "seconds", "accepted", "attempts", "bytes_down", "bytes_up"}
+)
+"""Keys of a line of ``metrics.jsonl`` that are no names of metrics."""
+
 _PATHS = re.compile(
-    r"(?:\b[A-Za-z]:\\[^\s'\"]+)"  # of Windows
+    r"(?:'[^'\n]*[/\\][^'\n]*')|(?:\"[^\"\n]*[/\\][^\"\n]*\")"  # quoted, with blanks in it
+    r"|(?:\b[A-Za-z][\w+.-]*://\S+)"  # addresses
+    r"|(?:\b[A-Za-z]:[\\/][^\s'\"]+)|(?:\\\\[^\s'\"]+)"  # of Windows
     r"|(?:(?<![\w/.~])(?:~|\.{1,2})?/[\w.~-][^\s'\",;)]*)"
     r"|(?:(?<![\w/])[\w.-]+(?:/[\w.-]+){2,})"
 )
+_NUMERIC = re.compile(r"[\W\d_]*(?:(?:dB|s|h|min|ms|e[+-]?\d+|of|to|None)\b[\W\d_]*)*")
+"""A cell that holds numbers and units."""
 
 
 def redact(run: Run) -> Run:
     """Returns the run without pages, names, texts and paths."""
-    clean = cleaner(run)
-    config = {key: run.config[key] for key in KEPT if key in run.config}
+    clean, names_known = cleaner(run), run.partition is not None
     problems = []
     if run.problems:
         files = counted(len(run.problems), "problem")
         problems = [f"{files} with the run's files, which the full report tells"]
     return dataclasses.replace(
         run,
-        config=_cleaned(config, clean),
+        config=_settings(run.config, clean),
         config_text="",
-        rounds={at: _cleaned(row, clean) for at, row in run.rounds.items()},
+        rounds={at: _metrics(row, run, clean) for at, row in run.rounds.items()},
         partition=_partition(run.partition, clean),
         failures=[_failure(row) for row in run.failures],
         prediction=None,
@@ -56,14 +89,20 @@ def redact(run: Run) -> Run:
         problems=problems,
         trainings=[
             Training(
-                clean(one.name),
-                {at: _cleaned(row, clean) for at, row in one.rounds.items()},
+                public_name(one.name, f"training {number}", clean),
+                {at: _metrics(row, run, clean) for at, row in one.rounds.items()},
                 one.planned,
                 has_report=False,
             )
-            for one in run.trainings
+            for number, one in enumerate(run.trainings, 1)
         ],
-        findings=[Finding(clean(one.name), _result(one.result, clean)) for one in run.findings],
+        findings=[
+            Finding(
+                public_name(one.name, f"attack {number}", clean),
+                _result(one.result, clean, names_known),
+            )
+            for number, one in enumerate(run.findings, 1)
+        ],
         planned=_cleaned(run.planned, clean),
     )
 
@@ -72,15 +111,28 @@ def cleaner(run: Run) -> Callable[[str], str]:
     """Returns a function that takes names, words of the shown page and paths out of a text."""
     names, words = {str(run.folder), str(run.folder.absolute()), str(Path.home())}, set[str]()
     if run.partition:
-        clients = run.partition.clients
-        names |= {provider for held in clients.values() for provider in held}
-        names |= {*run.partition.test, *run.partition.documents}
-        names |= {client for client in clients if not client.isdigit()}
+        names |= names_of(run.partition)
     if page := run.prediction:
         names.add(page.document)
         words |= {word.text for word in page.words if {word.true, word.predicted} != {"O"}}
         words |= {text for one in page.answers or () for text in (one.answer, *one.accepted)}
-    search = re.compile(rf"(?<!\w)(?:(?i:{_any(names)})|{_any(words)})(?!\w)")
+    return without(names, words)
+
+
+def names_of(partition: Partition) -> set[str]:
+    """Returns the names of providers, documents and clients."""
+    clients = partition.clients
+    return {
+        *(provider for held in clients.values() for provider in held),
+        *(client for client in clients if not client.isdigit()),
+        *partition.test,
+        *partition.documents,
+    }
+
+
+def without(names: Iterable[str], words: Iterable[str] = ()) -> Callable[[str], str]:
+    """Returns a function that takes names, words in their very case, and paths out of a text."""
+    search = re.compile(rf"(?<![^\W_])(?:(?i:{_any(names)})|{_any(words)})(?![^\W_])")
 
     def clean(text: str) -> str:
         return _PATHS.sub(PATH, search.sub(NAME, text))
@@ -88,23 +140,80 @@ def cleaner(run: Run) -> Callable[[str], str]:
     return clean
 
 
-def _any(names: set[str]) -> str:
-    """Returns a pattern for names that can be searched for without striking out common words."""
+def _any(names: Iterable[str]) -> str:
+    """Returns a pattern for names that can be searched for without striking out common words.
+
+    Between the words of a name there may be other blanks and signs, as in `vega_builders_aps`.
+    """
     telling = [
         name
-        for name in names
+        for name in set(names)
         if len(name) > 1 and (re.search(r"[^\W\d]", name) or len(name) >= SHORTEST_NUMBER)
     ]
-    # The longest first: a name may begin with another. Without names, nothing matches.
-    return "|".join(map(re.escape, sorted(telling, key=len, reverse=True))) or r"(?!)"
+    patterns = []
+    # The longest first: a name may begin with another.
+    for name in sorted(telling, key=len, reverse=True):
+        parts = re.findall(r"[^\W_]+", name)
+        loose = r"[\W_]+".join(map(re.escape, parts)) if len(parts) > 1 else ""
+        patterns += [re.escape(name), *([loose] if loose else [])]
+    # Without names, nothing matches.
+    return "|".join(patterns) or r"(?!)"
+
+
+@functools.cache
+def vocabulary() -> frozenset[str]:
+    """Returns the words that fedpriv's own experiment files have outside of their comments."""
+    found: set[str] = set()
+    for path in EXPERIMENTS.rglob("*.yaml"):
+        text = re.sub(r"(?:^|(?<=\s))#.*", "", path.read_text("utf-8"))
+        found.update(map(str.lower, re.findall(r"[^\W\d_]+", f"{text} {path.stem}")))
+    return frozenset(found)
+
+
+def public_name(
+    name: str, otherwise: str = NAME, clean: Callable[[str], str] = lambda name: name
+) -> str:
+    """Returns a name that people chose, if fedpriv's own experiments have each of its words.
+
+    Args:
+        name: of a run, an attack, a row.
+        otherwise: what stands in place of any other.
+        clean: takes out names of providers and documents; a name that it changes is none to keep.
+    """
+    words = {word.lower() for word in re.findall(r"[^\W\d_]+", name)}
+    return name if words <= vocabulary() and clean(name) == name else otherwise
+
+
+def _settings(config: Mapping[str, Any], clean: Callable[[str], str]) -> dict[str, Any]:
+    """Returns the settings that a redacted report knows."""
+    kept: dict[str, Any] = {"name": public_name(str(config.get("name", "")) or NAME, NAME, clean)}
+    kept |= {key: config[key] for key in ("rounds", "seed") if type(config.get(key)) is int}
+    if re.fullmatch(r"[\d\s:.T+-]+", started := str(config.get("started", ""))):
+        kept["started"] = started
+    versions = config.get("versions")
+    kept["versions"] = {
+        name: version
+        for name, version in (versions.items() if isinstance(versions, Mapping) else ())
+        if re.fullmatch(r"\w+", str(name)) and re.fullmatch(r"\d+\.[\w.+]*", str(version))
+    }
+    return kept
+
+
+def _metrics(row: Mapping[str, Any], run: Run, clean: Callable[[str], str]) -> dict[str, Any]:
+    """Returns the numbers of a round; by type only where it is known that no type is a name."""
+    return {
+        key if key in STRUCTURE else clean(key): value
+        for key, value in row.items()
+        if key in STRUCTURE or run.partition is not None or "/" not in key
+    }
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """Returns a JSON value with every text and key cleaned."""
+    """Returns a JSON value with every text cleaned; keys are fedpriv's own."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {_cleaned(key, clean): _cleaned(inner, clean) for key, inner in value.items()}
+        return {key: _cleaned(inner, clean) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_cleaned(inner, clean) for inner in value]
     return value
@@ -120,7 +229,7 @@ def _partition(partition: Partition | None, clean: Callable[[str], str]) -> Part
     order = sorted({*trained, *partition.test}, key=lambda name: (-trained[name], name))
     number = {provider: f"provider {place}" for place, provider in enumerate(order, 1)}
     return Partition(
-        clean(partition.method),
+        clean(re.sub(r"'[^']*'|\"[^\"]*\"", "…", partition.method)),
         {
             client if client.isdigit() else f"client {place}": {
                 number[provider]: documents for provider, documents in held.items()
@@ -132,59 +241,136 @@ def _partition(partition: Partition | None, clean: Callable[[str], str]) -> Part
 
 
 def _failure(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns when and how a client failed, with the type of the error alone."""
+    """Returns when and how a client failed, with the type of the error alone if it is Python's."""
     kept = {key: row[key] for key in ("round", "client") if type(row.get(key)) is int}
     kind = row.get("kind")
     error = re.match(r"\w*(?:Error|Exception)\b", str(row.get("reason") or ""))
-    reason = f"{error[0]}; the reason is left out" if error else "the reason is left out"
+    python = error is not None and hasattr(builtins, error[0])
+    reason = f"{error[0]}; the reason is left out" if error and python else "the reason is left out"
     return {**kept, "kind": kind if kind in ("failed", "missing") else "", "reason": reason}
 
 
-def _result(result: Result, clean: Callable[[str], str]) -> Result:
-    """Returns a result without pictures, texts, settings and further numbers."""
+def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> Result:
+    """Returns a result without pictures, settings and further numbers, in our words or in none.
+
+    Where the names of providers are not known, they cannot be taken out, and all words are.
+    """
+    result = dataclasses.replace(result, public=result.public and names_known)
     tables = [table for table in result.tables if table.public]
-    figures = [figure for figure in result.figures if figure.kind != PICTURES]
+    figures = [one for one in result.figures if result.public and one.kind != PICTURES]
+    pictures = sum(one.kind == PICTURES for one in result.figures)
     gone = {
         "table": (len(result.tables) - len(tables), TABLE_LEFT_OUT),
-        "group": (len(result.figures) - len(figures), "of pictures left out"),
+        "group": (pictures, "of pictures left out"),
+        "figure": (len(result.figures) - pictures - len(figures), "left out"),
     }
     notes = [f"{counted(n, noun)} {why}" for noun, (n, why) in gone.items() if n]
-    whole = {
-        field: _cleaned(getattr(result, field), clean)
-        for field in ("headline", "assumptions", "left_out", "not_applicable", "kind", "primary")
-    }
-    return dataclasses.replace(
+    known = dataclasses.replace(
         result,
-        **{**whole, "assumptions": tuple(whole["assumptions"])},
+        kind=result.kind if result.kind in KINDS else "",
+        status=result.status if result.status in STATUSES else "ended early",
+        verdict=result.verdict if result.verdict in results.VERDICTS else results.CANNOT_TELL,
         details={
             key: value
             for key, value in result.details.items()
             if key in SCORES and isinstance(value, int | float)
         },
-        tables=tuple(
-            dataclasses.replace(
-                table,
-                headings=tuple(map(clean, table.headings)),
-                rows=tuple(tuple(map(clean, row)) for row in table.rows),
-                note=clean(table.note),
-                title=clean(table.title),
-            )
-            for table in tables
-        ),
+        settings={},
+        threat_model={clean(name): given for name, given in result.threat_model.items()},
+    )
+    return (_in_our_words if result.public else _in_numbers)(known, tables, figures, notes, clean)
+
+
+def _in_our_words(
+    result: Result,
+    tables: Sequence[Table],
+    figures: Sequence[results.Figure],
+    notes: Sequence[str],
+    clean: Callable[[str], str],
+) -> Result:
+    """Returns a result whose texts fedpriv has written, without names and paths."""
+    texts = {
+        field: _cleaned(getattr(result, field), clean)
+        for field in ("headline", "assumptions", "primary")
+    }
+    return dataclasses.replace(
+        result,
+        **{**texts, "assumptions": tuple(texts["assumptions"])},
+        left_out={clean(why): count for why, count in result.left_out.items()},
+        not_applicable={clean(part): clean(why) for part, why in result.not_applicable.items()},
+        tables=tuple(_table(table, clean, clean) for table in tables),
         figures=tuple(
             dataclasses.replace(
                 figure,
                 title=clean(figure.title),
-                data=_cleaned(figure.data, clean),
+                data=_with_keys(figure.data, clean),
                 section=clean(figure.section),
             )
             for figure in figures
         ),
         notes=(*map(clean, result.notes), *notes),
-        settings={},
-        numbers={clean(name): number for name, number in result.numbers.items()},
-        threat_model={clean(name): given for name, given in result.threat_model.items()},
+        numbers={
+            clean(name): dataclasses.replace(one, unit=clean(one.unit))
+            for name, one in result.numbers.items()
+        },
     )
+
+
+def _in_numbers(
+    result: Result,
+    tables: Sequence[Table],
+    figures: Sequence[results.Figure],
+    notes: Sequence[str],
+    clean: Callable[[str], str],
+) -> Result:
+    """Returns a result whose texts others may have written: its verdict and numbers."""
+
+    def numeric(cell: str) -> str:
+        return cell if _NUMERIC.fullmatch(cell) else public_name(cell, TEXT, clean)
+
+    headline = "no number is known"
+    if primary := result.numbers.get(result.primary):
+        control = "" if primary.control is None else f", against {primary.control:.3g}"
+        headline = f"its main number is {primary.value:.3g}{control}"
+    renamed = {
+        name: public_name(name, f"number {place}", clean)
+        for place, name in enumerate(result.numbers, 1)
+    }
+    return dataclasses.replace(
+        result,
+        headline=headline,
+        primary=renamed.get(result.primary, ""),
+        assumptions=(),
+        left_out={"reasons that are left out here": sum(result.left_out.values())},
+        not_applicable={},
+        tables=tuple(_table(table, clean, numeric) for table in tables),
+        figures=tuple(figures),
+        notes=(NOT_OURS, *notes),
+        numbers={renamed[name]: _number(one) for name, one in result.numbers.items()},
+    )
+
+
+def _number(one: Number) -> Number:
+    return one if one.unit in UNITS else dataclasses.replace(one, unit="unit")
+
+
+def _table(table: Table, clean: Callable[[str], str], cell: Callable[[str], str]) -> Table:
+    return dataclasses.replace(
+        table,
+        headings=tuple(map(clean, table.headings)),
+        rows=tuple(tuple(map(cell, row)) for row in table.rows),
+        note=clean(table.note),
+        title=clean(table.title),
+    )
+
+
+def _with_keys(value: Any, clean: Callable[[str], str]) -> Any:
+    """Returns the data of a figure with every text cleaned, names of curves too."""
+    if isinstance(value, Mapping):
+        return {_with_keys(key, clean): _with_keys(inner, clean) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_keys(inner, clean) for inner in value]
+    return clean(value) if isinstance(value, str) else value
 
 
 SCORES = (

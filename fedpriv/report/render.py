@@ -93,7 +93,7 @@ def lines(result: Result) -> Iterator[str]:
             yield f"and {len(table.rows) - len(rows):,} more in result.json"
     for line in (
         *(f"assumed: {one}" for one in result.assumptions),
-        *(f"not applicable: {part}: {why}" for part, why in result.not_applicable.items()),
+        *(f"not applicable: {parts}: {why}" for why, parts in refusals(result)),
         *(f"left out: {count:,} for {why}" for why, count in result.left_out.items() if count),
         *(f"note: {one}" for one in result.notes),
     ):
@@ -116,6 +116,14 @@ def threat_model(result: Result) -> str:
     granted = ", ".join(name for name, given in result.threat_model.items() if given)
     missing = ", ".join(name for name, given in result.threat_model.items() if not given)
     return f"may use: {granted or 'nothing'}" + (f"; not granted: {missing}" if missing else "")
+
+
+def refusals(result: Result) -> list[tuple[str, str]]:
+    """Returns each reason why parts of the attack could not be run, and those parts."""
+    found: dict[str, list[str]] = {}
+    for part, why in result.not_applicable.items():
+        found.setdefault(why, []).append(part)
+    return [(why, ", ".join(parts)) for why, parts in found.items()]
 
 
 def flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -154,6 +162,7 @@ def result_html(
         "sections": sections(result, pictures or {}, compared),
         "verdict": said(result),
         "acted_on": numbers_table(result),
+        "refusals": refusals(result),
         "numbers": flat(result.details),
     }
     return Markup(module.attack(shown))  # noqa: S704 - the template escapes

@@ -5,20 +5,26 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
+from fedpriv.report.folder import RunReader
+from fedpriv.report.redaction import names_of, public_name, without
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import Table
+
+RESULTS, REPORT, REDACTED = "results.json", "report.html", "report-redacted.html"
 
 FEWEST_FOR_95 = 5
 """Seeds from which on an interval is that of the mean, at 95 %; with fewer, least to most."""
@@ -58,6 +64,8 @@ class Measured:
         intervals: by path of the column.
         x: place on the axis of the figure, where the sweep has such an axis.
         curve: name of the row's curve in that figure.
+        commit: of the code that measured it.
+        date: of the day.
     """
 
     row: str
@@ -69,6 +77,40 @@ class Measured:
     intervals: Mapping[str, tuple[float, float]]
     x: float | None = None
     curve: str = ""
+    commit: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a sweep has measured, as its results.json has it.
+
+    Attributes:
+        title: of the sweep.
+        columns: of the table; the figure has a panel for each of the first ones.
+        axis: name of the figure's horizontal axis; "" where the rows have none.
+        rows: what was measured of all rows and seeds.
+        claims: with verdicts, as `verdicts` yields them.
+        made: the `command` and the `machine`.
+        finished: whether all rows are there.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    axis: str
+    rows: Sequence[Measured]
+    claims: Sequence[Mapping[str, Any]]
+    made: Mapping[str, str]
+    finished: bool = True
+
+    @classmethod
+    def of(cls, content: Any) -> Recorded:
+        """Reads what results.json holds.
+
+        Raises:
+            pydantic.ValidationError: if it is not that of a sweep.
+        """
+        return TypeAdapter(cls).validate_python(content)
 
 
 @dataclass(frozen=True)
@@ -208,66 +250,72 @@ def verdicts(claims: Sequence[str], measured: Sequence[Measured]) -> Iterator[di
             yield {"claim": text, "holds": holds, "verdict": words}
 
 
-def markdown(
-    title: str, columns: Sequence[Column], claims: Sequence[str], measured: Sequence[Measured]
-) -> str:
-    """Returns table and claims as Markdown."""
-    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in cells(columns, measured)]
-    seeds = sorted({one.seed for one in measured})
-    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
-    lines = [f"# {title}", "", f"Seeds {', '.join(map(str, seeds))}; in brackets {between}."]
-    lines += ["", *(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)), ""]
-    lines += [f"- {one['claim']}: {one['verdict']}" for one in verdicts(claims, measured)]
+def origin(sweep: Recorded) -> str:
+    """Returns where the numbers of a sweep come from, as one sentence.
+
+    A sweep that went on later may have several days and commits.
+    """
+    days, commits = (
+        " and ".join(dict.fromkeys(getattr(one, name) for one in sweep.rows))
+        for name in ("date", "commit")
+    )
+    made = sweep.made
+    return f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}."
+
+
+def markdown(sweep: Recorded) -> str:
+    """Returns a sweep as Markdown: the table, where it comes from, and the claims.
+
+    Columns and claims of which nothing was measured are left out.
+    """
+    columns = [column for column in sweep.columns if interval(column, sweep.rows)]
+    table = cells(columns, sweep.rows)
+    if not any(row[-1] for row in table):  # nothing was refused
+        table = [row[:-1] for row in table]
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    lines += ["", f"{_brackets(sweep.rows)} {origin(sweep)}", ""]
+    known = [one for one in sweep.claims if one["holds"] is not None]
+    lines += [f"- {one['claim']}: {one['verdict']}" for one in known]
+    if missing := len(sweep.claims) - len(known):
+        lines.append(f"- Not measured: {counted(missing, 'further claim')}")
     return "\n".join(lines) + "\n"
 
 
-def draw(
-    title: str, columns: Sequence[Column], measured: Sequence[Measured], axis: str, folder: Path
-) -> None:
-    """Writes figure.svg and figure.png.
+def _brackets(measured: Sequence[Measured]) -> str:
+    """Returns the seeds, and what stands in brackets."""
+    seeds = sorted({one.seed for one in measured})
+    if len(seeds) == 1:
+        return f"Seed {seeds[0]}."
+    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
+    return f"Seeds {', '.join(map(str, seeds))}; in brackets: {between}."
 
-    Args:
-        title: of the figure.
-        columns: a panel for each of the first ones.
-        measured: of all rows and seeds.
-        axis: name of the horizontal axis; "" where the rows have none.
-        folder: where to write.
-    """
-    figure = _figure(title, columns, measured, axis)
+
+def draw(sweep: Recorded, folder: Path) -> None:
+    """Writes figure.svg and figure.png into a folder."""
+    figure = _figure(sweep.title, sweep.columns, sweep.rows, sweep.axis)
     for kind in ("svg", "png"):
         figure.savefig(folder / f"figure.{kind}", dpi=150)
 
 
-def html(
-    title: str,
-    columns: Sequence[Column],
-    claims: Sequence[Mapping[str, Any]],
-    measured: Sequence[Measured],
-    axis: str,
-    finished: bool = True,
-) -> str:
+def html(sweep: Recorded, *, redacted: bool = False) -> str:
     """Returns a sweep as one page: whether its claims hold, the figure, the table.
 
     Args:
-        title: of the sweep.
-        columns: of the table; the figure has a panel for each of the first ones.
-        claims: with verdicts, as `verdicts` yields them.
-        measured: of all rows and seeds.
-        axis: name of the horizontal axis; "" where the rows have none.
-        finished: whether all rows are there.
+        sweep: that was measured.
+        redacted: whether it is a redacted one; the page says so.
     """
+    measured, axis = sweep.rows, sweep.axis
     # The last column says why an attack was refused.
     keep = None if any(one.refused for one in measured) else -1
-    (first, *head), *rows = (row[:keep] for row in cells(columns, measured))
+    (first, *head), *rows = (row[:keep] for row in cells(sweep.columns, measured))
     if keep is None:
         head[-1] = "why not"
-    seeds = sorted({one.seed for one in measured})
-    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
     chart = None
-    if shown := [column for column in columns if interval(column, measured)]:
+    if shown := [column for column in sweep.columns if interval(column, measured)]:
         with style():
             told = "; ".join(f"{row[0]}: {', '.join(row[1:])}" for row in rows)
-            drawing = svg(_figure("", shown, measured, axis), f"{title}. {told}.")
+            drawing = svg(_figure("", shown, measured, axis), f"{sweep.title}. {told}.")
         see = (
             f"Each curve is the mean over the seeds, with the spread around it, over {axis}."
             if axis
@@ -276,13 +324,91 @@ def html(
         chart = Chart("What was measured", drawing, see=see)
     return page(
         "sweep.html.j2",
-        title=title,
-        answer=f"{plain(title)}: {_answer(claims, rows)}",
-        seeds=f"Seeds: {', '.join(map(str, seeds))}. In brackets: {between}.",
+        title=sweep.title,
+        answer=f"{plain(sweep.title)}: {_answer(sweep.claims, rows)}",
+        seeds=_brackets(measured),
+        origin=origin(sweep),
         chart=chart,
-        claims=claims,
+        claims=sweep.claims,
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
-        finished=finished,
+        finished=sweep.finished,
+        redacted=redacted,
+    )
+
+
+def write_page(folder: Path, *, redacted: bool = False) -> Path:
+    """Writes ``report.html`` of a sweep that was run, from its results.json; returns its path.
+
+    Args:
+        folder: of the sweep.
+        redacted: write ``report-redacted.html``, which keeps numbers and names that are known to
+            be harmless; see `redact`.
+
+    Raises:
+        ValueError: the folder holds no results.json of a sweep.
+    """
+    files = RunReader(folder)
+    content = files.mapping(RESULTS)
+    try:
+        sweep = Recorded.of(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or RESULTS
+        raise ValueError(
+            f"{folder} is not the folder of a sweep: {where}: {first['msg']}"
+        ) from error
+    if redacted:
+        runs = sorted({one.run for one in sweep.rows})
+        partitions = [RunReader(folder / run).partition() for run in runs]
+        sweep = redact(sweep, without({n for one in partitions if one for n in names_of(one)}))
+    name = REDACTED if redacted else REPORT
+    text = html(sweep, redacted=redacted)
+    RunFolder.at(folder).write(name, text.encode("utf-8", "replace"))
+    return folder / name
+
+
+def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
+    """Returns a sweep with numbers in place of what people have called its rows and columns.
+
+    A name stays where `fedpriv.report.redaction.public_name` keeps it.
+
+    Args:
+        sweep: to be redacted.
+        clean: takes the names of the runs' providers and documents out of a text.
+    """
+
+    def renamed(names: Sequence[str], noun: str) -> dict[str, str]:
+        known = {name: at for at, name in enumerate(dict.fromkeys(names), 1)}
+        return {name: public_name(name, f"{noun} {at}", clean) for name, at in known.items()}
+
+    rows = renamed([one.row for one in sweep.rows], "row")
+    curves = renamed([one.curve for one in sweep.rows], "curve")
+    labels = renamed([column.label for column in sweep.columns], "column")
+    # The longest first: a name may begin with another.
+    longest = sorted(rows, key=len, reverse=True)
+    name_of_row = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
+    claims = []
+    for number, one in enumerate(sweep.claims, 1):
+        around = name_of_row.sub("", one["claim"])
+        told = name_of_row.sub(lambda match: rows[match[0]], one["claim"])
+        kept = public_name(around, "", clean) == around
+        claims.append({**one, "claim": told if kept else f"claim {number}"})
+    return replace(
+        sweep,
+        title=public_name(sweep.title, "A sweep", clean),
+        columns=[replace(column, label=labels[column.label]) for column in sweep.columns],
+        axis=public_name(sweep.axis, "x", clean),
+        rows=[
+            replace(
+                one,
+                row=rows[one.row],
+                curve=curves[one.curve],
+                headline="the reason is left out" if one.refused else "",
+            )
+            for one in sweep.rows
+        ],
+        claims=claims,
+        made={"command": "fedpriv sweep […]", "machine": "on a machine that is left out here"},
     )
 
 

@@ -6,7 +6,10 @@ not in it (`fedpriv.threat.truth`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -84,6 +87,40 @@ class AttackContext:
     scratch: Path
     remarks: Remarks = field(default_factory=Remarks)
     refused: Mapping[type, str] = field(default_factory=dict)
+
+
+_NUMBER = re.compile(r"(?<![^\s(])\d+(?:\.\d+)?(?=[\s,;:)]|$)")
+
+
+def told_once(sentences: Iterable[str], of: str = "time") -> list[str]:
+    """Returns each sentence once, with how often it was said.
+
+    Sentences that differ in their numbers only are one, with the span of each number.
+
+    Args:
+        sentences: in order.
+        of: what there was one of for each sentence, such as "message".
+
+    >>> told_once(["2 pages are behind it", "it is masked", "5 pages are behind it"], "message")
+    ['2 to 5 pages are behind it (2 messages)', 'it is masked']
+    """
+    times: Counter[tuple[str, ...]] = Counter()
+    spans: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for sentence in sentences:
+        words, numbers = tuple(_NUMBER.split(sentence)), _NUMBER.findall(sentence)
+        times[words] += 1
+        known = spans.get(words) or [(number, number) for number in numbers]
+        spans[words] = [
+            (min(low, number, key=float), max(high, number, key=float))
+            for (low, high), number in zip(known, numbers, strict=True)
+        ]
+    told = []
+    for words, count in times.items():
+        numbers = [low if low == high else f"{low} to {high}" for low, high in spans[words]]
+        pairs = itertools.zip_longest(words, numbers, fillvalue="")
+        text = "".join(itertools.chain.from_iterable(pairs))
+        told.append(f"{text} ({count} {of}s)" if count > 1 else text)
+    return told
 
 
 Access = TypeVar("Access", contravariant=True)

@@ -34,9 +34,10 @@ class Dates(Values):
     """All days of some years.
 
     Args:
-        first: year.
-        last: year, included.
-        formats: by `str.format` of day, month, year, and the month's name as `long` and `short`.
+        first: the first year.
+        last: the last year, included.
+        formats: how a day is printed: patterns for `str.format` with the names `day`, `month`,
+            `year`, and `long` and `short` for the name of the month.
     """
 
     first: int
@@ -73,10 +74,11 @@ class Amounts(Values):
     """Amounts of money, drawn so that every order of magnitude is as frequent.
 
     Args:
-        least: the smallest.
-        most: the largest.
-        count: how many are drawn.
-        formats: by `str.format` of one number, such as "$ {:,.2f}".
+        least: the smallest amount.
+        most: the largest amount.
+        count: the number of amounts that are drawn.
+        formats: how an amount is printed: patterns for `str.format` of one number, such as
+            "$ {:,.2f}".
     """
 
     least: float = 1.0
@@ -104,7 +106,7 @@ class Lines(Values):
     """A list of one's own: the lines of a text file in UTF-8.
 
     Args:
-        path: of the file.
+        path: the path of the text file.
     """
 
     path: str
@@ -129,15 +131,18 @@ class Candidates:
     """Where candidates for scrubbed fields come from, and the game that is played with them.
 
     Args:
-        game: "given": the true value stands in every list, as one among others in random order, so
-            that to find it is to choose. "open": it stands there by chance only, and the one that
-            comes first is right only where the adversary's own sources have the value.
-        public: whether the fields of the public documents are candidates.
-        documents: another data set whose fields are candidates.
-        values: by key of a field, what writes out further ones: `Dates`, `Amounts`, `Lines`.
-        least: others that a list must have at least, else the field is left out: to be first of
-            few says little.
-        most: others that a list may have, drawn at random; None for all.
+        game: whether each list is sure to hold the true value. "given" puts it into every list, at
+            a random place, and the attack has to choose it. With "open" a list holds it only if the
+            adversary's own sources have it.
+        public: whether the field values in the public documents are candidates.
+        documents: another data set whose field values are candidates too. None adds no data set.
+        values: a source of further candidates for each key of a field: `Dates`, `Amounts` or
+            `Lines` of `fedpriv.threat.candidates`.
+        least: the smallest number of candidates in a list, without the true value that
+            game="given" adds. Fields with fewer are left out, because it says little to be the
+            first of few.
+        most: the largest number of candidates in a list, without the true value that game="given"
+            adds. Longer lists are cut at random; None keeps them whole.
     """
 
     game: Literal["given", "open"] = "given"

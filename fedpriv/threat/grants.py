@@ -578,8 +578,8 @@ def questions(pages: Sequence[Document]) -> int:
 def _counted(documents: Documents) -> str:
     count = sum(map(len, documents.values()))
     return (
-        f"the adversary holds {count} documents of {len(documents)} providers with questions and "
-        "answers"
+        f"the adversary holds {count} document{'s' * (count != 1)} of {len(documents)} "
+        f"provider{'s' * (len(documents) != 1)} with questions and answers"
     )
 
 
@@ -657,8 +657,8 @@ def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which:
     documents = len({field.document for field in fields})
     what = "text, layout, labels" + (" and page" if kept.examples.shared else "")
     return (
-        f"the adversary holds {what} of {documents} documents, {which} with one field masked at "
-        "a time; it knows how many tokens that field has"
+        f"the adversary holds {what} of {documents} document{'s' * (documents != 1)}, {which} with "
+        "one field masked at a time; it knows how many tokens that field has"
     )
 
 
@@ -666,7 +666,8 @@ def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which:
 def public_documents(run: AttackedRun) -> tuple[PublicDocuments, InWords]:
     """Documents of the same kind that were not trained on, in full."""
     documents = run.kept_fields.public
-    words = f"the adversary holds {len(documents)} other documents of its own"
+    many = f"{len(documents)} other document{'s' * (len(documents) != 1)}"
+    words = f"the adversary holds {many} of its own"
     return PublicDocuments(documents), (words,)
 
 

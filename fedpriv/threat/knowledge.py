@@ -42,10 +42,14 @@ class Assumed:
     """What the adversary is taken to know beside what it saw.
 
     Args:
-        template: the pages with their private fields blank, and where these are (GI-DQA, §3.2). The
-            matching template is given, as in the paper; without, pages are sought from white.
-        text: "none", or in words above; of GI-DQA, Table 3 the rows black box, gray box and white
-            box.
+        template: whether the adversary knows the template of each page, which is the page with its
+            private fields blank, and where these fields are (GI-DQA, §3.2). If False, the attack
+            starts from a white page.
+        text: what the adversary knows of the text: "none", so that the attack reads it out of the
+            gradient; "given", the text of the page, the question and the answer; "question" or
+            "answer", the text of the page and one of the two; "random", the text of the page alone.
+            Unknown questions and answers are replaced by random words. These are rows of GI-DQA,
+            Table 3.
     """
 
     template: bool = True
@@ -67,7 +71,7 @@ class Assumed:
         elif not templates:
             known = "the run has no templates: its model reads no pages, or not as pixels"
         return (
-            "the architecture, the tokenizer and the size of a batch are public",
+            "the size of each batch is public",
             known,
             TEXTS[self.text],
         )

@@ -129,6 +129,9 @@ class Result:
         verdict: one of `VERDICTS`.
         primary: name of the number that the verdict rests on. All others are exploratory.
         numbers: those that a person can act on, by name.
+        public: whether no text, name or figure in it can quote a document, a provider or a path, so
+            that a redacted report may show them. The runner says so of fedpriv's own attacks and
+            scorers. Tables say it for themselves.
     """
 
     kind: str
@@ -146,6 +149,7 @@ class Result:
     verdict: str = CANNOT_TELL
     primary: str = ""
     numbers: Mapping[str, Number] = field(default_factory=dict)
+    public: bool = False
 
     @property
     def refused(self) -> bool:

@@ -7,7 +7,6 @@ folder. Only when it has handed back its claims is the truth opened, by their sc
 from __future__ import annotations
 
 import dataclasses
-import time
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import LEDGER, RunFolder, check_name
 from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
-from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks
+from fedpriv.runtime.workers.fork_server import cpu_seconds
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks, told_once
 from fedpriv.threat.grants import GRANTS, AttackedRun, wanted
 from fedpriv.threat.results import (
     FINDINGS,
@@ -216,16 +216,20 @@ def _result(
             names |= {k.__name__: True for k in granted.surfaces}
             context = AttackContext(rng, log, private_folder("attacks"), Remarks(), granted.refused)
             access: Any = supplied(threat_model.access, granted.surfaces)
-            began = time.process_time()
+            began = cpu_seconds()
             claimed = attack.run(access, context)
-            seconds = time.process_time() - began
-    except NotGranted as reason:
-        headline = f"not granted, because {reason}"
-        return Result(kind, headline, status=NOT_GRANTED, threat_model=names, verdict=REFUSED), {}
+            seconds = cpu_seconds() - began
     except NotApplicable as reason:
-        headline = f"not applicable: {reason}"
+        said, status = "not applicable:", NOT_APPLICABLE
+        if isinstance(reason, NotGranted):
+            said, status = "not granted, because", NOT_GRANTED
         return Result(
-            kind, headline, status=NOT_APPLICABLE, threat_model=names, verdict=REFUSED
+            kind,
+            f"{said} {reason}",
+            status=status,
+            threat_model=names,
+            verdict=REFUSED,
+            public=_is_ours(type(attack)),
         ), {}
     scoring = Scoring(
         truth=TruthStore(run.folder),
@@ -236,7 +240,9 @@ def _result(
         ledger=run.folder.read_json(LEDGER),
         remarks=context.remarks,
     )
-    results = [SCORERS[of].score(claims, scoring) for of, claims in by_kind(claimed).items()]
+    claims_by_kind = by_kind(claimed)
+    results = [SCORERS[of].score(claims, scoring) for of, claims in claims_by_kind.items()]
+    scorers = [SCORERS[of].score for of in claims_by_kind]
     remarks = context.remarks
     files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
     nothing = Result(kind, "the attack handed back no claim", status=NOTHING_CLAIMED)
@@ -244,9 +250,15 @@ def _result(
     return dataclasses.replace(
         whole,
         details={"seconds": seconds, **whole.details, **remarks.details},
-        notes=tuple(dict.fromkeys((*whole.notes, *remarks.notes))),
+        notes=tuple(told_once((*whole.notes, *remarks.notes))),
         assumptions=tuple(dict.fromkeys(granted.assumptions)),
         left_out={**run.left_out, **whole.left_out, **remarks.left_out},
         not_applicable=remarks.not_applicable,
         threat_model=names,
+        public=all(map(_is_ours, (type(attack), *scorers))),
     ), files
+
+
+def _is_ours(written: Any) -> bool:
+    """Says whether a class or function is part of fedpriv, whose texts quote no document."""
+    return str(written.__module__).partition(".")[0] == "fedpriv"

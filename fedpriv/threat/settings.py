@@ -49,41 +49,51 @@ class AttackSettings:
     """All settings of an attack but its own.
 
     Args:
-        rounds: of what the server saw, which to attack; None for all that were kept.
-        clients: whose messages; None for all that were kept.
+        rounds: the numbers of the rounds whose messages are attacked. None attacks every round of
+            which the run kept messages.
+        clients: the numbers of the clients whose messages are attacked. None attacks every client
+            of which the run kept messages.
         assume: what the adversary knows of the batches behind the messages.
-        publisher: a defence of whoever publishes the templates; None publishes them clean.
-        access: "grey_box": the model's answers come with confidence and loss; "black_box": answers
-            alone.
+        publisher: a defence that the publisher of the page templates applies to them before the
+            adversary sees them. None publishes the templates unchanged.
+        access: what the model returns when the adversary asks it: "grey_box" returns answers with
+            confidence and loss, "black_box" returns answers alone.
         public_start: whether the adversary knows the public model that training started from.
-        known: r, the share of the providers whose membership is known, half of them members.
-        repeats: how often the known ones are drawn.
-        min_questions: s of T_s, ascending: providers with few questions are left out.
-        strict: T_s takes providers with more than s questions, as the caption of PFL-DocVQA,
-            Table 4 says; False: with s at least, as its §7.2 says.
-        target: which model of the run: "final"; "precision" or "loss", after the round with the
-            best validation score (F1, accuracy of MLM) or the lowest validation loss (the two
-            criteria of CDMI, §5.1); "start", before the training; a round's number; or "series",
-            one after the other (CDMI, Fig. 7). A client's epoch is a round's, where there is one
-            client.
-        every: rounds from one model of the series to the next.
-        most_fields: how many scrubbed fields are attacked, drawn at random; None for all. Of those
-            for control as many.
-        controls: how many fields of documents that nobody trained on are attacked for control,
-            drawn at random; None for as many as of the training. 0 saves their time, and then
-            nothing tells how much of what is found is memory.
+        known: r, the share of the providers whose membership the adversary knows. Half of these
+            are members.
+        repeats: how many times the known providers are drawn anew. The attack judges the other
+            providers after each draw.
+        min_questions: thresholds s on the number of a provider's questions, in ascending order.
+            Providers with too few questions are left out, and the attack is scored for each
+            threshold (PFL-DocVQA's sets T_s).
+        strict: whether a provider needs more than s questions, as the caption of Table 4 in
+            PFL-DocVQA says. If False, s questions are enough, as its §7.2 says.
+        target: which model of the run is attacked: "final"; "start", the model before training;
+            "precision" or "loss", the model of the round with the best validation score (F1 or
+            accuracy) or the lowest validation loss (CDMI, §5.1); the number of a round; or
+            "series", one kept model after the other (CDMI, Fig. 7).
+        every: the number of rounds from one attacked model to the next with target="series".
+        most_fields: the largest number of scrubbed fields that are attacked, drawn at random. None
+            attacks all of them.
+        controls: the number of fields in documents that nobody trained on which are attacked for
+            comparison, drawn at random. None takes as many as there are attacked fields of training
+            documents. 0 saves time, but then nothing shows how much of a success is memory.
         candidates: which values a scrubbed field may hold, as far as the adversary knows.
         retrain: whether variants of the run may be trained, for attacks that compare models.
-        workers: variants that are trained side by side, each in a process of its own; 0 trains them
-            in this process, and None takes as many as the run has (`federation.workers`).
-        ocr: reads what was reconstructed; None leaves the scores of reading out.
-        originals: may findings show private pages and texts that were not reconstructed?
-        epsilon: of the improvement factor (CDMI, eq. 6); the paper does not say its own.
-        confidence: of intervals, and of an audit's bound.
-        resamples: bootstrap samples behind intervals that have no formula.
-        seed: of everything random in the attack and in its scoring.
-        threads: of torch.
-        device: where white-box models are, such as "cpu" or "cuda".
+        workers: the number of variants of the run that are trained side by side, each in a process
+            of its own. 0 trains them in this process; None takes the number of the run
+            (`federation.workers`).
+        ocr: the program that reads the text on reconstructed pages. None leaves out the scores that
+            need it.
+        originals: whether findings may show private pages and texts that were not reconstructed.
+        epsilon: the constant ε in the improvement factor (CDMI, eq. 6), for which the paper gives
+            no value. It is no privacy budget.
+        confidence: the confidence level of intervals, and of the bound on ε that an audit gives.
+        resamples: the number of bootstrap samples for intervals that have no formula.
+        seed: the seed of all random choices in the attack and in its scoring.
+        threads: the number of threads that torch uses.
+        device: where the attack computes with models whose weights it has, such as "cpu" or
+            "cuda".
     """
 
     rounds: tuple[int, ...] | None = None

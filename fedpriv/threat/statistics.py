@@ -406,10 +406,10 @@ def needed(value: float, control: float, *, area: bool = False) -> int | None:
 
 def corrected(p_values: Sequence[float]) -> list[float]:
     """Returns p-values of many looks, each as if it were the only one (Holm 1979)."""
-    from statsmodels.stats.multitest import multipletests  # half a second that few need
+    if len(p_values) < 2:
+        return [float(p) for p in p_values]
+    from statsmodels.stats.multitest import multipletests  # a second that few need
 
-    if not p_values:
-        return []
     return [float(p) for p in multipletests(p_values, LEVEL, method="holm")[1]]
 
 

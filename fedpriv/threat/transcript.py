@@ -144,14 +144,17 @@ def load(
     attempts = sorted(_numbers(folder, name) for name in folder.names(TRANSCRIPT, "round-*"))
     latest = dict(attempts)
     if missing := sorted(set(rounds or ()) - latest.keys()):
-        every = ", ".join(map(str, latest))
-        raise NoTranscript(f"rounds {missing} were not observed; there is {every or 'none'}")
+        raise NoTranscript(
+            f"{folder.path}: rounds={missing}: expected rounds whose messages were kept, "
+            f"{list(latest)}"
+        )
     wanted = {r: attempt for r, attempt in latest.items() if rounds is None or r in rounds}
     kept = [_read_round(folder, round, attempt, clients) for round, attempt in wanted.items()]
     seen = {client for r, a in wanted.items() for client in _clients(folder, _place(r, a))}
     if missing := sorted(set(clients or ()) - seen):
         raise NoTranscript(
-            f"{folder.path}: no message of clients {missing} was kept; there are {sorted(seen)}"
+            f"{folder.path}: clients={missing}: expected clients whose messages were kept, "
+            f"{sorted(seen)}"
         )
     frozen, _ = read_tensors(folder, FROZEN)
     return Transcript(tuple(kept), settings, frozen)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedpriv.report.figures.canvas import SHADES
 from fedpriv.report.figures.charts import Key
+from fedpriv.report.wording import counted
 
 MOST_BARS, MOST_BLOCKS = 300, 4000
 
@@ -107,6 +108,6 @@ def _blocks(
     ]
     rest = ordered[most:]
     if rest:
-        label = f"{len(rest)} further providers"
+        label = counted(len(rest), "further provider")
         blocks.append(Block(label, sum(held[provider] for provider in rest), SHADES))
     return tuple(blocks)

@@ -107,7 +107,8 @@ class KeepTranscript:
         rounds = unread_rounds(run.folder)
         if not rounds:
             return
-        run.tell(f"reading the batches behind the messages of {len(rounds)} rounds")
+        many = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
+        run.tell(f"reading the batches behind the messages of {many}")
         pages = PrivatePages(run.bound, self.private, run.seed)
         for round in rounds:
             for client, batch in load_rows(run.folder, round).items():

@@ -53,8 +53,8 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     """
     if len(claims) != 1:
         raise ValueError(
-            f"an audit hands back one guess of the coins, not {len(claims)}: the best of several "
-            "would be worth less than it says"
+            f"an audit hands back one guess of the coins, not {len(claims)}: choosing the best of "
+            "several would void the confidence of the bound"
         )
     (claim,) = claims
     scores, parts = claim.scores, scoring.truth.parts()
@@ -92,9 +92,9 @@ def bound_in_words(audit: Mapping[str, Any]) -> str:
         ledger = f"{ledger} (in doubt: {doubts})"
     return (
         f"ε ≥ {audit['epsilon_lower']:.3g} of a provider with {audit['confidence']:.0%} "
-        f"confidence (at most {audit['epsilon_ceiling']:.3g} could be shown: "
-        f"{audit['right']} of {audit['guesses']} guesses are right, on "
-        f"{audit['canaries']} canaries, at δ = {audit['delta']:g}); in the view "
+        f"confidence ({audit['right']} of {audit['guesses']} guesses on "
+        f"{audit['canaries']} canaries are right; with all of them right it would be "
+        f"{audit['epsilon_ceiling']:.3g}; δ = {audit['delta']:g}); in the view "
         f"{audit['view']} the ledger {ledger}{': THE CLAIM IS BROKEN' if audit['violated'] else ''}"
     )
 

@@ -27,7 +27,7 @@ def runs(tmp_path):
             "name": "bank",
             "rounds": 1,
             "seed": 7,
-            "data": {"root": f"/secret/scans-{place}", "shots": place},
+            "data": {"root": f"/secret/scans-{place}", "steps": place},
             "strategy": {"_target_": f"fedpriv.strategies.{('FedAvg', 'FLProviderDP')[place]}"},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -52,11 +52,11 @@ def rows_of(html):
 def test_the_page_says_what_differs(runs, tmp_path):
     html = write_comparison(runs, tmp_path / "both.html").read_text("utf-8")
     assert (
-        "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, and F1 "
-        "lies between 0.250 and 0.750." in html
+        "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, "
+        "at most 8, and F1 lies between 0.250 and 0.750." in html
     )
-    first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.shots=0)"
-    second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.shots=1)"
+    first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"
+    second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.steps=1)"
     rows = rows_of(html)
     assert ["run", "F1", "held-out loss", "ε: whoever sees the global models"] in rows
     assert [first, "0.750", "1.000", "∞"] in rows
@@ -73,7 +73,7 @@ def test_a_redacted_comparison_has_no_paths(runs, tmp_path):
     html = write_comparison(runs, tmp_path / "both.html", redacted=True).read_text("utf-8")
     assert "/secret" in full
     assert "secret" not in html
-    assert ["data.shots", "0", "1"] in rows_of(html)
+    assert ["data.steps", "0", "1"] in rows_of(html)
     assert ["strategy._target_", "FedAvg", "FLProviderDP"] in rows_of(html)
     assert "This is a redacted comparison" in html
 

@@ -7,9 +7,10 @@ import re
 import pytest
 from PIL import Image
 
-from fedpriv.report.build import REDACTED, REPORT, write_report
+from fedpriv.report.build import REDACTED, REPORT, render, write_report
+from fedpriv.report.comparison import differences
 from fedpriv.report.folder import read_run
-from fedpriv.report.redaction import NAME, PATH, cleaner
+from fedpriv.report.redaction import NAME, PATH, cleaner, public_name
 from fedpriv.threat.results import LEAK, Figure, Number, Result, Table
 
 PROVIDERS = ("Vega Builders ApS", "Yarrow Fuels AB", "Ørsted & Søn", "7-Zwölf GmbH", "4711")
@@ -18,7 +19,7 @@ WORDS = ("Samuel", "Schmidt", "GB342222559", "€3,682.41", "2024-38230")
 PATHS = ("/home/somebody/invoices", "/mnt/bank/scans/april.pdf", r"C:\Bank\scans")
 
 CONFIG = f"""\
-name: our_bank
+name: pilot of Yarrow
 rounds: 1
 seed: 7
 data: {{source: {{root: {PATHS[0]}}}}}
@@ -79,13 +80,23 @@ def folder(tmp_path):
         verdict=LEAK,
         primary="gain",
         numbers={"gain": Number(9.0, None, 1, "message", 0.0), PROVIDERS[2]: AUC},
+        public=True,
     )
     (place / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
     return path
 
 
+def rewrite(folder, file, **changed):
+    """Changes values of a JSON file of the run."""
+    place = folder / file
+    place.write_text(json.dumps(json.loads(place.read_text()) | changed))
+
+
+RESULT = "findings/closed_form/result.json"
+
+
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
-PRIVATE = (*PROVIDERS, *DOCUMENTS, *WORDS, *PATHS, "branch Ulm", "data:image")
+PRIVATE = (*PROVIDERS, *DOCUMENTS, *WORDS, *PATHS, "branch Ulm", "pilot of", "data:image")
 
 
 def text_of(page):
@@ -114,7 +125,7 @@ def test_what_the_full_report_shows_the_redacted_one_does_not(folder):
 def test_the_numbers_stay(folder):
     redacted = text_of(write_report(folder, redacted=True).read_text("utf-8"))
     for kept in (
-        "our_bank",
+        f"federated run <b>{NAME}</b>",
         "0.500",
         "24.1 dB",
         "2.13.0",
@@ -135,7 +146,7 @@ def test_each_report_says_what_it_is(folder):
     full = write_report(folder).read_text("utf-8")
     top = re.sub(r"<[^>]+>|\s+", " ", full.partition("<nav")[0])
     assert "This report holds pages and texts of documents, names of providers and paths" in top
-    assert "fedpriv report RUN_DIR --redacted" in top
+    assert "fedpriv report RUN_DIR --redacted" in re.sub(r"\s+", " ", top)
     redacted = write_report(folder, redacted=True).read_text("utf-8")
     assert "This is a redacted report" in redacted.partition("<nav")[0]
     assert "--redacted" not in redacted
@@ -159,9 +170,123 @@ def test_a_run_that_cannot_be_read_is_redacted_too(folder):
         ("Vega Builders ApSX", "Vega Builders ApSX"),
         ("3 of 4711 fields", f"3 of {NAME} fields"),
         ("in ./runs/a and ~/b", f"in {PATH} and {PATH}"),
+        ("file:///home/somebody/x.pdf, s3://bank/x", f"{PATH} {PATH}"),
+        (r"on \\bank\scans", f"on {PATH}"),
+        ("No such file: '/mnt/our bank/april scan.pdf'", f"No such file: {PATH}"),
+        ("C:/Bank/scans", PATH),
+        ("recon_vega_builders_aps_0", f"recon_{NAME}_0"),
+        ("Vega-Builders  ApS", NAME),
         ("data/open/sroie", PATH),
         ("google-t5/t5-base, 1/2, and/or", "google-t5/t5-base, 1/2, and/or"),
     ],
 )
 def test_names_and_paths_are_taken_out_of_a_text(folder, text, clean):
     assert cleaner(read_run(folder))(text) == clean
+
+
+def redacted(folder):
+    return text_of(render(read_run(folder), redacted=True))
+
+
+def test_what_others_wrote_into_a_result_is_left_out(folder):
+    """Texts of an attack that is not fedpriv's own may quote words that no other file knows."""
+    secret, number = "IBAN DE89 3704", {"value": 0.9, "interval": None, "n": 3, "control": 0.5}
+    table = {"headings": ["who", secret], "rows": [[secret, "0.9 dB"]], "public": True}
+    foreign = {
+        "headline": f"read {secret}",
+        "notes": [secret],
+        "assumptions": [secret],
+        "left_out": {secret: 2},
+        "not_applicable": {secret: secret},
+        "status": secret,
+        "kind": secret,
+        "verdict": secret,
+        "numbers": {secret: number | {"unit": secret}},
+        "primary": secret,
+        "figures": [{"kind": "bars", "title": secret, "data": {"bars": {secret: {secret: 0.5}}}}],
+        "tables": [table | {"headings": ["who", "PSNR"]}],
+        "details": {"exact_match": secret},
+        "threat_model": {},
+    }
+    rewrite(folder, RESULT, **foreign, public=False)
+    (folder / "findings" / "closed_form").rename(folder / "findings" / "on our Yarrow data")
+    assert secret in text_of(render(read_run(folder)))
+    page = redacted(folder)
+    assert secret not in page
+    assert "Yarrow" not in page
+    for kept in ("its main number is 0.9, against 0.5", "attack 1", "0.9 dB", "1 figure left out"):
+        assert kept in page, kept
+
+
+def test_a_result_that_cannot_be_read_quotes_nothing(folder):
+    rewrite(folder, RESULT, numbers={WORDS[2]: {"value": WORDS[3]}})
+    assert WORDS[2] in text_of(render(read_run(folder)))
+    assert WORDS[2] not in redacted(folder)
+
+
+def test_without_a_partition_no_type_can_be_told_from_a_name(folder):
+    (folder / "partition.json").write_text("[]")
+    rewrite(folder, "metrics.jsonl", **{f"f1/{PROVIDERS[0]}": 0.125})
+    page = redacted(folder)
+    assert PROVIDERS[0] not in page
+    assert "0.500" in page
+
+
+def test_names_that_fedpriv_uses_itself_break_nothing(folder):
+    taken = ("clients", "seconds", "global", "views", "rounds", "name", "loss")
+    rewrite(folder, "partition.json", test={name: ["d"] for name in taken})
+    view = {"pld": 2.0, "guarantee": True}
+    private = {"mechanism": {"clip_norm": 1}, "unit": "provider", "delta": 1e-5}
+    rewrite(folder, "ledger.json", **private, views={"global": view})
+    counts = {"sampled": 2, "answered": 2, "failed": 0, "missing": 0}
+    rewrite(folder, "metrics.jsonl", clients=counts, seconds={"train": 1.0})
+    page = redacted(folder)
+    for kept in ("complete: 1 of 1 round", "2.00", "2 clients were asked and answered", "1.0 s"):
+        assert kept in page, kept
+
+
+def test_the_type_of_an_error_is_told_only_if_python_knows_it(folder):
+    rewrite(folder, "failures.jsonl", reason="YarrowFuelsError: x")
+    page = redacted(folder)
+    assert "YarrowFuels" not in page
+    assert "the reason is left out" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("quickstart", True),
+        ("closed_form", True),
+        ("optimizer adamw, steps 20, lr 0.001", True),
+        ("exposure fedavg", True),
+        ("all-without", True),
+        ("pilot_of_yarrow", False),
+        ("Ørsted", False),
+    ],
+)
+def test_a_name_stays_if_our_own_experiments_have_its_words(name, kept):
+    assert public_name(name) == (name if kept else NAME)
+
+
+def test_a_name_of_known_words_that_names_a_provider_is_left_out(folder):
+    rewrite(folder, "partition.json", test={"Total Page": ["d"]})
+    assert public_name("total_page", "row 1", cleaner(read_run(folder))) == "row 1"
+
+
+def test_a_redacted_comparison_shows_numbers_and_our_classes_only(folder):
+    def run(**data):
+        return dataclasses.replace(read_run(folder), config={"data": data})
+
+    one = run(
+        leave_out=[PROVIDERS[0]], clients={PROVIDERS[1]: 3}, size=1, _target_="fedpriv.data.A"
+    )
+    two = run(
+        leave_out=[PROVIDERS[1]], clients={PROVIDERS[1]: 4}, size=2, _target_="fedpriv.data.B"
+    )
+    assert len(differences([one, two])) == 4
+    assert differences([one, two], redacted=True) == {
+        "data.size": ["1", "2"],
+        "data._target_": ["A", "B"],
+    }
+    two = run(size=2, _target_="yarrow_fuels.Reader")
+    assert list(differences([one, two], redacted=True)) == ["data.size"]

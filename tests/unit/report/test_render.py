@@ -59,7 +59,7 @@ RESULT = Result(
     notes=("mind this",),
     assumptions=("the template is known",),
     left_out={"too long": 2, "no reason": 0},
-    not_applicable={"the head": "it is frozen"},
+    not_applicable={"the head": "it is frozen", "the body": "it is frozen"},
     threat_model={"Transcript": True, "BatchKnowledge": True, "PublicModel": False},
     settings={"seed": "0"},
 )
@@ -121,7 +121,7 @@ def test_the_terminal_has_the_whole_result():
         "april  date",
         "and 1 more in result.json",
         "assumed: the template is known",
-        "not applicable: the head: it is frozen",
+        "not applicable: the head, the body: it is frozen",
         "left out: 2 for too long",
         "note: mind this",
     ]
@@ -164,7 +164,7 @@ def test_html_of_one_result_is_markup_with_all_its_parts():
         "may use: Transcript, BatchKnowledge; not granted: PublicModel.",
         "Assumed: the template is known.",
         "Note: mind this.",
-        "Not applicable: the head: it is frozen.",
+        "Not applicable: the head, the body: it is frozen.",
         "Left out: 2 for too long.",
         "the template has 9 dB",
         "reading.exact",
@@ -550,3 +550,15 @@ def test_a_curve_of_one_point_is_a_number():
     html = result_html(Result("x", "y", figures=(Figure("lines", "Loss", data),)))
     assert "<svg" not in html
     assert rows_of(html)[-2:] == [["a", "7", "0.25"], ["b", "7", "—"]]
+
+
+def test_a_long_fold_is_printed_in_part_and_shown_whole():
+    numbers = {f"n{at}": float(at) for at in range(100)}
+    table = Table(("row", "n"), tuple((f"r{at}", "1") for at in range(100)), "Long")
+    page = str(result_html(Result("pages", "x", details=numbers, tables=(table,))))
+    assert page.count('<tr class="screen">') == 60 + 48
+    assert "60 more numbers on the screen and in result.json." in page
+    assert "48 more rows on the screen and in result.json." in page
+    assert page.count('<th scope="row">') == 200
+    short = str(result_html(Result("pages", "x", details={"n": 1.0})))
+    assert "screen" not in short

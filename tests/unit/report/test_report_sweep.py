@@ -1,6 +1,7 @@
 """What a sweep says of its rows: intervals, claims, a table and a figure."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -9,6 +10,7 @@ from fedpriv.report.sweep import (
     Comparison,
     Interval,
     Measured,
+    Recorded,
     Term,
     cells,
     comparisons,
@@ -17,6 +19,7 @@ from fedpriv.report.sweep import (
     interval,
     markdown,
     verdicts,
+    write_page,
 )
 
 COLUMNS = [Column("psnr", "PSNR", "around"), Column("read", "read | words")]
@@ -122,13 +125,38 @@ def test_a_refused_attack_is_a_row_with_its_headline():
     ]
 
 
-def test_markdown_has_the_table_and_the_claims():
-    rows = [*measured("a", [9.0], 1.0), *measured("b", [8.0], 1.0)]
-    text = markdown("A title", COLUMNS, ["psnr: a > b"], rows)
-    assert text.startswith("# A title\n\nSeeds 0; in brackets least to most.\n\n|  | PSNR |")
-    assert "| read \\| words |" in text
-    assert "| a | 9.000 | 1.000 |  |\n| b | 8.000 | 1.000 |  |" in text
-    assert text.endswith("- psnr: a > b: holds: 9.000 > 8.000\n")
+MADE = {"command": "fedpriv sweep x", "machine": "Linux with 2 cores"}
+
+
+def test_markdown_has_the_table_its_origin_and_the_claims():
+    rows = [*measured("a", [9.0, 7.0], 1.0), *measured("b", [6.0, 8.0], 1.0)]
+    rows = [dataclasses.replace(one, commit=f"c{one.seed}", date="2026-11-23") for one in rows]
+    claims = list(verdicts(["psnr: a > b"], rows))
+    results = {
+        "title": "A title",
+        "axis": "",
+        "columns": [dataclasses.asdict(column) for column in COLUMNS],
+        "rows": [dataclasses.asdict(one) for one in rows],
+        "claims": claims,
+        "made": MADE,
+    }
+    assert markdown(Recorded.of(json.loads(json.dumps(results)))) == (
+        "|  | PSNR | read \\| words |\n"
+        "| --- | --- | --- |\n"
+        "| a | 8.000 [7.000, 9.000] | 1.000 |\n"
+        "| b | 7.000 [6.000, 8.000] | 1.000 |\n"
+        "\n"
+        "Seeds 0, 1; in brackets: least to most. Measured by `fedpriv sweep x` on 2026-11-23, "
+        "at c0 and c1, Linux with 2 cores.\n"
+        "\n"
+        "- psnr: a > b: holds in the mean, and in 1 of 2 seeds: 8.000 > 7.000\n"
+    )
+    results["rows"][0] |= {"refused": True, "headline": "not granted"}
+    results["columns"].append(dataclasses.asdict(Column("nothing", "never measured")))
+    results["claims"] += verdicts(["nothing: a > b"], rows)
+    assert "never measured" not in markdown(Recorded.of(results))
+    assert markdown(Recorded.of(results)).endswith("\n- Not measured: 1 further claim\n")
+    assert "| a | 8.000 [7.000, 9.000] | 1.000 | not granted |" in markdown(Recorded.of(results))
 
 
 @pytest.mark.parametrize("axis", ["", "noise"])
@@ -138,7 +166,7 @@ def test_the_figure_is_drawn_in_both_kinds(axis, tmp_path):
         *measured("a $x$, noise 1e-9", [7.0, 6.0], x=1e-9, curve="a $x$"),
         *measured("b", [None], x=None, curve="b"),
     ]
-    draw("A title", COLUMNS, rows, axis, tmp_path)
+    draw(Recorded("A title", COLUMNS, axis, rows, [], MADE), tmp_path)
     assert (tmp_path / "figure.svg").read_text("utf-8").count("<svg") == 1
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -160,7 +188,7 @@ def test_the_page_of_a_sweep_opens_with_its_claims(claims, words, axis):
     rows = [*measured("a", [9.0, 8.0], x=0.0), *measured("b <i>", [7.0], x=1.0)]
     rows += [dataclasses.replace(one, row="b") for one in rows[2:]]
     rows = [one for one in rows if one.row != "b <i>"]
-    page = html("A <b>title", COLUMNS, list(verdicts(claims, rows)), rows, axis)
+    page = html(Recorded("A <b>title", COLUMNS, axis, rows, list(verdicts(claims, rows)), MADE))
     assert f"<h1>A &lt;b&gt;title: {words}</h1>" in page
     assert "8.500 [8.000, 9.000]" in page
     assert page.count("<svg viewBox") == 1
@@ -169,7 +197,67 @@ def test_the_page_of_a_sweep_opens_with_its_claims(claims, words, axis):
 
 def test_a_sweep_that_measured_nothing_has_no_empty_figure():
     refused = Measured("b", 0, "runs/1", "not granted, because <x>", True, {}, {})
-    page = html("title", COLUMNS, [], [refused], "", finished=False)
+    page = html(Recorded("title", COLUMNS, "", [refused], [], MADE, finished=False))
     assert "<svg" not in page
     assert "not granted, because &lt;x&gt;" in page
     assert "not finished" in page
+
+
+PRIVATE = ("Yarrow", "/home/somebody", "Zwölf", "IBAN 3704", "branch_ulm", "Total Page")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished sweep whose every text holds names and paths."""
+    rows = [
+        *measured("fedavg, steps 20", [9.0, 8.0], 0.5, x=0.0, curve="fedavg"),
+        *measured("root /home/somebody/scans", [7.0, 6.0], x=1.0, curve="of Zwölf"),
+        *measured("total page", [5.0], x=2.0, curve="fedavg"),
+        Measured("Yarrow", 0, "runs/1", "not granted: IBAN 3704", True, {}, {}, 3.0, "fedavg"),
+    ]
+    claims = [
+        "psnr: fedavg, steps 20 > root /home/somebody/scans",
+        "branch_ulm: total page > Yarrow",
+    ]
+    results = {
+        "title": "What Yarrow and Zwölf lose",
+        "columns": [dataclasses.asdict(one) for one in (*COLUMNS, Column("x", "branch_ulm"))],
+        "axis": "steps of Zwölf",
+        "rows": [dataclasses.asdict(one) for one in rows],
+        "claims": list(verdicts(claims, rows)),
+        "made": {"command": "fedpriv sweep yarrow.yaml seeds=[0,1]", "machine": "host Zwölf"},
+        "finished": True,
+    }
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    (tmp_path / "runs" / "1").mkdir(parents=True)
+    partition = {"clients": {"0": {"Total Page": ["d"]}}}
+    (tmp_path / "runs" / "1" / "partition.json").write_text(json.dumps(partition))
+    return tmp_path
+
+
+def test_a_redacted_sweep_has_no_name_and_no_path(folder):
+    full = write_page(folder).read_text("utf-8")
+    place = write_page(folder, redacted=True)
+    assert place.name == "report-redacted.html"
+    page = place.read_text("utf-8")
+    for private in PRIVATE:
+        assert private.lower() in full.lower() or private == "Total Page", private
+        assert private.lower() not in page.lower(), private
+    for kept in (
+        "8.500 [8.000, 9.000]",
+        "psnr: fedavg, steps 20 &gt; row 2",
+        "claim 2",
+        "row 3",
+        "row 4",
+        "column 3",
+        "the reason is left out",
+        "A sweep: 1 of 2 claims holds",
+        "This is a redacted page",
+    ):
+        assert kept in page, kept
+
+
+def test_a_folder_without_a_sweep_has_no_page(folder):
+    (folder / "results.json").write_text("[]")
+    with pytest.raises(ValueError, match="is not the folder of a sweep"):
+        write_page(folder)

@@ -32,7 +32,7 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat import transcript
 from fedpriv.threat.access import Architecture, BatchKnowledge, BlackBox, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, told_once
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.knowledge import Assumed, load_known
@@ -241,7 +241,7 @@ def test_what_is_not_granted_is_recorded_and_not_run(masked, tmp_path):
     assert result["status"] == "not granted"
     assert result["headline"] == (
         "not granted, because the attack requires each client's update, and updates are masked; "
-        "granted by attack.target=aggregate, where it will do"
+        "granted by attack.target=aggregate, if the attack supports it"
     )
 
 
@@ -351,10 +351,12 @@ def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
     folder = shutil.copytree(masked, tmp_path / "run")
     masked_page = attacked(folder, ClosedForm(target="masked"), SMALL, "masked")
     assert masked_page["psnr_roi"] < 12
-    assert "the update is masked: it was read as if it were not" in masked_page["notes"]
+    assert "the update is masked: it was read as if it were not (2 times)" in masked_page["notes"]
+    assert masked_page["public"]
     refused = attacked(folder, ClosedForm(target="aggregate"), SMALL, "aggregate")
     assert refused["status"] == "not applicable"
     assert "2 examples are behind the message" in refused["headline"]
+    assert refused["public"]
     sum_ = attacked(folder, ClosedForm(target="aggregate", most_examples=2), SMALL, "sum")
     assert sum_["psnr_roi"] < 30
     tokens = attacked(folder, TextRecovery(target="aggregate"), SMALL, "words")
@@ -387,6 +389,37 @@ def test_messages_that_cannot_be_attacked_are_counted(folder):
     metrics = attacked(folder, Half(), SMALL, "half")
     assert (metrics["messages"], metrics["refused"]) == (1, 1)
     assert f"refused: {name} is missing" in metrics["notes"]
+    assert not metrics["public"]  # the attack is not fedpriv's own
+
+
+def test_what_is_said_of_each_message_is_told_once(folder):
+    @dataclass(frozen=True)
+    class Chatty:
+        """Refuses every message, for as many examples as its client has a number."""
+
+        def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+            def recover(message):
+                raise NotApplicable(f"{message.key[1] + 2} examples are behind the message")
+
+            return each(messages(access, "update"), recover, context)
+
+    refused = attacked(folder, Chatty(), SMALL, "chatty")
+    assert refused["headline"] == (
+        "not applicable: 2 to 3 examples are behind the message (2 messages)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ([], []),
+        (["a", "b", "a"], ["a (2 times)", "b"]),
+        (["1e-07 of v3", "1e-08 of v3"], ["1e-07 of v3", "1e-08 of v3"]),
+        (["2 of 10, at 0.5", "9 of 10, at 0.25"], ["2 to 9 of 10, at 0.25 to 0.5 (2 times)"]),
+    ],
+)
+def test_sentences_that_differ_in_numbers_are_told_once(said, told):
+    assert told_once(said) == told
 
 
 def test_a_hybrid_starts_from_the_page_of_the_closed_form(folder):
@@ -531,7 +564,8 @@ def test_a_publisher_changes_what_is_known_not_what_is_sent(folder):
     assert any("SafeTemplate" in line for line in safe["assumptions"])
     stolen = attacked(folder, ClosedForm(), SMALL, "form", publisher=SafeTemplate(64, "random"))
     assert stolen["psnr_roi"] > 60
-    assert "the template does not fit the gradient, and was left aside" in stolen["notes"]
+    aside = "the template does not fit the gradient, and was left aside (2 times)"
+    assert aside in stolen["notes"]
 
 
 @pytest.mark.slow
@@ -545,11 +579,9 @@ def test_clipping_by_an_unknown_factor_stops_no_inversion(tmp_path):
 
 
 def test_mistakes_are_named(folder, tmp_path):
-    with pytest.raises(transcript.NoTranscript, match=r"rounds \[7\] were not observed"):
+    with pytest.raises(transcript.NoTranscript, match=r"rounds=\[7\]: expected rounds"):
         attacked(folder, ClosedForm(), SMALL, "x", rounds=(7,))
-    with pytest.raises(
-        transcript.NoTranscript, match=r"clients \[99\] was kept; there are \[0, 1\]"
-    ):
+    with pytest.raises(transcript.NoTranscript, match=r"clients=\[99\]: .* kept, \[0, 1\]"):
         attacked(folder, ClosedForm(), SMALL, "x", clients=(1, 99))
     with pytest.raises(ValueError, match=r"clients=\[\]: name at least one"):
         attacked(folder, ClosedForm(), SMALL, clients=())
