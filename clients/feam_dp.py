@@ -28,10 +28,11 @@ class ExampleGradients:
     """Sends one noisy sum of clipped per-example gradients.
 
     Args:
-        per_example: how the gradients of single examples are computed.
+        per_example: the way in which the gradients of single examples are computed.
     """
 
     action: ClassVar[str] = "example_gradients"
+    computes: ClassVar[tuple[str, ...]] = ("precision",)
 
     per_example: PerExample = PerExample()  # noqa: RUF009 - frozen
 
@@ -47,7 +48,7 @@ class ExampleGradients:
             self.drawn(context.examples, context.instruction, context.generator)
         )
         clipped = self.per_example.clipped_sum(
-            context.model, batch, mechanism.clip_norm, context.device
+            context.model, batch, mechanism.clip_norm, context.device, context.computing
         )
         if clipped.nonfinite:
             context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES
+from fedpriv.training.computing import Backward
 from fedpriv.training.loops import Optimizer, train_epoch
 
 LOSS = "train-loss"
@@ -22,12 +23,15 @@ class LocalTraining:
     """Trains on the client's own examples.
 
     Args:
-        epochs: E, passes over the client's examples per round.
-        batch_size: examples a step; the last batch of an epoch may be smaller.
-        optimizer: made anew in every round, so no moments survive between rounds.
+        epochs: the number of passes over a client's examples in each round (E).
+        batch_size: the number of examples in one optimiser step; the last batch of an epoch may be
+            smaller.
+        optimizer: the optimiser, which is made anew in every round, so no moments survive between
+            rounds.
     """
 
     action: ClassVar[str] = "local_training"
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
 
     epochs: int = 1
     batch_size: int = 8
@@ -41,13 +45,13 @@ class LocalTraining:
     def train(self, context: ClientContext) -> ClientUpdate:
         """Returns the change of the model and the mean loss of the last epoch."""
         optimizer = self.optimizer.build(context.model)
-        shuffle = context.generator("local shuffling")
+        shuffle, backward = context.generator("local shuffling"), Backward(context.computing)
         loss = 0.0
         for _ in range(self.epochs):
             batches = context.examples.batches(
                 self.batch_size, shuffle=shuffle, device=context.device
             )
-            loss = train_epoch(context.model, batches, optimizer)
+            loss = train_epoch(context.model, batches, optimizer, backward)
         return ClientUpdate(
             update=context.layout.change_since(context.parameters),
             metrics={NUM_EXAMPLES: len(context.examples), LOSS: loss},

@@ -27,11 +27,12 @@ class DPLocalTraining:
     """Takes noisy steps on the client's own examples.
 
     Args:
-        optimizer: made anew in every round; Adam in the paper.
-        per_example: how the gradients of single examples are computed.
+        optimizer: the optimiser, which is made anew in every round; Adam in the paper.
+        per_example: the way in which the gradients of single examples are computed.
     """
 
     action: ClassVar[str] = "dp_local_training"
+    computes: ClassVar[tuple[str, ...]] = ("precision",)
 
     optimizer: Optimizer = Optimizer(name="adam", lr=1e-3)  # noqa: RUF009 - frozen
     per_example: PerExample = PerExample()  # noqa: RUF009 - frozen
@@ -55,6 +56,7 @@ class DPLocalTraining:
                 examples.take(np.flatnonzero(drawn)),
                 mechanism.clip_norm,
                 context.device,
+                context.computing,
             )
             if clipped.nonfinite:
                 context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")

@@ -21,6 +21,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
+from fedpriv.training.computing import Backward
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class BatchGradient:
     """Sends the mean gradient of one batch.
 
     Args:
-        batch_size: B; a client with fewer examples takes all that it has.
-        clip_norm: S, of the whole gradient; none leaves it as it is.
-        gradient_noise: s, of each coordinate, 1e-9 to 1e-7 in the paper. No ε comes with it.
+        batch_size: the number of examples whose mean gradient a client sends (B); a client with
+            fewer examples takes all of them.
+        clip_norm: the L2 norm to which the whole gradient is clipped (S). None does not clip it.
+        gradient_noise: the standard deviation of the Gaussian noise on each coordinate of the
+            gradient (s); 1e-9 to 1e-7 in the paper. No ε can be stated for it.
     """
 
     action: ClassVar[str] = "batch_gradient"
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
 
     batch_size: int = 1
     clip_norm: float | None = None
@@ -52,15 +56,12 @@ class BatchGradient:
         rows = self.drawn(context.examples, context.instruction, context.generator)
         if not len(rows):
             return ClientUpdate({"float": np.zeros_like(context.parameters["float"])}, {})
-        loss: torch.Tensor = context.model.loss(  # type: ignore[operator]
-            context.examples.batch(rows, context.device)
-        )
-        named = {n: p for n, p in context.model.named_parameters() if p.requires_grad}
-        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        Backward(context.computing)(context.model, context.examples.batch(rows, context.device))
         update = context.layout.vectors(
             {
-                name: torch.zeros_like(parameter) if gradient is None else gradient
-                for (name, parameter), gradient in zip(named.items(), gradients, strict=True)
+                name: torch.zeros_like(p) if p.grad is None else p.grad
+                for name, p in context.model.named_parameters()
+                if p.requires_grad
             }
         )["float"]
         if self.clip_norm is not None:

@@ -31,6 +31,7 @@ from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.runtime.vectors import Vector
+from fedpriv.training.computing import Backward
 from fedpriv.training.loops import Optimizer, train_steps
 
 
@@ -39,13 +40,15 @@ class ProviderUpdates:
     """Trains on one provider's documents at a time.
 
     Args:
-        steps: T_gd, optimiser steps on one provider's examples, which are shuffled anew at each
-            pass.
-        batch_size: examples a step; 8 in the paper.
-        optimizer: made anew for each provider; AdamW with lr 2e-4 in the paper.
+        steps: the number of optimiser steps on the examples of one provider (T_gd), which are
+            shuffled anew at each pass.
+        batch_size: the number of examples in one optimiser step; 8 in the paper.
+        optimizer: the optimiser, which is made anew for each provider; AdamW with a learning rate
+            of 2e-4 in the paper.
     """
 
     action: ClassVar[str] = "provider_updates"
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
 
     steps: int = 1
     batch_size: int = 8
@@ -96,6 +99,8 @@ class ProviderUpdates:
                 batch_size=self.batch_size,
                 shuffle=context.generator(f"shuffling of provider {provider}"),
                 device=context.device,
+                # A new one: what one provider's gradients do to it must not touch another's.
+                backward=Backward(context.computing),
             )
         return context.layout.change_since(context.parameters)["float"]
 

@@ -68,4 +68,5 @@ from .threat.results import Table as Table
 from .threat.scoring.registry import Scoring as Scoring
 from .threat.scoring.registry import scorer as scorer
 from .threat.settings import AttackSettings as AttackSettings
+from .training.computing import Computing as Computing
 from .training.loops import Optimizer as Optimizer

@@ -35,11 +35,16 @@ class FeAmDP(PrivateStrategy):
     """The server's half of FeAm-DP.
 
     Args:
-        mechanism: `example_gaussian`.
-        variant: "sound" or "paper".
-        threshold: share of the cohort that must answer; 1 in the paper.
-        lr: η; 5e-4 to 1e-3 in the paper.
-        weight_decay: of Adam; 0 in the paper.
+        mechanism: the clip norm, the sampling and the noise: an `example_gaussian`.
+        variant: "sound" divides by the expected batch, a public constant, and counts a round only
+            if the answers carry all of the noise. "paper" divides by the batch that was drawn,
+            weights clients by their numbers of examples and uses whatever arrives; no ε covers
+            that.
+        threshold: the share of a round's clients whose answers must carry all of the noise, in (0,
+            1]; 1 in the paper. With less than 1, clients may drop out, and the sum has more noise
+            when nobody does.
+        lr: the learning rate of Adam at the server (η); 5e-4 to 1e-3 in the paper.
+        weight_decay: the weight decay (L2 penalty) of Adam at the server; 0 in the paper.
     """
 
     action: ClassVar[str] = "example_gradients"

@@ -33,10 +33,11 @@ class FedAvg(SampledStrategy):
     """The server's half of FedAvg; `fedpriv.clients.fedavg.LocalTraining` is the other.
 
     Args:
-        sampling: draws the clients of a round.
-        weighted: weight clients by their numbers of examples, which they then reveal; else equally.
-        buffers: average the model's buffers as well (BatchNorm's statistics). Integer buffers are
-            averaged exactly and rounded to the nearest integer.
+        sampling: the rule by which the clients of a round are drawn.
+        weighted: whether clients are weighted by their numbers of examples, which the server then
+            learns. Otherwise all weights are equal.
+        buffers: whether the model's buffers, such as the statistics of BatchNorm, are averaged as
+            well. The mean of an integer buffer is rounded to the nearest integer.
     """
 
     action: ClassVar[str] = "local_training"

@@ -30,10 +30,15 @@ class FedAvgDP(PrivateStrategy):
     """The server's half of FedAvg-DP.
 
     Args:
-        mechanism: `example_gaussian`; each client's expected batch is q·|D|/K.
-        variant: "sound" or "paper".
-        threshold: must stay 1: every message carries all of its noise.
-        steps: noisy steps that a client takes in a round; 1/q of them make an epoch.
+        mechanism: the clip norm, the sampling and the noise: an `example_gaussian`. The expected
+            batch of a client is record_rate · examples / clients.
+        variant: "sound" gives all clients equal weights and divides by the same expected batch, a
+            public constant. "paper" weights clients by their numbers of examples, which the server
+            then learns, and divides by the batch expected of each.
+        threshold: always 1: the message of each client carries all of its noise, so clients that do
+            not answer take none away.
+        steps: the number of noisy steps that a client takes in a round; 1 / record_rate steps make
+            an epoch.
     """
 
     action: ClassVar[str] = "dp_local_training"

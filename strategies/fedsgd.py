@@ -24,8 +24,8 @@ class FedSGD(SampledStrategy):
     """The server's half of FedSGD; `fedpriv.clients.fedsgd.BatchGradient` is the other.
 
     Args:
-        lr: η.
-        sampling: draws the clients of a round.
+        lr: the learning rate with which the server takes its step (η).
+        sampling: the rule by which the clients of a round are drawn.
     """
 
     action: ClassVar[str] = "batch_gradient"

@@ -27,9 +27,13 @@ class FLProviderDP(PrivateStrategy):
     """The server's half of FL-PROVIDER-DP, and of DP-FedAvg with `client_gaussian`.
 
     Args:
-        mechanism: `provider_gaussian`, or `client_gaussian`.
-        variant: "sound" or "paper".
-        threshold: share of the cohort that must answer; 1 in the paper.
+        mechanism: the clip norm, the sampling and the noise: a `provider_gaussian`, or a
+            `client_gaussian` for DP-FedAvg.
+        variant: what happens if clients fail to answer: "sound" counts a round only if the answers
+            carry all of the noise, "paper" uses whatever arrives, even if noise is missing.
+        threshold: the share of a round's clients whose answers must carry all of the noise, in (0,
+            1]; 1 in the paper. With less than 1, clients may drop out, and the sum has more noise
+            when nobody does.
     """
 
     action: ClassVar[str] = "provider_updates"

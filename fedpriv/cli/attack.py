@@ -39,15 +39,19 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     The run grants or refuses what the attack asks for. Exit status 3: it was refused, or the attack
     does not apply to this run.
     Settings say what the adversary has (rounds, access, known, target, …), how the attack is scored
-    and what the attack itself takes (attack.*); --settings describes them all. A setting that the
-    attack does not depend on is refused.
+    and what the attack itself takes (attack.*); --settings describes those that this attack depends
+    on. Any other setting is refused.
     """
     from fedpriv.config import attack
 
     if show_settings:
         from fedpriv.config.reference import reference
+        from fedpriv.threat.runner import ThreatModel
+        from fedpriv.threat.settings import ALWAYS
 
-        print(reference(attack.Order, given=attack.compose(overrides)))
+        reads = ThreatModel.of(attack.parse(overrides).attack).reads()
+        takes = ("attack", *sorted(reads - {*ALWAYS}), *ALWAYS, "name")
+        print(reference(attack.Order, given=attack.compose(overrides), sections=takes))
         return 0
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render

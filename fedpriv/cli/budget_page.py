@@ -70,7 +70,7 @@ def as_joint_table(answer: Answer) -> str:
         many = len(group["runs"])
         parts += [
             f"{many} run{'s' * (many > 1)} on the data {group['data'][:16]}, one {group['unit']}, "
-            f"delta {group['delta']:g}: epsilon of all together",
+            f"delta {group['delta']:g}: " + ("joint epsilon" if many > 1 else "epsilon"),
             *(f"  {run}" for run in group["runs"]),
             "",
             *_epsilons(group["views"]),

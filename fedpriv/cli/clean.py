@@ -52,8 +52,8 @@ def command(dry_run: bool) -> int:
 
 def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
     """Removes the sessions of Ray whose driver is dead; yields each folder and its bytes."""
-    from fedpriv.runtime.ray_session import DRIVER, PREFIX, in_use, parents
-    from fedpriv.runtime.watchdog import clear
+    from fedpriv.runtime.workers.ray_session import DRIVER, PREFIX, in_use, parents
+    from fedpriv.runtime.workers.watchdog import clear
 
     for folder in sorted(path for parent in parents() for path in parent.glob(f"{PREFIX}*")):
         if not _is_ours(folder, stat.S_ISDIR) or not _is_ours(folder / DRIVER, stat.S_ISREG):

@@ -61,12 +61,12 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.federation.loop import Unworkable
     from fedpriv.federation.round_statistics import TooFewClients
     from fedpriv.privacy.ledger import LedgerMissing
-    from fedpriv.runtime.jobs import JobsFailed
-    from fedpriv.runtime.ray_session import RayDidNotStart
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import NotARunFolder
     from fedpriv.runtime.run_lock import InUse
     from fedpriv.runtime.verify import check
+    from fedpriv.runtime.workers.jobs import JobsFailed
+    from fedpriv.runtime.workers.ray_session import RayDidNotStart
 
     if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse | LedgerMissing):
         return 2, str(error)

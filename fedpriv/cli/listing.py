@@ -30,7 +30,7 @@ def command(group: str | None) -> int:
     """List experiments, sweeps and config groups, or the choices of one group."""
     groups = catalogue.groups()
     if group is not None and group not in groups:
-        print(f"no config group {group!r}; there is {', '.join(groups)}", file=sys.stderr)
+        print(f"no config group {group!r}: expected one of {', '.join(groups)}", file=sys.stderr)
         return 2
     if group is None:
         print("Experiments (fedpriv run NAME):")

@@ -16,6 +16,7 @@ from fedpriv.cli.command import Command
     epilog="""
         fedpriv report runs/quickstart/2026-11-20_21-00-00
         fedpriv report RUN_DIR --redacted                    # to pass on: no pages, names or paths
+        fedpriv report SWEEP_DIR --redacted                  # of a sweep
         fedpriv report RUN_DIR RUN_DIR RUN_DIR -o fedavg_against_dp.html
     """,
 )
@@ -25,13 +26,13 @@ from fedpriv.cli.command import Command
     metavar="RUN_DIR...",
     nargs=-1,
     required=True,
-    help="The folder of a run. Several are compared on one page.",
+    help="The folder of a run or of a sweep. Several runs are compared on one page.",
 )
 @click.option(
     "--redacted",
     is_flag=True,
     help="Leave out pages, names, texts of documents and paths, so that the report may be passed "
-    "on. Of a run, it is written to report-redacted.html in its folder.",
+    "on. For one run or sweep, this writes report-redacted.html in its folder.",
 )
 @click.option(
     "-o",
@@ -41,10 +42,10 @@ from fedpriv.cli.command import Command
     help="Where to write a comparison; comparison.html in this folder otherwise.",
 )
 def command(run_dirs: tuple[Path, ...], redacted: bool, output: Path | None) -> int:
-    """Write report.html of a run folder again, or one page that compares several runs.
+    """Write report.html of a run or a sweep again, or one page that compares several runs.
 
-    First brings the ε of its ledger up to date. The last line of standard output is the path of the
-    page.
+    First brings the ε of a run's ledger up to date. The last line of standard output is the path of
+    the page.
     """
     from fedpriv.report.comparison import COMPARISON, write_comparison
     from fedpriv.runtime.run_folder import RunFolder
@@ -61,14 +62,18 @@ def command(run_dirs: tuple[Path, ...], redacted: bool, output: Path | None) -> 
 
 
 def _of_one(run_dir: Path, redacted: bool) -> int:
-    """Accounts for what a run released and writes its report."""
+    """Accounts for what a run released and writes its report; or writes the page of a sweep."""
     from fedpriv.privacy.statement import account
+    from fedpriv.report import sweep
     from fedpriv.report.build import write_report
     from fedpriv.runtime import verify
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.runtime.run_lock import InUse
 
+    if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
+        print(sweep.write_page(run_dir, redacted=redacted))
+        return 0
     folder = RunFolder.existing(run_dir)
     problems: list[str] = []
     try:

@@ -67,6 +67,7 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     config = experiment.load(name, overrides)
     made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
     config = {**config, experiment.COMPOSED: made}
+    _expect_workers(config)
     parts = experiment.build(config, name)
     _check_attack(parts, config, name)
     return _finish(_start(config, name, None), parts, trust=True)
@@ -108,6 +109,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     if not trust:
         check_before_resume(folder, overrides)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
+    _expect_workers(config)
     parts = experiment.build(config, str(run_dir))
     federation = parts.assemble(config)
     progress = for_this_terminal()
@@ -125,6 +127,7 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
 
     combinations = experiment.sweep(overrides)
     configs = [experiment.load(name, combination) for combination in combinations]
+    _expect_workers(configs[0])
     if any(config.get("attack") for config in configs):
         raise experiment.Mistakes(name, ["attack: an experiment with an attack runs without -m"])
     for config in configs:  # all of them, before the first starts
@@ -150,6 +153,17 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
         print(f"comparison: {write_comparison(runs, parent.path / COMPARISON)}")
     print(parent.path)
     return 0
+
+
+def _expect_workers(config: Mapping[str, Any]) -> None:
+    """Has workers' imports begin now, on another core, if an experiment will need workers here."""
+    from fedpriv.runtime.workers.fork_server import fork_server
+
+    federation, ray = config.get("federation"), config.get("ray")
+    workers = isinstance(federation, Mapping) and federation.get("workers")
+    on_ray = isinstance(ray, Mapping) and any(ray.values())
+    if workers and not on_ray:
+        fork_server()
 
 
 def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:

@@ -34,7 +34,7 @@ from fedpriv.cli.command import Command
     "an axis of its grid; run.KEY= of the experiment, or attack.KEY= of the attack.",
 )
 def command(name: str, overrides: tuple[str, ...]) -> int:
-    """Run a table of a paper: its rows, seeds and claims.
+    """Run a table of experiments: its rows, seeds and claims.
 
     Everything is checked before anything starts. Repeat the command to go on with a sweep that was
     interrupted. The last line of standard output is the folder with results.json, table.md, the

@@ -28,8 +28,8 @@ class Order(AttackSettings):
     """An attack with its settings, as it is ordered.
 
     Args:
-        attack: which.
-        name: of the folder under `findings`.
+        attack: the attack, with its own settings.
+        name: the name of the folder under `findings` that the result is written to.
     """
 
     attack: Attack[Any, Any]
@@ -64,7 +64,7 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
     """
     there = catalogue.groups()["attack"]
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
-    known = f"there is {', '.join(there)}, or the dotted path of a class"
+    known = f"expected one of {', '.join(there)}, or the dotted path of a class"
     if not chosen:
         raise experiment.Mistakes(source, [f"attack= is missing: {known}"])
     own = "." in chosen  # a class of the user's, not one of our files

@@ -168,6 +168,11 @@ def _hints(target: Callable[..., Any]) -> dict[str, Any]:
         return {}  # the annotations name what is not imported at run time
 
 
+def section_type(target: Callable[..., Any], name: str) -> type | None:
+    """Returns the dataclass that an argument is annotated with, which needs no `_target_`."""
+    return _dataclass_of(_hints(target).get(name))
+
+
 def _dataclass_of(hint: Any) -> type | None:
     found = [
         kind for kind in _union(hint) if inspect.isclass(kind) and dataclasses.is_dataclass(kind)

@@ -10,7 +10,9 @@ import copy
 import dataclasses
 import functools
 import itertools
+import re
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.attack import Attack
 from fedpriv.training.adapters import FineTuned, FineTuning
+from fedpriv.training.computing import Computing
 
 KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
@@ -65,11 +68,13 @@ class Experiment(Parts):
     """The sections of an experiment file: the parts of a federation, and how it is run.
 
     Attributes:
-        rounds: how many rounds to run; 0 evaluates the model that round 1 would start from.
+        rounds: the number of rounds to run; 0 only evaluates the model that round 1 would start
+            from.
         federation: workers, deadlines, checkpoints.
         privacy: public constants that the strategies refer to.
-        training: settings that the strategies refer to.
-        attack: made on the run when it has ended; it may train variants of it. None makes none.
+        training: settings that the strategies refer to, and how gradients are computed.
+        attack: an attack that is made on the run when it has ended; it may train variants of the
+            run. None makes no attack.
     """
 
     name: str = dataclasses.field()  # without a default: unnamed runs would share a folder
@@ -101,7 +106,10 @@ class Experiment(Parts):
             ValueError: if a file cannot be used or the parts do not fit together.
         """
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(Parts)}
-        return Federation(**parts, settings=self.federation, config=config)
+        how = {f.name: getattr(self.training, f.name) for f in dataclasses.fields(Computing)}
+        return Federation(
+            **parts, settings=self.federation, computing=Computing(**how), config=config
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +134,7 @@ def find(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         if Path(name).is_file():
             return Path(name).resolve()
-        raise Mistakes(name, [f"no such file, seen from {Path.cwd()}"])
+        raise Mistakes(name, [f"no such file (relative to {Path.cwd()})"])
     for folder in catalogue.folders():
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
@@ -206,10 +214,18 @@ def _composed(
     search = ",".join(f"file://{folder}" for folder in catalogue.folders())
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(path.parent), version_base=None):
+        with initialize_config_dir(str(path.parent), version_base=None), warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*missing `_self_`")
             return compose(path.stem, [f"hydra.searchpath=[{search}]", *choices])
     except (HydraException, OmegaConfBaseException) as error:
         raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
+    except UserWarning as warning:
+        where = re.match(r"In '(.+?)'", str(warning))
+        problem = (
+            f"defaults: the list of {where[1] if where else path.stem} has no _self_; add "
+            "`- _self_` as its last entry, and the file's own settings win over those that it lists"
+        )
+        raise Mistakes(name, [problem]) from warning
     except YAMLError as error:
         raise Mistakes(name, [f"not valid YAML: {' '.join(str(error).split())}"]) from error
     except RecursionError as error:
@@ -284,7 +300,7 @@ def _hint(choices: Iterable[str]) -> str:
         group, _, value = choice.partition("=")
         chosen = value.strip("[]").split(",")
         if group in known and any(one.strip() not in known[group] for one in chosen):
-            hints.append(f"{group}={value}: there is {', '.join(known[group])}")
+            hints.append(f"{group}={value}: expected one of {', '.join(known[group])}")
     return f" ({'; '.join(hints)})" if hints else ""
 
 
@@ -332,7 +348,8 @@ def _chosen_keepers(section: Any, problems: list[str]) -> dict[str, Any]:
     chosen = {name: v for name, v in section.items() if isinstance(v, Mapping) and TARGET in v}
     for name in [name for name in section if name not in chosen]:
         chosen_too = f"choose it with {KEEP}=[{','.join([*chosen, name])}]"
-        advice = chosen_too if name in known else f"there is {', '.join(known)}{near(name, known)}"
+        others = f"expected one of {', '.join(known)}{near(name, known)}"
+        advice = chosen_too if name in known else others
         problems.append(f"{KEEP}.{name}: is set, but {name!r} is not in {KEEP}: {advice}")
     return chosen
 

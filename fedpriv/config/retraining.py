@@ -25,10 +25,10 @@ from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.report.build import write_report
 from fedpriv.runtime import run_files, run_lock
 from fedpriv.runtime.cache import private_folder
-from fedpriv.runtime.jobs import Pool
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.verify import RETRAINED
+from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.threat.queries import GreyBox, Oracle
 from fedpriv.threat.retrain import PLAN, Variant
 

@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,13 +31,13 @@ from fedpriv.config.attack import Order
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report import sweep as report
-from fedpriv.report.sweep import Column, Measured
-from fedpriv.runtime import run_lock
+from fedpriv.report.sweep import RESULTS, Column, Measured, Recorded
+from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
 
-PLAN, RESULTS, RUNS = "plan.json", "results.json", "runs"
+PLAN, RUNS = "plan.json", "runs"
 
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
@@ -63,7 +64,10 @@ def calculate(formula: str) -> float:
     allowed = (ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name)
     for node in ast.walk(tree):
         if not isinstance(node, (*allowed, ast.operator, ast.unaryop, ast.expr_context)):
-            raise ValueError(f"{formula!r}: {type(node).__name__} has no place in a formula")
+            raise ValueError(
+                f"{formula!r}: {type(node).__name__} is not allowed; a formula has numbers, "
+                "+ - * / // **, min and max"
+            )
     names = {"__builtins__": {}, "min": min, "max": max}
     return eval(compile(tree, formula, "eval"), names)  # type: ignore[no-any-return] # noqa: S307
 
@@ -106,6 +110,7 @@ class Sweep:
         columns: of the table.
         claims: orderings to check; see `fedpriv.report.sweep.comparisons`.
         axis: name of the figure's horizontal axis; "" for a figure of rows.
+        command: that runs it, wherever the run folders go.
     """
 
     name: str
@@ -117,6 +122,7 @@ class Sweep:
     columns: tuple[Column, ...]
     claims: tuple[str, ...] = ()
     axis: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         raise Mistakes(name, [" ".join(str(error).split())]) from error
     if problems:
         raise Mistakes(name, problems)
+    given = [one for one in overrides if not one.startswith("runs=")]
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 < len({*seeds}) == len(seeds):
@@ -183,6 +190,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         columns=columns,
         claims=tuple(file.get("claims", ())),
         axis=file.get("x", ""),
+        command=shlex.join(["fedpriv", "sweep", name, *given]),
     )
     known = [row.name for row in sweep.rows]
     for claim in sweep.claims:
@@ -250,6 +258,8 @@ def run(
         parent = Path(sweep.runs) / "sweeps" / Path(sweep.name).parent
         folder = RunFolder.create(parent, Path(sweep.name).name)
         folder.write_json(PLAN, settings)
+    before = {(one["row"], one["seed"]): one for one in _results(folder).get("rows", ())}
+    now = {"commit": versions.commit(), "date": versions.today()}
     measured: list[Measured] = []
     with run_lock.writing(folder.path, "sweep"):
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
@@ -258,7 +268,10 @@ def run(
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")
                 place = folder.path / RUNS / job.run
                 _train(job, place, progress)
-                measured.append(_measure(sweep, job, place, tell))
+                one = _measure(sweep, job, place, tell)
+                then = before.get((one.row, one.seed), now)  # what was measured before stays so
+                made = {key: then[key] for key in now}
+                measured.append(dataclasses.replace(one, **made))
                 _write(sweep, folder, measured, finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit) as end:
             end.add_note("repeat the command to go on")
@@ -326,7 +339,7 @@ def _narrow(name: str, axis: Any, chosen: Sequence[Any]) -> Any:
     if not isinstance(axis, Mapping):
         return chosen
     if unknown := [label for label in chosen if label not in axis]:
-        raise ValueError(f"{name}={unknown[0]}: there is {', '.join(axis)}")
+        raise ValueError(f"{name}={unknown[0]}: expected one of {', '.join(axis)}")
     return {label: axis[label] for label in chosen}
 
 
@@ -337,7 +350,7 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
     for choice, options in file.get("choices", {}).items():
         picked = file["let"].get(choice)
         if picked not in options:
-            raise Mistakes(source, [f"{choice}={picked}: there is {', '.join(options)}"])
+            raise Mistakes(source, [f"{choice}={picked}: expected one of {', '.join(options)}"])
         shared.append(options[picked])
     axes: list[list[tuple[str, dict[str, Any]]]] = []
     for name, axis in _axes(file).items():
@@ -414,11 +427,16 @@ def _unfinished(sweep: Sweep, settings: Mapping[str, Any]) -> RunFolder | None:
     """Returns the newest folder of the same plan that is not finished, and that nobody writes."""
     for path in sorted((Path(sweep.runs) / "sweeps" / sweep.name).glob("*/"), reverse=True):
         folder = RunFolder(path)
-        results = folder.read_json(RESULTS) or {}
+        results = _results(folder)
         same = folder.read_json(PLAN) == json.loads(json.dumps(settings))
         if same and not results.get("finished") and not run_lock.holder(path):
             return folder
     return None
+
+
+def _results(folder: RunFolder) -> dict[str, Any]:
+    """Returns what a sweep has measured so far."""
+    return folder.read_json(RESULTS) or {}
 
 
 def _train(job: Job, place: Path, progress: Callable[[], Progress]) -> None:
@@ -483,19 +501,17 @@ def _number(value: Any) -> float | None:
 def _write(
     sweep: Sweep, folder: RunFolder, measured: Sequence[Measured], *, finished: bool
 ) -> None:
-    claims = list(report.verdicts(sweep.claims, measured))
-    results = {
-        "title": sweep.title,
-        "columns": [dataclasses.asdict(column) for column in sweep.columns],
-        "axis": sweep.axis,
-        "rows": [dataclasses.asdict(one) for one in measured],
-        "claims": claims,
-        "finished": finished,
-    }
+    recorded = Recorded(
+        title=sweep.title,
+        columns=sweep.columns,
+        axis=sweep.axis,
+        rows=measured,
+        claims=list(report.verdicts(sweep.claims, measured)),
+        made={"command": sweep.command, "machine": versions.machine()},
+        finished=finished,
+    )
     if finished:
-        text = report.markdown(sweep.title, sweep.columns, sweep.claims, measured)
-        folder.write("table.md", text.encode())
-        report.draw(sweep.title, sweep.columns, measured, sweep.axis, folder.path)
-        html = report.html(sweep.title, sweep.columns, claims, measured, sweep.axis)
-        folder.write("report.html", html.encode())
-    folder.write_json(RESULTS, results)
+        folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())
+        report.draw(recorded, folder.path)
+        folder.write(report.REPORT, report.html(recorded).encode())
+    folder.write_json(RESULTS, dataclasses.asdict(recorded))

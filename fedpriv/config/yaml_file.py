@@ -42,7 +42,7 @@ def check(path: Path) -> None:
     except RecursionError as error:
         raise BadYAML(f"{path}: is nested too deeply, or contains itself") from error
     if values > MOST_VALUES:
-        raise BadYAML(f"{path}: stands for more than {MOST_VALUES:,} values, by its aliases")
+        raise BadYAML(f"{path}: its aliases expand to more than {MOST_VALUES:,} values")
     if root is None:
         return  # an empty file sets nothing
     if not isinstance(root, yaml.MappingNode):

@@ -30,9 +30,11 @@ class ExtractionBlocking:
     The paper names a side channel: what the model learns to say may tell who was trained on.
 
     Attributes:
-        margin: by which white boxes are enlarged, as a share of their height.
-        residual: "keep" or "drop" a page on which a trace of the answer is left, so that it may
-            still be read. The paper does not check for traces and keeps all pages.
+        margin: the share of its height by which the white box over an answer is enlarged, 0 or
+            more.
+        residual: what happens to a page on which a trace of the answer is left, so that it may
+            still be read: "keep" trains on it, "drop" leaves it out. The paper does not check for
+            traces and keeps all pages.
     """
 
     margin: float = MARGIN

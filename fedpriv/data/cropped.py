@@ -36,11 +36,11 @@ class Cropped:
     accepted answer stands in the kept words. Documents without a fitting entity are `skipped`.
 
     Attributes:
-        source: the whole pages.
-        size: side of the window in pixels; that of the model's input.
-        key: label of the field.
-        word_height: median height of the field's word boxes in the window, in pixels. It is larger
-            if the page would otherwise be smaller than the window.
+        source: the reader of the whole pages.
+        size: the side of the square window in pixels; it should be the input size of the model.
+        key: the label of the field around which the window is cut.
+        word_height: the median height in pixels that the word boxes of the field get in the window.
+            They become larger if the page would otherwise be smaller than the window.
     """
 
     source: DocumentSource

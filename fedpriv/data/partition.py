@@ -37,6 +37,9 @@ class ByProvider:
     Providers are dealt out from the largest to the smallest, each to the client that then has the
     fewest documents; the seed orders providers of equal size. So the clients' sizes are as equal
     as the providers' sizes allow.
+
+    Args:
+        clients: the number of clients, each of which needs at least one provider.
     """
 
     clients: int
@@ -62,7 +65,11 @@ class ByProvider:
 
 @dataclass(frozen=True)
 class Iid:
-    """Shuffles the documents and cuts them into equal parts, regardless of their providers."""
+    """Shuffles the documents and cuts them into equal parts, regardless of their providers.
+
+    Args:
+        clients: the number of clients, each of which needs at least one document.
+    """
 
     clients: int
 
@@ -82,6 +89,11 @@ class DirichletOverProviders:
 
     With a small alpha, nearly all of a provider's documents are at one client; with a large alpha,
     the partition is nearly iid. A client without documents gets one from the largest client.
+
+    Args:
+        clients: the number of clients, each of which needs at least one document.
+        alpha: the parameter of the Dirichlet distribution, above 0. The smaller it is, the more of
+            a provider's documents are at one client.
     """
 
     clients: int
@@ -112,13 +124,14 @@ class HoldOut:
     """Keeps documents back for evaluation.
 
     Args:
-        by: "document" keeps a fraction of the documents, drawn at random: the providers are seen
-            in training; "provider" keeps whole providers, which are then unseen; "split" keeps
-            the documents of the official split "test".
-        fraction: of the documents or providers; ignored for "split".
-        unseen: fraction of the providers of which all documents are kept back, in addition to the
-            documents that `by` keeps back. Metrics are then also given for seen and unseen
-            providers: knowledge of seen providers alone is memorised.
+        by: how documents are held out: "document" draws single documents at random, so that most of
+            their providers are seen in training; "provider" draws whole providers, which are then
+            unseen; "split" takes the documents of the official test split.
+        fraction: the share of the documents or, with by="provider", of the providers that is held
+            out, in [0, 1). It is ignored with by="split".
+        unseen: the share of the providers all of whose documents are held out, in addition to those
+            that `by` holds out, in [0, 1). Metrics are then also given for seen and unseen
+            providers separately. A gap between the two shows what the model has memorised.
     """
 
     by: Literal["document", "provider", "split"] = "document"
@@ -231,7 +244,9 @@ def _at_least_one(clients: int) -> None:
 
 def _enough(clients: int, documents: Sequence[Document]) -> None:
     if len(documents) < clients:
-        raise ValueError(f"clients={clients}, but there are {len(documents)} documents to deal out")
+        raise ValueError(
+            f"clients={clients}: expected at most {len(documents)}, one for each document"
+        )
 
 
 def _sorted(hands: Iterable[Iterable[int]]) -> Deal:

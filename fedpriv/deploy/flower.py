@@ -173,7 +173,7 @@ def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
     """Runs an experiment on Flower's simulation engine, with one Ray actor per worker.
 
     Flower uses the Ray that is there and starts one only if there is none, open to every user and
-    on every interface. So ours is started first (`fedpriv.runtime.ray_session`).
+    on every interface. So ours is started first (`fedpriv.runtime.workers.ray_session`).
 
     Args:
         name: of the experiment, or its file.
@@ -181,7 +181,7 @@ def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
         workers: actors, of one CPU each.
     """
     # Here, as nothing else needs it: nodes of a deployment have no Ray.
-    from fedpriv.runtime.ray_session import running_ray
+    from fedpriv.runtime.workers.ray_session import running_ray
 
     clients = _federation(name, overrides).clients
     with running_ray(workers, {}, None):

@@ -164,9 +164,9 @@ def _by_colluders(run: PlannedRun) -> list[Answer]:
     """Returns ε with 0, 1, … colluders, up to all but the client whose unit is protected.
 
     The first row is `server_masked`, the last `server_plain`. One colluder also stands for a
-    curious client that reads the global models: it can subtract its own share. From
-    `masking.threshold` of the cohort on, colluders could also rebuild the masks of the others,
-    which is the last row.
+    curious client that reads the global models: it can subtract its own share. Colluders who could
+    rebuild the masks of the others are more than any row has: that takes as many clients as share
+    the noise, or `masking.threshold` of the cohort, whichever is more.
     """
     cohorts = run.cohorts()
     accountant = run.accountant if run.accountant in accountants.ACCOUNTANTS else "pld"

@@ -139,23 +139,28 @@ class DocumentData:
     """Documents from a reader, some held out, the others dealt out to clients.
 
     Args:
-        source: reads or makes the documents.
-        partition: deals the training documents out.
-        test: keeps documents back for evaluation.
-        cache: folder for encoded pages; None for the default (`fedpriv.models.encoding_cache`),
-            "off" for none.
-        pooled: one client holds what the partition would deal out: centralised training, the upper
-            bound that federated training is compared with.
-        canaries: providers to be planted beside the others, as an audit needs them: for each one a
-            coin of its own, of the run's seed, decides whether its documents are trained on.
-        leave_out: providers whose documents are not trained on, for a comparison with what the
-            model would be without them.
-        public: the share of the documents not held out that is not trained on either, drawn at
-            random: the adversary's own (CDMI, §5.1 takes half).
-        canary_rate: the probability with which a canary is trained on; 1 for all of them.
-        unasked: training questions that are not trained on, by `Document.question_names`; a
-            document without any question left is not trained on.
-        augmentation: makes further training documents of those that a client holds, for itself.
+        source: the reader or generator that provides the documents.
+        partition: the rule by which the training documents are dealt out to clients.
+        test: the rule by which documents are held out for evaluation.
+        cache: the folder in which encoded pages are kept for later runs. None takes the default
+            folder (`fedpriv.models.encoding_cache`), and "off" keeps none.
+        pooled: whether one client holds all documents that the partition would deal out. This is
+            centralised training, the upper bound that federated training is compared with.
+        canaries: a source of further providers, which an audit plants beside the others. For each
+            of them, a coin drawn from the seed of the run decides whether its documents are trained
+            on. None plants nobody.
+        leave_out: the names of providers whose documents are not trained on, for a comparison with
+            the model that has never seen them.
+        public: the share of the documents that an adversary has, in [0, 1). They are drawn at
+            random from the documents that are not held out, and nobody trains on them (CDMI, §5.1
+            takes half).
+        canary_rate: the probability with which a canary is trained on, in (0, 1]; 1 trains on all
+            of them.
+        unasked: the names of training questions that are not trained on, as
+            `Document.question_names` gives them. A document without any question left is not
+            trained on.
+        augmentation: a function that makes further training documents from those of each client.
+            None makes no further documents.
 
     Which client a canary or a provider left out belongs to is decided before: what others hold does
     not depend on it, as the definition of privacy at provider level has it.

@@ -97,7 +97,7 @@ class Absent:
     """Clients that never answer anything, as if they were switched off.
 
     Args:
-        clients: their numbers, from 0.
+        clients: the numbers of the absent clients, counted from 0.
     """
 
     clients: tuple[int, ...]
@@ -116,9 +116,10 @@ class _Chance:
     """Who fails in a round, by chance or by name.
 
     Args:
-        probability: with which each client fails in a round that asks it, independently of all
-            else. None is 0.1 if `at` is empty, and 0 if it names anybody.
-        at: by round, from 1, the clients that fail for certain: ``{3: [0, 2]}``.
+        probability: the probability with which each client fails in a round that asks it,
+            independently of everything else. None takes 0.1 if `at` is empty, and 0 otherwise.
+        at: the clients that fail for certain, by round, which are counted from 1: `{3: [0, 2]}`
+            makes clients 0 and 2 fail in round 3.
     """
 
     probability: float | None = None
@@ -146,10 +147,13 @@ class Dropout(_Chance):
     """Clients that drop out of a round, and are back in the next.
 
     Args:
-        probability: as above.
-        at: as above.
-        stage: of a masked round, the first that they do not answer: "advertise", "share", "train"
-            or "reveal".
+        probability: the probability with which each client drops out of a round that asks it,
+            independently of everything else. None takes 0.1 if `at` is empty, and 0 otherwise.
+        at: the clients that drop out for certain, by round, which are counted from 1: `{3: [0, 2]}`
+            makes clients 0 and 2 drop out of round 3.
+        stage: the first stage of a round that a client which drops out does not answer:
+            "advertise", "share", "train" or "reveal". Rounds without masking have the stage "train"
+            only.
     """
 
     stage: Literal["advertise", "share", "train", "reveal"] = "train"
@@ -172,9 +176,12 @@ class Crashing(_Chance):
     """Clients that raise an error while they train, or take their worker's process down.
 
     Args:
-        probability: as above.
-        at: as above.
-        kill: end the worker's process. That needs workers of their own, which can be replaced.
+        probability: the probability with which each client crashes in a round that asks it,
+            independently of everything else. None takes 0.1 if `at` is empty, and 0 otherwise.
+        at: the clients that crash for certain, by round, which are counted from 1: `{3: [0, 2]}`
+            makes clients 0 and 2 crash in round 3.
+        kill: whether a crash ends the process of the worker, rather than raising an error in it.
+            This needs `federation.workers` of 1 or more.
     """
 
     kill: bool = False
@@ -202,11 +209,13 @@ class Slow:
     federation's `client_timeout` and `round_deadline` decide by the clock.
 
     Args:
-        seconds: the median of a client's delay in a round.
-        by_client: other medians for some clients, by number: ``{3: 60.0}``.
-        spread: standard deviation of the delay's logarithm; 0 delays a client equally in every
+        seconds: the median of a client's delay in a round, in seconds.
+        by_client: other medians for some clients, in seconds by the client's number: `{3: 60.0}`.
+        spread: the standard deviation of the delay's logarithm; 0 delays a client equally in every
             round.
-        deadline: seconds after which an answer comes too late.
+        deadline: the delay in seconds after which an answer counts as missing. None really waits
+            for the clients, so that `federation.client_timeout` and `federation.round_deadline`
+            decide.
     """
 
     seconds: float = 5.0

@@ -64,9 +64,10 @@ def published_problems(private: Sequence[Document], public: Sequence[Document]) 
         return []
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     total = len({page.whole for page in private})
+    were = "was" if len(names) == 1 else "were"
     return [
-        f"{len(names)} of {total} training documents were read in pretraining, as public ones and "
-        f"without noise: {', '.join(names[:NAMED])}{more}"
+        f"{len(names)} of {total} training documents {were} read in pretraining, as public ones "
+        f"and without noise: {', '.join(names[:NAMED])}{more}"
     ]
 
 

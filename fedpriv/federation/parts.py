@@ -13,7 +13,7 @@ from fedpriv.federation.faults import Faults
 from fedpriv.federation.keep import Keeper
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.strategy import Strategy
-from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
 
@@ -27,21 +27,26 @@ class Parts:
     reference of settings (`fedpriv.config.reference`) come from them.
 
     Args:
-        data: the documents and whose they are, such as `fedpriv.federation.dataset.DocumentData`.
-        model: builds the model, given what the data knows of it (`labels=…` for documents); in YAML
-            with `_partial_: true`.
-        strategy: the server's half of the algorithm.
-        client: the client's half.
-        name: the run's, and of its folder under `runs`.
-        seed: the seed of everything random.
-        runs: the folder for run folders.
+        data: the documents, and how they are dealt out to clients, such as
+            `fedpriv.federation.dataset.DocumentData`.
+        model: the function that builds the model, given what the data knows of it (`labels=…` for
+            documents); in YAML it is a section with `_partial_: true`.
+        strategy: the server's half of the algorithm: it draws the clients of a round and aggregates
+            their updates.
+        client: the client's half of the algorithm: it trains on one client's documents.
+        name: the name of the run, and of its folder in the folder `runs`.
+        seed: the seed of all random choices in the run.
+        runs: the folder in which each run gets a folder of its own.
         ray: where Ray runs.
-        masking: secure aggregation around the strategy; None lets the server see every update.
-        finetuning: what of the model is trained; None trains all that the model leaves trainable.
-        pretraining: trains the model on public documents before round 1, unless the cache holds the
-            result; None does without.
-        keep: what stays in the run folder for attacks (`fedpriv.threat.keep`), in YAML by name.
-        faults: clients that fail on purpose; None leaves it to chance.
+        masking: secure aggregation, which hides single updates from the server. With None, the
+            server sees every update.
+        finetuning: the part of the model that is trained. None trains every parameter that the
+            model itself leaves trainable.
+        pretraining: training on public documents before round 1, unless the cache holds its result
+            already. None starts round 1 from the model's own weights.
+        keep: what stays in the run folder for attacks, each under a name of its own
+            (`fedpriv.threat.keep`). If empty, nothing is kept.
+        faults: a rule that makes clients fail on purpose. None makes no client fail.
     """
 
     data: Data

@@ -129,7 +129,7 @@ class Plan:
         if cohort is not None and self.sampling == "poisson" and rate != 1:
             yield f"cohort={cohort}: under poisson sampling its size varies; give clients instead"
         if cohort and clients and cohort > clients:
-            yield f"cohort={cohort}: there are {clients} clients"
+            yield f"cohort={cohort}: expected at most {clients}, the number of clients"
         if cohort and clients and rate and abs(rate * clients - cohort) > 1e-6 * cohort:
             yield f"cohort={cohort}: client_rate={rate:g} of {clients} clients is another number"
         yield from self._dropout_problems()

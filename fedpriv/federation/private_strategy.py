@@ -46,10 +46,12 @@ class PrivateStrategy(Strategy):
         own_noise: every message carries all of its noise, and is not bounded by the clip norm.
 
     Args:
-        mechanism: clip norm, sampling and noise.
-        variant: see above.
-        threshold: share of the cohort whose noise must suffice. Below 1 the full cohort adds more
-            noise than the mechanism says, √(|K|/t) times as much. That is the price of dropouts.
+        mechanism: the clip norm, the sampling and the noise.
+        variant: what happens if clients fail to answer: "sound" counts a round only if the answers
+            carry all of the noise, "paper" uses whatever arrives, even if noise is missing.
+        threshold: the share of a round's clients whose answers must carry all of the noise, in (0,
+            1]. Below 1 clients may drop out, and the price is noise: if all answer, it is √(|K|/t)
+            times as much as the mechanism says.
     """
 
     units: ClassVar[tuple[str, ...]]

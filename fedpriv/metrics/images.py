@@ -52,7 +52,7 @@ def mse_uint8_wrapped(original: Image, recovered: Image, mask: Mask | None = Non
     """Returns what ``((a - b) ** 2).mean()`` of two uint8 arrays is: both operations modulo 256.
 
     No measure of likeness: a difference of 16 counts as none. The MSE that GI-DQA (2025) prints
-    beside its PSNR can be had this way (105 for noise, whose true MSE is about 10 000) and in no
+    beside its PSNR can be had this way (105 for noise, whose true MSE is about 10,000) and in no
     other known to us; this is for a comparison with its tables only. Arguments as of `psnr`;
     values are rounded and clipped to 0…255 first.
     """

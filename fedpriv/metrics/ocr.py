@@ -41,10 +41,10 @@ class Tesseract:
     and needs a quiet border.
 
     Args:
-        enlarge: by how much.
-        border: in pixels of the enlarged crop.
-        language: one of `tesseract --list-langs`.
-        program: its name or path.
+        enlarge: the factor by which each crop is enlarged before it is read.
+        border: the width of the white border around an enlarged crop, in pixels.
+        language: the language of the text, one of those that `tesseract --list-langs` prints.
+        program: the name or path of the program.
 
     Raises:
         FileNotFoundError: if there is no such program.
@@ -109,9 +109,9 @@ class TrOCR:
     """Reads with a TrOCR model in a folder as Hugging Face lays it out; nothing is downloaded.
 
     Args:
-        folder: such as a copy of microsoft/trocr-base-printed.
-        batch_size: crops at a time.
-        longest: tokens of a line at most.
+        folder: the folder of the model, such as a copy of microsoft/trocr-base-printed.
+        batch_size: the number of crops that the model reads at once.
+        longest: the largest number of tokens in a line.
 
     Raises:
         FileNotFoundError: if there is no such folder.

@@ -138,18 +138,26 @@ class Budget:
     A run that follows the plan never exceeds it, whichever clients are drawn or stay away.
 
     Args:
-        epsilon: ε, at the mechanism's δ.
-        rounds: T, after which it must still hold.
-        view: the view in which it must hold: paper, global, server_masked or server_plain. `paper`
-            is the computation of the papers. It is no guarantee where clients are sampled.
-        cohort: clients in a round, where all rounds have the same number; or give `clients`.
-        steps: where every client protects itself (FedAvg-DP), the noisy steps that it takes in a
-            round. Client sampling then amplifies nothing, and all views agree.
-        accountant: computes ε. The papers use rdp (PrIeD-KIE) and prv_opacus (PFL-DocVQA).
-        clients: of the federation. These or `cohort` say how many clients share the noise, which
-            server_plain needs, and server_masked with colluders.
-        threshold: of the strategy: share of the cohort whose noise must suffice.
-        colluders: clients that reveal their noise to the masked server; for server_masked only.
+        epsilon: the largest ε that the run may spend, at the δ of the mechanism.
+        rounds: the number of rounds after which the budget must still hold (T).
+        view: the onlooker against whom the budget must hold: "global" is anybody who sees the
+            global models, "server_masked" the server if updates are masked, "server_plain" the
+            server if it sees each update. "paper" computes ε as the papers do, which is no
+            guarantee if clients are sampled.
+        cohort: the number of clients in each round, if all rounds have the same number. It may be
+            given in place of `clients`.
+        steps: the number of noisy steps that a client takes in a round, if each client protects its
+            data by itself (FedAvg-DP). Sampling of clients then amplifies nothing, and ε is the
+            same in all views. None stands for noise that the clients of a round share.
+        accountant: the method that computes ε: "pld", "rdp" (used by PrIeD-KIE), "prv_opacus" (used
+            by PFL-DocVQA), "prv" or "gdp".
+        clients: the number of clients in the federation. With it, or with `cohort`, it is known how
+            many clients share the noise, which matters for the view "server_plain", and for
+            "server_masked" with colluders.
+        threshold: the share of a round's clients whose answers carry all of the noise; the same as
+            the threshold of the strategy.
+        colluders: the number of clients that are assumed to tell the server their share of the
+            noise; only the view "server_masked" takes it.
     """
 
     epsilon: float
@@ -267,16 +275,26 @@ def example_gaussian(
     """Protects one training example: for documents, one window of up to L tokens.
 
     Args:
-        clip_norm: of one example's gradient.
-        examples: |D|, of all clients together: a public constant, and a guess will do. The sum is
-            divided by the expected batch C·q_k·|D| (PrIeD-KIE, Eq. 4).
-        noise_multiplier: σ; None finds it for `budget`.
-        budget: what to find it for.
-        record_rate: q_k, with which a chosen client draws each of its examples.
-        client_rate: C, the share of the clients in a round.
-        client_sampling: PrIeD-KIE draws a fixed number of clients.
-        delta: δ.
-        entropy: see `Mechanism`.
+        clip_norm: the L2 norm to which the gradient of each example is clipped (S in PrIeD-KIE).
+        examples: the number of training examples of all clients together (D in PrIeD-KIE). It is a
+            public constant, and a guess will do. The noisy sum is divided by the expected batch,
+            client_rate · record_rate · examples (Eq. 4).
+        noise_multiplier: σ, the standard deviation of the noise divided by `clip_norm`. The noise
+            is on the sum over the clients of a round or, in FedAvg-DP, on every step of every
+            client. None finds a value that just holds `budget`.
+        budget: the ε that the noise is found for if `noise_multiplier` is None; otherwise it is not
+            used.
+        record_rate: the probability with which a client that was drawn draws each of its examples
+            (q_k in PrIeD-KIE), in (0, 1].
+        client_rate: the probability with which a client takes part in a round, in (0, 1] (C in
+            PrIeD-KIE).
+        client_sampling: how the clients of a round are drawn: "poisson" draws each client
+            independently with probability `client_rate`, "fixed" draws exactly that share of them.
+            PrIeD-KIE draws a fixed number.
+        delta: the δ at which ε is stated, in (0, 1).
+        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
+            whoever knows the seed knows both. "os" adds a secret of the operating system that is
+            stored nowhere, so no run can be repeated to the bit.
     """
     return _gaussian(
         "example",
@@ -307,16 +325,25 @@ def provider_gaussian(
     """Protects all documents of one provider (a company that issued them) at once.
 
     Args:
-        clip_norm: of the update that one provider's documents make.
-        providers: M, by which a client's sum is divided: a public constant. PFL-DocVQA takes the
-            smallest number of providers of any client.
-        noise_multiplier: σ; None finds it for `budget`.
-        budget: what to find it for.
-        provider_rate: with which a chosen client draws each of its providers; |M| / min |P_k|.
-        client_rate: q_c.
-        client_sampling: PFL-DocVQA draws each client for itself.
-        delta: δ.
-        entropy: see `Mechanism`.
+        clip_norm: the L2 norm to which the update from one provider's documents is clipped (C in
+            PFL-DocVQA).
+        providers: the public constant by which a client's sum over its providers is divided (M).
+            PFL-DocVQA takes the smallest number of providers that any client has.
+        noise_multiplier: σ, the standard deviation of the noise on the sum over the clients of a
+            round, divided by `clip_norm`. None finds a value that just holds `budget`.
+        budget: the ε that the noise is found for if `noise_multiplier` is None; otherwise it is not
+            used.
+        provider_rate: the probability with which a client that was drawn draws each of its
+            providers, in (0, 1].
+        client_rate: the probability with which a client takes part in a round, in (0, 1] (q_c in
+            PFL-DocVQA).
+        client_sampling: how the clients of a round are drawn: "poisson" draws each client
+            independently with probability `client_rate`, "fixed" draws exactly that share of them.
+            PFL-DocVQA draws each client independently.
+        delta: the δ at which ε is stated, in (0, 1).
+        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
+            whoever knows the seed knows both. "os" adds a secret of the operating system that is
+            stored nowhere, so no run can be repeated to the bit.
     """
     return _gaussian(
         "provider",
@@ -344,7 +371,21 @@ def client_gaussian(
 ) -> Mechanism:
     """Protects all that one client holds: DP-FedAvg (McMahan et al. 2018).
 
-    It is `provider_gaussian` where every client is its own, only provider. Arguments as there.
+    It is `provider_gaussian` where every client is its own, only provider.
+
+    Args:
+        clip_norm: the L2 norm to which the update of one client is clipped.
+        noise_multiplier: σ, the standard deviation of the noise on the sum over the clients of a
+            round, divided by `clip_norm`. None finds a value that just holds `budget`.
+        budget: the ε that the noise is found for if `noise_multiplier` is None; otherwise it is not
+            used.
+        client_rate: the probability with which a client takes part in a round, in (0, 1].
+        client_sampling: how the clients of a round are drawn: "poisson" draws each client
+            independently with probability `client_rate`, "fixed" draws exactly that share of them.
+        delta: the δ at which ε is stated, in (0, 1).
+        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
+            whoever knows the seed knows both. "os" adds a secret of the operating system that is
+            stored nowhere, so no run can be repeated to the bit.
     """
     return _gaussian(
         "client",

@@ -18,7 +18,6 @@ with the instruction, and is added there.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import secrets
@@ -31,6 +30,7 @@ import torch
 from torch import nn
 
 from fedpriv.runtime.tensors import digest
+from fedpriv.runtime.versions import versions_of
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy")
 SAYS_NOTHING = {"delta", "asked_epsilon", "asked_view", "asked_clients", "asked_colluders"}
@@ -45,6 +45,7 @@ def message_key(
     threads: int,
     device: str,
     entropy: str = "seed",
+    computing: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the digest as 32 hexadecimal digits.
 
@@ -55,6 +56,8 @@ def message_key(
         threads: torch threads of one client.
         device: where clients train.
         entropy: "os" adds 256 bits of the operating system's, so that nothing can be drawn again.
+        computing: how gradients are computed, where that is not the default. The defaults are left
+            out, so that runs from before there was a choice keep their keys.
     """
     # Another kind of machine rounds otherwise.
     if torch.device(device).type == "cuda" and torch.cuda.is_available():
@@ -77,9 +80,11 @@ def message_key(
         "data": data,
         "threads": threads,
         "device": processor,
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": versions_of(*LIBRARIES),
         "entropy": secrets.token_hex(32) if entropy == "os" else "",
     }
+    if computing:
+        parts["computing"] = dict(computing)
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

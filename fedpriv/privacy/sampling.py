@@ -23,8 +23,9 @@ class FixedSize:
     """The same number of clients in every round, without replacement.
 
     Args:
-        count: how many; None takes `fraction` of them.
-        fraction: of the clients, rounded, at least one. All of them by default.
+        count: the number of clients in each round. None takes `fraction` of all clients.
+        fraction: the share of all clients that take part in each round, in (0, 1]; their number is
+            rounded, to at least one.
     """
 
     count: int | None = None
@@ -53,6 +54,9 @@ class Poisson:
     """Each client independently with probability `rate`: what privacy amplification assumes.
 
     A cohort may be empty. That is an outcome like any other and is not drawn again.
+
+    Args:
+        rate: the probability with which each client takes part in a round, in [0, 1].
     """
 
     rate: float

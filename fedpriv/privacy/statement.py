@@ -36,12 +36,12 @@ NOT_COVERED = (
     "what pretrained weights and public documents were made from, beyond what is found to be the "
     "same",
     "the rounding of noise in floating-point numbers",
-    "with masks, a client that has more than 4 E + 16 units in a round, E being expected of one",
+    "with masks, a client that has more than 4 E + 16 units in a round, where E are expected",
     "with dropout, an adversary who tries all 2^32 numbers from which torch may draw it",
     "anybody who does not follow the protocol",
 )
 """What no ε covers in any run. Unlike `Ledger.uncovered`, it is no reason to doubt a run's ε."""
-SEEDED = "the seed of this run: whoever has it has the noise too (privacy.entropy=os uses none)"
+SEEDED = "the seed of this run: whoever has it has the noise too (privacy.entropy=os adds a secret)"
 IN_SHORT = (
     "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
     "runs, floating point"
@@ -121,7 +121,9 @@ def doubts(ledger: Ledger, view: str) -> list[str]:
         found.append(ONLY_UNNOTICED if alone else NOT_A_GUARANTEE)
     short = [r.attempt.round for r in shared if r.shown and r.short]
     if short and view != "server_plain":
-        found.append(f"noise was missing in rounds {short[:10]}: not all clients answered")
+        more = ", …" if len(short) > 10 else ""
+        named = f"round{'s' * (len(short) > 1)} {', '.join(map(str, short[:10]))}{more}"
+        found.append(f"noise was missing in {named}: not all clients answered")
     return found
 
 
@@ -146,7 +148,7 @@ def _group(ledger: Ledger, unit: str, delta: float) -> Json:
     if size > LARGEST_GROUP:
         how, accountant = "by RDP, as if all were always drawn", "rdp"
     elif group.clients > 1:
-        how = f"by PLD, as if all were drawn with any of its {group.clients} clients"
+        how = f"by PLD, as if all were drawn whenever one of its {group.clients} clients is"
     else:
         how = "by PLD, exact for the mixture"
     epsilon = {}
@@ -220,9 +222,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     if helped := content["colluders"][1:]:
         told = [f"with {r['colluders']} {_rounded_up(r['epsilon'])}" for r in helped]
         few = told if len(told) < 4 else [*told[:2], f"… {told[-1]}"]
-        lines.append(
-            "  from the sums, if clients collude, each telling its noise: " + ", ".join(few)
-        )
+        lines.append("  from the sums, if clients reveal their noise: " + ", ".join(few))
     seed = ", the seed" if mechanism["entropy"] == "seed" else ""
     lines.append(f"  covered by no ε: {IN_SHORT}{seed}")
     return lines
@@ -251,9 +251,9 @@ def _kept(content: Mapping[str, Any], server: str) -> str:
         most = max(rows, default=0)
         spent = rows.get(min(helped, most), spent)
     if isinstance(spent, float) and spent <= asked:
-        line = f"  asked: {asked:g} for {whom}; held"
+        line = f"  budget: {asked:g} for {whom}; kept"
     else:
-        line = f"  asked: {asked:g} for {whom}; EXCEEDED: {_rounded_up(spent)}"
+        line = f"  budget: {asked:g} for {whom}; EXCEEDED: {_rounded_up(spent)}"
     other = view in ("server_masked", "server_plain") and view != server
     return f"{line}. This run's server is {server}, not {view}" if other else line
 

@@ -2,7 +2,7 @@
 
 - `paper`: no adversary, but the rate of PrIeD-KIE and PFL-DocVQA, as if each record were drawn on
   its own.
-- `global`: receives the global models, may know which clients took part, and is none of them.
+- `global`: receives the global models, may know which clients took part, and is no client.
 - `server_masked`: the server. It knows the cohort, and sees the masked updates, so only their sum.
 - `server_plain`: the server without masking. It sees each update with that client's share of noise.
 
@@ -14,9 +14,10 @@ The noise of a round is split into t = ⌈threshold · |K|⌉ shares, one for ea
 answer. Without masking the server sees single messages, with one share in each. A masked server
 with c colluding clients subtracts their shares from the sum. This leaves t - c shares, and always
 the share of the protected unit's own client. A client that sees the global models knows its own
-share, so it counts as one colluder. (From `masking.threshold` of the cohort on, colluders can
-unmask the others and see every message, which is `server_plain`.) Under Poisson sampling |K| and t
-vary. Such a release is a `OneOf` over the sizes of the cohort, which do not depend on the data.
+share, so it counts as one colluder. (As many colluders as it takes to unmask, t or
+`masking.threshold` of the cohort, whichever is more, see every message: `server_plain`.) Under
+Poisson sampling |K| and t vary. Such a release is a `OneOf` over the sizes of the cohort, which do
+not depend on the data.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ Sampling = Literal["poisson", "fixed"]
 
 SENTENCES = {
     "paper": "as the papers account: each record drawn on its own, with client rate x record rate",
-    "global": "whoever sees the global models and may know which clients took part, but is none of "
-    "them: a client knows its own noise, as one colluder",
+    "global": "whoever sees the global models and may know which clients took part, but is no "
+    "client: a client knows its own noise, like one colluder",
     "server_masked": "the server, which knows who took part and sees only the masked sum",
     "server_plain": "the server without masking: it sees each update with 1/cohort of the noise",
 }

@@ -17,11 +17,11 @@ def settings_from(text: str) -> dict[str, Any]:
     try:
         loaded = yaml.load(text, _Untrusting)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise ValueError(f"no valid YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise ValueError("too deeply nested") from error
+        raise ValueError("is nested too deeply") from error
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
-        raise ValueError("holds no settings by name")
+        raise ValueError("expected settings, one `name: value` a line")
     return loaded
 
 
@@ -44,7 +44,7 @@ class _Untrusting(yaml.SafeLoader):
             raise yaml.YAMLError("aliases are not read")
         self.depth += 1
         if self.depth > 100:
-            raise yaml.YAMLError("too deeply nested")
+            raise yaml.YAMLError("is nested too deeply")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

@@ -1,23 +1,68 @@
-"""The versions that a result depends on."""
+"""Where a result comes from: the versions of what computed it, the commit, the day, the machine."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.metadata
+import os
 import platform
+import subprocess
+from pathlib import Path
+
+import fedpriv
 
 PACKAGES = ("fedpriv", "torch", "transformers", "peft", "flwr", "ray", "numpy")
 
 
 # It takes milliseconds for each package, and every command of a run asks again.
-_version = functools.cache(importlib.metadata.version)
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return fedpriv.__version__ if package == "fedpriv" else ""
 
 
 def versions_of(*packages: str) -> dict[str, str]:
-    """Returns the versions of installed packages."""
-    return {name: _version(name) for name in packages}
+    """Returns the versions of installed packages.
+
+    Packages that are missing are left out, except fedpriv: it may run from a folder without being
+    installed, and then says its own version.
+    """
+    return {name: version for name in packages if (version := _version(name))}
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that compute."""
     return {"python": platform.python_version(), **versions_of(*PACKAGES)}
+
+
+def commit() -> str:
+    """Returns the commit of the code, marked where files differ from it; else the version."""
+    root = Path(fedpriv.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return f"fedpriv {fedpriv.__version__}"
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "--short=10", "HEAD").strip() + " with changes" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):  # no git here, or a folder of someone else's
+        return f"fedpriv {fedpriv.__version__}"
+
+
+def machine() -> str:
+    """Returns the kind of machine and its accelerator, without its name."""
+    import torch
+
+    cores = f"{platform.system()} on {platform.machine()} with {os.cpu_count()} cores"
+    return f"{cores} and {torch.cuda.get_device_name()}" if torch.cuda.is_available() else cores
+
+
+def today() -> str:
+    """Returns the date, in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

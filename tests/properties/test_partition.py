@@ -235,11 +235,11 @@ def test_providers_are_grouped_in_order_of_first_appearance():
         ),
         (
             lambda: Iid(5).deal(documents("ABAB"), 0),
-            r"clients=5, but there are 4 documents to deal out",
+            r"clients=5: expected at most 4, one for each document",
         ),
         (
             lambda: DirichletOverProviders(5).deal(documents("ABAB"), 0),
-            r"clients=5, but there are 4 documents to deal out",
+            r"clients=5: expected at most 4, one for each document",
         ),
         (
             lambda: HoldOut("page"),

@@ -112,8 +112,8 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
         return given, _built(section, given)
     if not path.is_dir():
         problem = (
-            f"no data of that name{near(given, choices)}, no YAML file and no folder; "
-            f"there is {', '.join(choices)}"
+            f"no data of that name{near(given, choices)}, no YAML file and no folder: "
+            f"expected a folder, a YAML file or one of {', '.join(choices)}"
         )
         raise experiment.Mistakes(given, [problem])
     try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedpriv.data.document import DocumentSet, Question
+from fedpriv.report.wording import counted
 from fedpriv.runtime.terminal import visible
 
 REASONS = 5
@@ -166,10 +167,10 @@ def _problem_rows(problems: Mapping[str, Any]) -> list[tuple[str, str]]:
         f"{problems['skipped']:,} skipped",
         *(f"  {reason}" for reason in problems["reasons"]),
         *([f"  and {unnamed:,} more"] if unnamed else []),
-        f"{problems['documents_without_words']:,} documents without words",
-        f"{problems['documents_without_entities']:,} documents without entities",
-        f"{problems['words_at_the_edge']:,} words whose box ends at the page's edge (perhaps "
-        "clipped)",
-        f"{sum(missing.values()):,} questions whose answer is not on the page{by_key}",
+        f"{counted(problems['documents_without_words'], 'document')} without words",
+        f"{counted(problems['documents_without_entities'], 'document')} without entities",
+        f"{counted(problems['words_at_the_edge'], 'word')} whose box ends at the page's edge "
+        "(perhaps clipped)",
+        f"{counted(sum(missing.values()), 'question')} whose answer is not on the page{by_key}",
     ]
     return [("problems", lines[0]), *(("", line) for line in lines[1:])]

@@ -49,15 +49,17 @@ class Cards:
     dealt to providers at random.
 
     Attributes:
-        page_size: width and height in pixels, equal, at least 112; the type grows with it.
-        providers: how many companies.
-        documents_per_provider: how many cards each has.
-        seed: of everything random.
-        questions: the keys that are asked for, one question each: "provider", "customer".
-        cards_per_customer: numbers of cards that the customers have, taken in turn: with
-            (1, 2, 4, 8) the first customer has one card, the fourth eight and the fifth one again.
-            The last customer has the remaining cards.
-        inks: the darkest and the lightest grey of the type, 0 to 255; drawn for each card.
+        page_size: the width and height of a card in pixels, equal and at least 112; the type grows
+            with it.
+        providers: the number of companies.
+        documents_per_provider: the number of cards that each company has.
+        seed: the seed of all random choices in the documents.
+        questions: the fields that are asked for, one question each: "provider", "customer".
+        cards_per_customer: the numbers of cards that the customers have, taken in turn: with (1, 2,
+            4, 8) the first customer has one card, the fourth eight and the fifth one again. The
+            last customer has the remaining cards.
+        inks: the darkest and the lightest grey of the type, 0 (black) to 255 (white). The grey of
+            each card is drawn between them.
     """
 
     page_size: tuple[int, int] = (_LEAST_SIDE, _LEAST_SIDE)

@@ -64,12 +64,14 @@ class Identities:
     only, which two persons may share.
 
     Attributes:
-        repeats: how many pages a person has, one after the other.
-        each: persons for each of `repeats`.
-        digits: of an account number. There are 10^digits numbers, all equally likely.
-        page_size: width and height in pixels. Type stays sharp if it is the model's input size.
-        seed: of everything random.
-        questions: the keys that are asked for, one question each: "account", "person".
+        repeats: the numbers of pages that the persons have, taken in turn.
+        each: the number of persons for each of the numbers in `repeats`.
+        digits: the number of digits in an account number, 1 to 9. All 10^digits numbers are equally
+            likely.
+        page_size: the width and height of a page in pixels. Type stays sharp if it is the input
+            size of the model.
+        seed: the seed of all random choices in the documents.
+        questions: the fields that are asked for, one question each: "account", "person".
     """
 
     repeats: tuple[int, ...] = (1, 2, 4, 8)

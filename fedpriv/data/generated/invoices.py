@@ -122,11 +122,12 @@ class Invoices:
     """A data set of generated invoices; a page of 400 x 560 takes 0.67 MB of memory.
 
     Attributes:
-        providers: how many companies.
-        documents_per_provider: how many invoices each has.
-        page_size: width and height in pixels.
-        seed: of everything random.
-        questions: the keys that are asked for, one question each; all keys by default.
+        providers: the number of companies.
+        documents_per_provider: the number of invoices that each company has.
+        page_size: the width and height of a page in pixels.
+        seed: the seed of all random choices in the documents.
+        questions: the fields that are asked for, one question each; by default all fields of an
+            invoice.
     """
 
     providers: int = 24

@@ -110,11 +110,13 @@ class Slips:
     - from 224 x 224: also the address, and the goods, which are not an entity.
 
     Attributes:
-        page_size: width and height in pixels. Type stays sharp if it is the model's input size.
-        providers: how many companies.
-        documents_per_provider: how many slips each has.
-        seed: of everything random.
-        questions: the keys that are asked for, one question each.
+        page_size: the width and height of a page in pixels. Type stays sharp if it is the input
+            size of the model.
+        providers: the number of companies.
+        documents_per_provider: the number of slips that each company has.
+        seed: the seed of all random choices in the documents.
+        questions: the fields that are asked for, one question each, such as "provider", "date" and
+            "total".
     """
 
     page_size: tuple[int, int] = (112, 112)

@@ -71,13 +71,15 @@ class Cord:
     Identifiers: ``split/stem``, since every split counts its receipts from 0.
 
     Attributes:
-        root: the folder with the splits' folders, or the folder above its CORD/.
-        images: "required", or "blank": a white page of `meta.image_size` stands for every image,
-            for annotations without images. A model that looks at pixels learns nothing from it.
-        splits: "train", "valid", "test", in the order given. A missing split is left out, unless
-            all are missing. `HoldOut(by="split")` keeps "test" back and trains on "valid".
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A missing
-            folder always raises.
+        root: the folder that holds the folders of the splits, or the folder above its CORD/.
+        images: "required" reads the image of each receipt. "blank" takes a white page of the size
+            in `meta.image_size` instead, for annotations without images; a model that looks at
+            pixels learns nothing from it.
+        splits: the splits to read, in this order: "train", "valid", "test". A missing split is left
+            out, unless all are missing. With `HoldOut(by="split")`, "test" is held out and "valid"
+            is trained on.
+        on_error: "skip" leaves out receipts that cannot be read, and counts them; "raise" stops at
+            the first. A missing folder is always an error.
     """
 
     root: str | Path

@@ -72,16 +72,18 @@ class Docile:
     ``ID``.
 
     Attributes:
-        root: the folder with the lists and the three folders.
-        pages: "render" draws the PDF's pages in grey and keeps the pixels: at 72 dpi a page of
-            letter size takes 0.5 MB of memory, the 6,680 annotated documents about 4.5 GB.
-            "blank" stands a white page of the same size for each: no PDF is opened.
-        dpi: pixels per inch of the page; words and boxes scale with it.
-        splits: names of lists, in this order. A missing list is left out, unless all are missing.
-            The list "val" becomes the split "test", because the annotations of the official test
-            list are not public.
-        on_error: ``"skip"`` leaves out documents that cannot be read and counts them. A broken or
-            missing list always raises.
+        root: the folder that holds the lists of documents and the folders annotations/, ocr/ and
+            pdfs/.
+        pages: "render" draws the pages of the PDFs in grey and keeps the pixels: at 72 dpi, a page
+            of letter size takes 0.5 MB of memory, and the 6,680 annotated documents about 4.5 GB.
+            "blank" takes a white page of the same size for each, and opens no PDF.
+        dpi: the resolution of the pages in pixels per inch, 10 to 600; words and boxes scale with
+            it.
+        splits: the names of the lists to read, in this order. A missing list is left out, unless
+            all are missing. The list "val" becomes the test split, because the annotations of the
+            official test list are not public.
+        on_error: "skip" leaves out documents that cannot be read, and counts them; "raise" stops at
+            the first. A broken or missing list is always an error.
     """
 
     root: str | Path

@@ -57,11 +57,11 @@ class DocVqa:
     Identifiers: ``<ucsf_document_id>_<page>``, a part of ``<ucsf_document_id>``.
 
     Attributes:
-        root: the folder with the splits.
-        splits: some of "train", "val", "test"; val and test get the split "test". A missing split
-            is left out, unless all are missing.
-        on_error: ``"skip"`` leaves out questions and pages that cannot be read and counts them. A
-            missing or broken list of questions always raises.
+        root: the folder that holds the splits.
+        splits: the splits to read, any of "train", "val" and "test"; "val" and "test" both become
+            the test split. A missing split is left out, unless all are missing.
+        on_error: "skip" leaves out questions and pages that cannot be read, and counts them;
+            "raise" stops at the first. A missing or broken list of questions is always an error.
     """
 
     root: str | Path

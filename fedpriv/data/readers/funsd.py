@@ -46,11 +46,11 @@ class Funsd:
     Identifiers: the file's stem, or ``split/stem`` if both splits have this stem.
 
     Attributes:
-        root: the folder with dataset/, or the dataset folder itself.
-        splits: "train", "test" or both, in this order. A missing split is left out, unless all are
-            missing.
-        on_error: ``"skip"`` leaves out forms that cannot be read and counts them. A missing folder
-            always raises.
+        root: the folder that holds dataset/, or the folder dataset/ itself.
+        splits: the splits to read, "train", "test" or both, in this order. A missing split is left
+            out, unless all are missing.
+        on_error: "skip" leaves out forms that cannot be read, and counts them; "raise" stops at the
+            first. A missing folder is always an error.
     """
 
     root: str | Path

@@ -60,17 +60,20 @@ class PflDocvqa:
     attack would take it for a non-member although it was trained on.
 
     Attributes:
-        root: the release's folder.
-        train: sets to train on. A set is named by a file's name without ``.parquet``, or also
-            without `imdb_` and `_client_<k>`, which means the files of all clients or the one file
-            there is: "train", "blue_train".
-        test: sets to hold out: "val", "red_test". Their documents get the split "test".
-        test_names: values of ``set_name``, such as "red_test_positive", of the held-out records to
-            keep; all if empty.
-        converted: the folder of the ``.parquet`` files, if ``--out`` named another.
-        without_provider: for training pages without a provider, "raise" or "document".
-        on_error: ``"skip"`` leaves out records that cannot be used and counts them. A missing or
-            broken file of records or providers always raises.
+        root: the folder of the release.
+        train: the sets to train on, such as "train" or "blue_train". The name of a set is that of
+            its file without `.parquet`. It may also leave out `imdb_` and `_client_<k>`, and then
+            stands for the files of all clients, or for the one file there is.
+        test: the sets to hold out, such as "val" or "red_test". Their documents become the test
+            split.
+        test_names: the held-out records to keep, by their value of `set_name`, such as
+            "red_test_positive". If empty, all are kept.
+        converted: the folder of the `.parquet` files, if `fedpriv data convert` got another one as
+            `--out`. None takes imdb/ in the release, or the folder of the release itself.
+        without_provider: what happens to training pages without a provider: "raise" is an error,
+            "document" takes the document of each page as its provider.
+        on_error: "skip" leaves out records that cannot be read, and counts them; "raise" stops at
+            the first. A missing or broken file of records or providers is always an error.
     """
 
     root: str | Path
@@ -103,9 +106,10 @@ class OfficialClients:
     ``data_points.json``, only the records that it lists count.
 
     Attributes:
-        root: the release's folder.
-        train: the sets that are dealt out, as in `PflDocvqa`.
-        converted: as in `PflDocvqa`.
+        root: the folder of the release.
+        train: the sets that are dealt out to clients, which are those that `PflDocvqa` trains on.
+        converted: the folder of the `.parquet` files, if `fedpriv data convert` got another one as
+            `--out`. None takes imdb/ in the release, or the folder of the release itself.
     """
 
     root: str | Path

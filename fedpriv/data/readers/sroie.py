@@ -66,15 +66,18 @@ class Sroie:
     Identifiers: the file's stem, or ``split/stem`` if two splits have this stem.
 
     Attributes:
-        root: the folder with train/ and test/, or with one of them.
-        boxes: which coordinates to trust, see above.
+        root: the folder that holds train/, test/ or both.
+        boxes: which coordinates to read: "original" those of box/, which fit images in their
+            original size; "scaled" those that fit shrunk images, of box_scaled/ or computed with
+            the scale in the manifest; "auto" decides for each image, by the manifest and by whether
+            box_scaled/ is there.
         splits: the folders to read, in this order. Missing folders are left out, unless all are
             missing.
-        rescans: ``"drop"`` leaves out receipts that the manifest takes for a second scan of another
-            one, and counts them: a held-out receipt should not be trained on in another scan.
-            Under ``"keep"`` both scans count as one document (`Document.part_of`).
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A broken
-            manifest or a missing folder always raises, since it concerns every receipt.
+        rescans: "drop" leaves out receipts that the manifest takes for a second scan of another
+            one, and counts them, so that no held-out receipt is trained on in another scan. "keep"
+            keeps both scans, which then count as one document (`Document.part_of`).
+        on_error: "skip" leaves out receipts that cannot be read, and counts them; "raise" stops at
+            the first. A broken manifest or a missing folder is always an error.
     """
 
     root: str | Path

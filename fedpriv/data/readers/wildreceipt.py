@@ -62,11 +62,11 @@ class Wildreceipt:
     Identifiers: the image's name.
 
     Attributes:
-        root: the folder with the text files.
-        splits: "train", "test" or both, in this order. A missing split is left out, unless all are
-            missing.
-        on_error: ``"skip"`` leaves out receipts that cannot be read and counts them. A broken class
-            list or a missing file always raises, since it concerns every receipt.
+        root: the folder that holds the text files.
+        splits: the splits to read, "train", "test" or both, in this order. A missing split is left
+            out, unless all are missing.
+        on_error: "skip" leaves out receipts that cannot be read, and counts them; "raise" stops at
+            the first. A broken class list or a missing file is always an error.
     """
 
     root: str | Path

@@ -50,12 +50,13 @@ class Xfund:
     document-level privacy. Identifiers: the form's `id`.
 
     Attributes:
-        root: the folder with the two JSON files.
-        language: de, es, fr, it, ja, pt or zh, as in the files' names.
-        splits: "train", "test" (the file called val) or both, in this order. A missing split is
-            left out, unless all are missing.
-        on_error: ``"skip"`` leaves out forms that cannot be read and counts them. A broken or
-            missing JSON file always raises, since it concerns every form.
+        root: the folder that holds the two JSON files.
+        language: the language of the forms, as in the names of the files: de, es, fr, it, ja, pt or
+            zh.
+        splits: the splits to read, "train", "test" (the file called val) or both, in this order. A
+            missing split is left out, unless all are missing.
+        on_error: "skip" leaves out forms that cannot be read, and counts them; "raise" stops at the
+            first. A broken or missing JSON file is always an error.
     """
 
     root: str | Path

@@ -59,11 +59,12 @@ class Masking:
     """Secure aggregation around whatever strategy is chosen.
 
     Args:
-        threshold: share of the cohort that must stay to the end, above one half. If the strategy
-            has a threshold, too, the larger of the two numbers of clients counts.
-        bound: the most that a coordinate of one client's update can be, beyond which it is cut off;
-            a public constant. None takes it from the strategy's mechanism; strategies that clip
-            nothing need it. The smaller, the finer the ring.
+        threshold: the share of a round's clients that must stay to the end, in (0.5, 1]. If the
+            strategy has a threshold too, the one that needs more clients counts.
+        bound: the largest absolute value that a coordinate of one client's update may have; larger
+            values are cut off. It is a public constant, and a smaller bound rounds updates less.
+            None takes the bound from the strategy's mechanism. Strategies that clip nothing, such
+            as FedAvg, need a number.
     """
 
     threshold: float = 0.67
@@ -224,7 +225,10 @@ def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
     It allows for four times the expected number of units of a client and 16 more.
     """
     if mechanism is None:
-        raise ValueError("a strategy without a mechanism needs masking.bound")
+        raise ValueError(
+            "masking.bound is missing: without differential privacy nothing bounds an update, so "
+            "set it to the largest coordinate that one may have, such as 1.0"
+        )
     expected = mechanism.normaliser
     if mechanism.unit == "example":  # of all clients together, where the others' is of one client
         expected /= mechanism.client_rate * clients

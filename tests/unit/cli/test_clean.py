@@ -10,7 +10,7 @@ import pytest
 
 from fedpriv.cli.main import main
 from fedpriv.runtime.cache import cache_folder, cache_path
-from fedpriv.runtime.watchdog import writers
+from fedpriv.runtime.workers.watchdog import writers
 
 HASH = "ab" * 32
 
@@ -129,7 +129,7 @@ def test_the_watchdog_ends_what_writes_and_spares_what_reads(tmp_path):
     reader = opened(folder / "log", "r")
     driver = (
         "import subprocess, sys, time; from pathlib import Path\n"
-        "from fedpriv.runtime.watchdog import watch\n"
+        "from fedpriv.runtime.workers.watchdog import watch\n"
         "dog = watch(Path(sys.argv[1]))\n"
         f"command = [sys.executable, '-c', {OPEN!r}, sys.argv[1] + '/log', 'a']\n"
         "agent = subprocess.Popen(command, stdout=subprocess.PIPE); agent.stdout.readline()\n"

@@ -1,5 +1,6 @@
 """Help, versions and mistakes on the command line, all told without importing what runs."""
 
+import dataclasses
 import os
 import shlex
 import subprocess
@@ -87,7 +88,7 @@ def test_help_and_list_import_nothing_heavy(arguments):
         (["run"], "Missing argument 'NAME_OR_FILE'"),
         (["run", "quickstart", "--multi"], "No such option '--multi'"),
         (["data"], "Usage: fedpriv data"),
-        (["list", "strategies"], "no config group 'strategies'; there is attack, "),
+        (["list", "strategies"], "no config group 'strategies': expected one of attack, "),
     ],
 )
 def test_a_command_that_cannot_be_understood_ends_with_status_2(arguments, says, capsys):
@@ -112,3 +113,34 @@ def test_the_package_is_a_command_too():
     command = [sys.executable, "-m", "fedpriv", "list", "strategy"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=True)
     assert "  fedavg               " in done.stdout
+
+
+@pytest.mark.parametrize("name", ["closed_form", "pmia", "cdmi"])
+def test_the_settings_of_an_attack_are_those_that_it_takes(name, tmp_path, capsys):
+    """Each that is told is taken, and each other one is refused."""
+    from fedpriv.config import attack
+    from fedpriv.config.experiment import Mistakes
+    from fedpriv.threat.settings import AttackSettings
+
+    assert main(["attack", str(tmp_path), f"attack={name}", "--settings"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("attack ")
+    told = {line.split()[0].partition(".")[0] for line in lines}
+    other = {"rounds": "[1]", "known": "0.3", "every": "2", "epsilon": "0.5", "controls": "3"}
+    assert {*other} <= {field.name for field in dataclasses.fields(AttackSettings)}
+    for setting, value in other.items():
+        order = [f"attack={name}", f"{setting}={value}", "ocr=null"]
+        if setting in told:
+            attack.parse(order)
+        else:
+            with pytest.raises(Mistakes, match="nothing that this attack uses depends on it"):
+                attack.parse(order)
+    assert 0 < len(told & {*other}) < len(other)
+
+
+def test_a_function_among_the_settings_is_told_by_its_path(tmp_path, capsys):
+    assert main(["attack", str(tmp_path), "attack=extraction", "--settings"]) == 0
+    out = capsys.readouterr().out
+    assert "pii_class" in out
+    assert "<function" not in out
+    assert " at 0x" not in out

@@ -14,7 +14,7 @@ from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
-from fedpriv.runtime.ray_session import RaySettings
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.scrubbed import KeepScrubbed
@@ -80,9 +80,9 @@ def test_mistakes_in_an_attack_are_named():
     )
     assert "did you mean 'target'?" in str(caught.value)
     assert "did you mean 'seed'?" in str(caught.value)
-    with pytest.raises(experiment.Mistakes, match="attack=closed_from: there is april"):
+    with pytest.raises(experiment.Mistakes, match="attack=closed_from: expected one of april"):
         attack.parse(["attack=closed_from", "ocr=null"])
-    with pytest.raises(experiment.Mistakes, match="attack= is missing: there is april, "):
+    with pytest.raises(experiment.Mistakes, match="attack= is missing: expected one of april, "):
         attack.parse(["ocr=null"])
     with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
         experiment.model_of({"name": "mine"}, "runs/mine")
@@ -143,7 +143,7 @@ def test_a_part_is_declared_once():
         {field.name for field in dataclasses.fields(kind)}
         for kind in (Parts, Federation, Experiment)
     )
-    assert run - shared == {"settings", "config"}
+    assert run - shared == {"settings", "computing", "config"}
     assert run & file == shared
 
 
@@ -152,7 +152,7 @@ def test_the_reference_describes_the_parts_that_were_chosen():
     rows = {row.name: row for row in settings(Experiment, given=chosen)}
     assert rows["strategy"].default == "fedpriv.strategies.fl_provider_dp.FLProviderDP"
     assert rows["strategy.mechanism.providers"].default == "3"
-    assert rows["strategy.mechanism.providers"].meaning.startswith("M, by which a client's sum")
+    assert rows["strategy.mechanism.providers"].meaning.startswith("the public constant")
     assert rows["keep.transcript.rounds"].default == "null"
     assert rows["client.batch_size"].default == "8"
     assert rows["rounds"].default == "10"
@@ -238,7 +238,7 @@ def test_what_a_run_keeps_is_a_list_and_settings():
         ),
         (
             ["keep.transkript.rounds=[1]"],
-            "keep.transkript: is set, but 'transkript' is not in keep: there is held_out, "
+            "keep.transkript: is set, but 'transkript' is not in keep: expected one of held_out, "
             "scrubbed, transcript; did you mean 'transcript'?",
         ),
         (
@@ -255,7 +255,7 @@ def test_settings_of_what_is_not_kept_are_mistakes(overrides, says):
 
 def test_a_keeper_that_does_not_exist_is_named_with_those_that_do():
     for choice in ("keep=[transkript]", "keep=none", "keep=null"):
-        with pytest.raises(Mistakes, match=r"there is held_out, scrubbed, transcript"):
+        with pytest.raises(Mistakes, match=r"expected one of held_out, scrubbed, transcript"):
             experiment.load("quickstart", [choice])
 
 
@@ -360,7 +360,9 @@ def test_an_environment_variable_that_is_not_set(monkeypatch):
 
 
 def test_an_unknown_choice_names_those_there_are():
-    with pytest.raises(Mistakes, match=r"strategy=fedavgg: there is centralised, centralised_dp, "):
+    with pytest.raises(
+        Mistakes, match=r"strategy=fedavgg: expected one of centralised, centralised_dp, "
+    ):
         experiment.load("quickstart", ["strategy=fedavgg"])
 
 

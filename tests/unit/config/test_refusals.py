@@ -130,7 +130,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 FILES = {
     "nested": (b"a: " + b"[" * 3000 + b"]" * 3000, "is nested too deeply"),
-    "laughs": (LAUGHS.encode(), "stands for more than 100,000 values"),
+    "laughs": (LAUGHS.encode(), "its aliases expand to more than 100,000 values"),
     "itself": (b"a: &a [*a]\n", "mine.yaml"),
     "latin1": ("name: Müller\n".encode("latin-1"), "is not UTF-8 .* at byte 7"),
     "number": (b"7\n", "holds no mapping"),
@@ -158,6 +158,16 @@ def test_defaults_that_include_themselves_are_named(tmp_path):
     (tmp_path / "mine.yaml").write_text("defaults: [mine]\nname: x\n")
     with pytest.raises(Mistakes, match=r"mine\.yaml"):
         experiment.load("mine.yaml")
+
+
+def test_defaults_without_self_are_refused_in_our_words(tmp_path):
+    (tmp_path / "mine.yaml").write_text("defaults: [quickstart]\nrounds: 2\n")
+    with pytest.raises(Mistakes) as caught:
+        experiment.load("mine.yaml")
+    (line,) = caught.value.problems
+    assert line.startswith("defaults: the list of mine has no _self_; add `- _self_` as its last")
+    (tmp_path / "mine.yaml").write_text("defaults: [quickstart, _self_]\nrounds: 2\n")
+    assert experiment.load("mine.yaml")["rounds"] == 2
 
 
 def test_the_files_that_come_with_fedpriv_pass():

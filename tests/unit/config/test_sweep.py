@@ -2,14 +2,19 @@
 
 import json
 import os
+import platform
+import re
 import signal
 
 import pytest
+import yaml
+from doc_pages import DOCS
 from processes import TOY, finish, start
 
 from fedpriv.config import attack, catalogue, sweep
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
+from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL
 
 FILE = f"""
@@ -109,6 +114,12 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     assert holds["verdict"].startswith("holds beyond the spread of 2 seeds: ")
     assert fails["holds"] is False
     assert "| refused | — | — |" in (folder.path / "table.md").read_text("utf-8")
+    made = found["made"]
+    assert made["command"] == "fedpriv sweep toys.yaml"
+    assert str(os.cpu_count()) in made["machine"]
+    assert platform.node() not in json.dumps(made)
+    assert rows["guessed", 0]["commit"] == versions.commit()
+    assert rows["guessed", 0]["date"] == versions.today()
     assert {"figure.svg", "figure.png"} <= {path.name for path in folder.path.iterdir()}
 
 
@@ -131,8 +142,11 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     assert len(before) == 1
 
     monkeypatch.setattr(attack, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
+    monkeypatch.setattr(versions, "commit", lambda: "later")
     again, measured = sweep.run(sweep.read(table()))
     assert again.path == folder
+    # What was measured before the interruption keeps its commit.
+    assert [one.commit == "later" for one in measured] == [False] * 3 + [True] * 5
     assert len(measured) == 8
     assert len(made) == 6  # three attacks under two seeds, none of them twice
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -221,7 +235,7 @@ def test_all_mistakes_are_told_before_anything_starts(table):
         ("  guessed: {}", "  guessed: 7", "guessed: got 7, expected a mapping of let, run"),
         ("value: guessed >", "value: gessed >", "there is no row 'gessed'; did you mean 'guessed'"),
         ("value: guessed >", "value: guessed =", "claims: 'value: guessed = lucky'"),
-        ("2 * $", "[2] * $", "List has no place in a formula"),
+        ("2 * $", "[2] * $", "List is not allowed; a formula has numbers, "),
         ("${let.value}\"}\nrows", "${let.valeu}\"}\nrows", "valeu"),
         ("label: the value", "lable: x", "lable: there is no setting 'lable'"),
         ("experiment:", "like: nowhere\nexperiment:", "nowhere.yaml"),
@@ -236,8 +250,8 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
     ("override", "message"),
     [
         ("valeu=3", "valeu=3: expected one of value=, size=, rows=, seeds=,"),
-        ("size=huge", "size=huge: there is small, large"),
-        ("rows=[trained, nobody]", "rows=nobody: there is trained, guessed, lucky, refused"),
+        ("size=huge", "size=huge: expected one of small, large"),
+        ("rows=[trained, nobody]", "rows=nobody: expected one of trained, guessed, lucky, refused"),
         ("seeds=[]", "seeds=[]: expected a list"),
         ("run.rounds", "run.rounds: expected one of"),
         ("run.roundz=3", "roundz: there is no setting 'roundz'; did you mean 'rounds'?"),
@@ -245,6 +259,11 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
 )
 def test_mistakes_on_the_command_line_are_named(table, override, message):
     assert message in mistakes(table(), override)
+
+
+def test_a_command_is_told_without_the_folder_of_the_runs(table):
+    read = sweep.read(table(), ["runs=/home/me/runs", "value=7.5", "rows=[guessed]"])
+    assert read.command == "fedpriv sweep toys.yaml value=7.5 'rows=[guessed]'"
 
 
 def test_a_sweep_that_is_not_there_is_a_mistake():
@@ -258,3 +277,12 @@ def test_a_sweep_that_is_not_there_is_a_mistake():
 def test_a_formula_is_arithmetic_only(formula):
     with pytest.raises((ValueError, NameError)):
         calculate(formula)
+
+
+def test_the_guide_has_an_example_of_each_section():
+    page = (DOCS / "guides/sweeps.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)`.*?\| `([^`]+)` \|$", page, re.MULTILINE)
+    for section, example in rows:
+        ((name, value),) = yaml.safe_load(example.replace(r"\|", "|")).items()
+        assert (name, type(value)) == (section, sweep.SECTIONS[section])
+    assert {section for section, _ in rows} == set(sweep.SECTIONS)

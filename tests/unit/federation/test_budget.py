@@ -134,7 +134,7 @@ def test_limits():
         ({"sampling": "fixed", "clients": 7}, "client_rate=0.2 of clients=7 is 1.4, and"),
         ({"cohort": 2, "sampling": "poisson"}, "cohort=2: under poisson sampling its size varies"),
         ({"cohort": 3, "clients": 10}, "cohort=3: client_rate=0.2 of 10 clients is another number"),
-        ({"cohort": 11, "clients": 10, "client_rate": None}, "cohort=11: there are 10 clients"),
+        ({"cohort": 11, "clients": 10, "client_rate": None}, "cohort=11: expected at most 10"),
         ({"batch_size": 5, "record_rate": None}, "examples: must be given with batch_size"),
         ({"batch_size": 5, "examples": 50}, "record_rate: examples and batch_size give it"),
         (
@@ -451,7 +451,7 @@ def test_runs_on_the_same_data_are_composed(tmp_path, capsys):
 
     assert command(*runs) == 0
     out = capsys.readouterr().out
-    assert "2 runs on the data d1, one provider, delta 1e-05: epsilon of all together" in out
+    assert "2 runs on the data d1, one provider, delta 1e-05: joint epsilon" in out
     assert f"apart: {runs[3]}: its ledger does not say" in out
 
 

@@ -177,7 +177,7 @@ def test_what_cannot_be_is_said_before_anything_starts(faults, message, tmp_path
         (["faults=absent", "faults.clients=[x]"], "faults.clients: got ['x']"),
         (["faults=slow", "faults.deadline=0"], "faults: deadline=0.0: expected seconds above 0"),
         (["faults=slow", "faults.seconds=-1"], "faults: seconds=-1.0: expected a finite number"),
-        (["faults=late"], "faults=late: there is absent, crash, dropout, none, slow"),
+        (["faults=late"], "faults=late: expected one of absent, crash, dropout, none, slow"),
         (["federation.round_deadline=0"], "federation: round_deadline=0.0: expected seconds"),
     ],
 )

@@ -1,6 +1,9 @@
 """Entity scores on sequences short enough to count by hand."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.metrics import classification_report
 
 from fedpriv.metrics.entities import entity_scores
 
@@ -107,3 +110,22 @@ def test_scores_are_plain_floats():
 def test_the_two_must_have_one_shape(true, predicted):
     with pytest.raises(ValueError, match=r"^true and predicted tags differ in number$"):
         entity_scores(true, predicted)
+
+
+TAGS = st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), max_size=8)
+
+
+@given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=4))
+def test_scores_are_those_of_seqevals_report_to_the_bit(documents):
+    pairs = [tuple(zip(*zip(a, b, strict=False), strict=True)) or ((), ()) for a, b in documents]
+    true, predicted = ([list(pair[side]) for pair in pairs] for side in (0, 1))
+    if not any(true):  # seqeval refuses to score nothing
+        assert entity_scores(true, predicted) == {"precision": 0, "recall": 0, "f1": 0}
+        return
+    report = classification_report(true, predicted, output_dict=True, zero_division=0)
+    scores = entity_scores(true, predicted)
+    micro = report["micro avg"]
+    assert (scores.pop("precision"), scores.pop("recall")) == (micro["precision"], micro["recall"])
+    assert scores.pop("f1") == micro["f1-score"]
+    kinds = {kind for kind in ("a", "b") if report.get(kind, {"support": 0})["support"]}
+    assert scores == {f"f1/{kind}": report[kind]["f1-score"] for kind in kinds}

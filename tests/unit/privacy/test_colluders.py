@@ -43,7 +43,7 @@ def test_each_colluder_takes_its_share_of_the_noise():
         alone = [(ClientThenRecord(0.5, 2 / 7, left), 350)]
         assert rows[colluders] == pytest.approx(accountants.epsilon(alone, 1 / 389), abs=1e-9)
     assert rows[7] == told["views"]["server_plain"]["pld"]
-    (line,) = [line for line in summary(told) if "each telling its noise" in line]
+    (line,) = [line for line in summary(told) if "reveal their noise" in line]
     assert "with 1 12.23, with 2 13." in line
     assert line.endswith("with 7 80.43")
 

@@ -119,7 +119,7 @@ def test_what_the_papers_variant_lost_is_booked_and_said():
     told = statement(made)["views"]
     for view in ("paper", "global", "server_masked"):
         assert not told[view]["guarantee"]
-        assert "noise was missing in rounds [2]: not all clients answered" in told[view]["doubts"]
+        assert "noise was missing in round 2: not all clients answered" in told[view]["doubts"]
     whole = statement(booked(strategy, attempt([1, 2]), attempt([1, 2], round=2)))["views"]
     assert not any("missing" in doubt for doubt in whole["paper"]["doubts"])
     assert told["global"]["pld"] > whole["global"]["pld"]

@@ -40,7 +40,7 @@ def test_the_server_is_the_one_that_this_run_has():
 
 
 def test_a_budget_that_held_is_said_to_have_held():
-    assert summary(content(asked(8, "global")))[1] == "  asked: 8 for global; held"
+    assert summary(content(asked(8, "global")))[1] == "  budget: 8 for global; kept"
 
 
 def test_a_budget_that_more_rounds_have_exceeded_is_said_to_be_exceeded():
@@ -50,7 +50,7 @@ def test_a_budget_that_more_rounds_have_exceeded_is_said_to_be_exceeded():
 
 def test_a_budget_for_another_server_is_pointed_out():
     line = summary(content(asked(4, "server_masked")))[1]
-    assert line.endswith("held. This run's server is server_plain, not server_masked")
+    assert line.endswith("kept. This run's server is server_plain, not server_masked")
     assert "This run" not in summary(content(asked(4, "server_masked"), masked=True))[1]
 
 
