@@ -1,12 +1,14 @@
 """How Sphinx builds the pages of fedpriv: `make docs`, without a network, warnings as errors."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 
 import fedpriv
 
-sys.path.append(str(Path(__file__).parent / "_ext"))
+HERE = Path(__file__).parent
+sys.path.append(str(HERE / "_ext"))
 
 project = "fedpriv"
 author = "The fedpriv developers"
@@ -17,17 +19,13 @@ extensions = [
     "api",
     "generated",
     "myst_nb",
+    "offline",
     "sphinx.ext.intersphinx",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "README.md", "inventories", "_ext", "_generated"]
+exclude_patterns = ["_build", "README.md", "inventories", "_ext", "_generated", "_kernel"]
 templates_path: list[str] = []
 nitpicky = True
-
-# A folder may have no page but its index yet. The warning has no name by which to suppress it.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: "glob pattern" not in str(record.msg)
-)
 
 default_role = "code"  # docstrings write `names` like this
 autodoc_typehints = "description"
@@ -39,13 +37,19 @@ napoleon_use_ivar = True
 add_module_names = False
 
 # Markdown by MyST. Each heading down to the third level has an anchor to link to.
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"]
+myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 3
 
 # A notebook is executed when it changed since the last build, and an error in it ends the build.
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_execution_in_temp = True
+# On a fresh machine matplotlib writes to stderr that it reads the fonts. Errors end the build.
+nb_output_stderr = "remove"
+# The kernel is this Python, whichever kernels the user has installed. It says nothing but errors.
+os.environ["JUPYTER_PATH"] = str(HERE / "_kernel")
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 # The button copies the commands of a block of console, without prompts and output.
 copybutton_prompt_text = "$ "

@@ -78,21 +78,28 @@ class Page:
         return self.settings.get("end_to_end", self.name.startswith("docs/tutorials/"))
 
 
+def _blank(match):
+    """Returns as many blank lines, which keep the numbers of the lines below."""
+    return "\n" * match[0].count("\n")
+
+
 def read_text(text, name):
     """Returns a page, given its text and its path from the root of the repository."""
     front = re.match(r"---\n(.*?)^---\n", text, re.DOTALL | re.MULTILINE)
     settings = yaml.safe_load(front[1]) if front else {}
-    if front:  # blank lines keep the numbers of the lines below
-        text = "\n" * front[0].count("\n") + text[front.end() :]
+    if front:
+        text = _blank(front) + text[front.end() :]
     blocks, inline, comment = [], [], ""
     for token in MarkdownIt().parse(text):
         if token.type == "fence":
-            first = re.match(r"# ([\w./-]+\.(?:py|yaml))\n", token.content)
+            language, code = token.info.strip(), token.content
+            if language == "{code-cell}":  # of a notebook; its options are not code
+                language = "python"
+                code = re.sub(r"\A---\n.*?^---\n", _blank, code, flags=re.DOTALL | re.MULTILINE)
+            first = re.match(r"# ([\w./-]+\.(?:py|yaml))\n", code)
             reason = re.fullmatch(r"<!-- not run: (.+?) -->\s*", comment, re.DOTALL)
             file, skipped = first[1] if first else "", reason[1] if reason else ""
-            blocks.append(
-                Block(name, token.map[0] + 1, token.info.strip(), token.content, file, skipped)
-            )
+            blocks.append(Block(name, token.map[0] + 1, language, code, file, skipped))
         elif token.type == "inline":
             code = (child.content for child in token.children if child.type == "code_inline")
             inline += [one for one in code if one.startswith("fedpriv ")]

@@ -6,7 +6,10 @@ Its imports bring in torch, so that the processes which Sphinx forks have it alr
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.report.sweep import Recorded, markdown
 from fedpriv.threat.access import (
     BlackBox,
     GreyBox,
@@ -43,6 +48,15 @@ ADVERSARIES = {
 
 ATTACK = "attack"
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "papers" / "results"
+"""The `results.json` of sweeps, of which the papers' pages are made."""
+
+BENCHMARKS = ROOT / "benchmarks" / "results"
+"""What `make benchmark` and `make gpu` have measured."""
+
+sys.path.append(str(BENCHMARKS.parent))
+import gpu  # noqa: E402
+import verdict  # noqa: E402
 
 
 def prose(text: str) -> str:
@@ -64,7 +78,7 @@ def listed(rows: Iterable[Setting]) -> str:
     """Returns settings with value and meaning, as a list, which fits a phone."""
     lines = []
     for row in rows:
-        value = f" = `{row.default}`" if row.default else ""
+        value = f" = `{row.short_default}`" if row.default else ""
         lines.append(f"- `{row.name}`{value}" + (f": {prose(row.meaning)}" if row.meaning else ""))
     return "\n".join(lines) + "\n"
 
@@ -81,27 +95,38 @@ def top_level() -> str:
 
 
 def choice(group: str, path: Path) -> Iterator[Setting]:
-    """Yields the settings that a choice of a config group has, with the values that it gives."""
+    """Yields the settings that a choice of a config group has, with the values that it gives.
+
+    Their meanings may come from another choice of the group, which this one starts from.
+    """
     text = path.read_text("utf-8")
-    content = {k: v for k, v in (yaml.safe_load(text) or {}).items() if k != "defaults"}
+    content = yaml.safe_load(text) or {}
+    rows = (*settings(Experiment), *settings(DocumentData, "data"))
+    known = {row.name: row.meaning for row in rows}
+    for other in set(content.pop("defaults", ())) - {"_self_"}:
+        start = choice(group, path.with_name(f"{other}.yaml"))
+        known |= {row.name: row.meaning for row in start}
     package = re.search(r"^# @package (\S+)", text, re.MULTILINE)
     place = package[1] if package else group
-    yield from within("" if place == "_global_" else place, content)
+    yield from within("" if place == "_global_" else place, content, known)
 
 
-def within(place: str, content: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yields the settings of a section: those of its target, or else the values in it."""
+def within(place: str, content: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[Setting]:
+    """Yields the settings of a section: those of its target, or else the values in it.
+
+    `known` has the meaning of each setting by name, for sections without a target.
+    """
     if TARGET in content:
         yield Setting(join(place, TARGET), content[TARGET], "")
         yield from settings(import_target(content[TARGET]), place, content)
         return
-    known = {row.name: row.meaning for row in settings(Experiment)}
     for key, value in content.items():
         name = join(place, key)
         if isinstance(value, Mapping) and value:
-            yield from within(name, value)
+            yield from within(name, value, known)
         else:
-            yield Setting(name, yaml.safe_dump(value).split("\n...")[0], known.get(name, ""))
+            text = yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0]
+            yield Setting(name, text, known.get(name, ""))
 
 
 def groups() -> str:
@@ -114,7 +139,7 @@ def groups() -> str:
         for name, path in choices.items():
             rows = list(choice(group, path))
             text += f"### `{group}={name}`\n\n{prose(catalogue.headline(path))}.\n\n"
-            text += (listed(rows) if rows else "It changes nothing.\n") + "\n"
+            text += listed(rows) + "\n" if rows else ""
     return text
 
 
@@ -165,7 +190,27 @@ def result_schema() -> str:
     return text
 
 
+def measured(path: Path) -> str:
+    """Returns what a sweep measured: the table, where it comes from, and the claims."""
+    return markdown(Recorded.of(json.loads(path.read_text("utf-8"))))
+
+
+def benchmarks() -> str:
+    """Returns what the benchmarks whose results are checked in have measured."""
+    results = {path.stem: json.loads(path.read_text("utf-8")) for path in BENCHMARKS.glob("*.json")}
+    simulation = results.pop("simulation", None)
+    text = "## Simulation\n\n"
+    text += verdict.markdown(simulation) if simulation else f"{NO_RESULT} `make benchmark`.\n"
+    text += "" if results else f"\n## On a GPU\n\n{NO_RESULT} `make gpu`.\n"
+    for name in sorted(results):
+        device = results[name]["device"]["name"]
+        text += f"\n## On one {prose(device)}\n\n{gpu.markdown(results[name])}"
+    return text
+
+
+NO_RESULT = "No result is checked in yet. This one makes it:"
 PARTS = {
+    "benchmarks.md": benchmarks,
     "experiment.md": top_level,
     "groups.md": groups,
     "attack_settings.md": attack_settings,
@@ -180,13 +225,18 @@ def write(folder: Path) -> None:
     A part that has not changed stays as it is, or Sphinx would build its page again.
     """
     sources = [path for kind in ("*.py", "*.yaml") for path in ROOT.glob(f"*/**/{kind}")]
+    sources += [*RESULTS.rglob("*.json"), *BENCHMARKS.glob("*.json")]
     newest = max(path.stat().st_mtime for path in sources if ".venv" not in str(path))
     done = folder / ".done"
     if done.exists() and done.stat().st_mtime > newest:
         return
-    folder.mkdir(exist_ok=True)
-    for name, make in {**PARTS, "layers.svg": drawing}.items():
+    tables = {
+        f"results/{path.relative_to(RESULTS).with_suffix('.md')}": functools.partial(measured, path)
+        for path in RESULTS.rglob("*.json")
+    }
+    for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if not (folder / name).exists() or (folder / name).read_text("utf-8") != text:
             (folder / name).write_text(text, "utf-8")
     done.touch()

@@ -144,12 +144,13 @@ def pages(tmp_path_factory):
         for seed in (0, 1)
     ]
     columns = [Column("psnr", "PSNR")]
+    made = {"command": "fedpriv sweep x", "machine": "y"}
     claims = list(sweep.verdicts(["psnr: without > with noise"], measured))
     return {
         "run": write_report(run).read_text("utf-8"),
         "redacted": write_report(run, redacted=True).read_text("utf-8"),
         "comparison": write_comparison([run, run], parent / "both.html").read_text("utf-8"),
-        "sweep": sweep.html("A sweep", columns, claims, measured, ""),
+        "sweep": sweep.html(sweep.Recorded("A sweep", columns, "", measured, claims, made)),
     }
 
 

@@ -74,7 +74,7 @@ def test_a_round_without_enough_answers_ends_the_run_or_is_refused(tmp_path):
 
     status, _, err = run("run", TOY, *few, "federation.max_refused=1", cwd=tmp_path)
     assert status == 1
-    assert "1 round in a row did not count. Round 2: 6 of 8 clients answered" in err
+    assert "the last round did not count. Round 2: 6 of 8 clients answered" in err
 
 
 def test_a_sweep_runs_every_combination(tmp_path):

@@ -1,5 +1,6 @@
 """What pip installs is one name, and folders of a user's with names like ours break nothing."""
 
+import email
 import os
 import shutil
 import subprocess
@@ -10,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+import fedpriv
+
 ROOT = Path(__file__).parents[2]
 OURS = ("strategies", "clients", "attacks", "experiments")
-SMALL = ("rounds=1", "federation.workers=0", "data.source.documents_per_provider=3")
+SMALL = (
+    "rounds=1",
+    "federation.workers=0",
+    "data.source.documents_per_provider=3",
+    "keep=[transcript,held_out]",
+)
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +46,21 @@ def test_the_wheel_holds_one_name_and_every_module_once(built):
         for path in (ROOT / folder).rglob("*"):
             inside = path.relative_to(ROOT / "fedpriv" if folder == "fedpriv" else ROOT)
             linked = any(parent.is_symlink() for parent in (path, *path.parents))
-            if path.suffix in (".py", ".yaml", ".json", ".j2") and not linked:
+            if path.is_file() and path.suffix != ".pyc" and not linked:
                 assert f"fedpriv/{inside}" in names
+
+
+def test_the_metadata_name_version_licences_and_readme(built):
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        info = f"fedpriv-{fedpriv.__version__}.dist-info"
+        metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+        licences = {name for name in archive.namelist() if name.startswith(f"{info}/licenses/")}
+    assert metadata["Version"] == fedpriv.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert licences == {f"{info}/licenses/{name}" for name in metadata.get_all("License-File")}
+    assert {"LICENSE", "NOTICE"} <= set(metadata.get_all("License-File"))
+    assert metadata.get_payload().startswith("# fedpriv")
 
 
 def test_it_runs_beside_folders_of_the_users_with_the_same_names(built, tmp_path):
@@ -64,10 +85,22 @@ def test_it_runs_beside_folders_of_the_users_with_the_same_names(built, tmp_path
     (user / "attacks" / "__init__.py").write_text("mine = True\n")
     plain = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment = {**plain, "FEDPRIV_CACHE": str(tmp_path / "cache")}
-    command = [venv / "bin" / "fedpriv", "run", "quickstart", *SMALL]
-    done = subprocess.run(command, cwd=user, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert (user / done.stdout.splitlines()[-1] / "report.html").is_file()
+
+    def run(*words):
+        """Returns the last line that a command of the installed fedpriv prints."""
+        command = [venv / "bin" / "fedpriv", *words]
+        done = subprocess.run(command, cwd=user, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
+        return done.stdout.splitlines()[-1]
+
+    assert "fl_provider_dp" in run("list")
+    run_dir = run("run", "quickstart", *SMALL)
+    assert (user / run_dir / "report.html").is_file()
+    run("attack", run_dir, "attack=server_membership", "rounds=[1]")
+    assert (user / run_dir / "findings/server_membership/result.json").is_file()
+    (user / run_dir / "report.html").unlink()
+    run("report", run_dir)
+    assert "server_membership" in (user / run_dir / "report.html").read_text()
 
     script = (
         "import attacks, fedpriv.attacks.closed_form as ours; print(attacks.mine, ours.__file__)"

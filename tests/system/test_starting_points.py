@@ -17,8 +17,6 @@ from fedpriv.training.adapters import LoRA
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.pretraining import Pretraining
 
-pytestmark = pytest.mark.usefixtures("one_ray")
-
 PUBLIC = Invoices(providers=3, documents_per_provider=2, seed=77)
 PRIVATE = Invoices(providers=5, documents_per_provider=3)
 

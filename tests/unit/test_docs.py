@@ -7,6 +7,7 @@ import re
 import sys
 
 import click
+import matplotlib
 import pytest
 import yaml
 from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
@@ -148,22 +149,66 @@ def check_page(page, folder, capsys, *, compose):
                 check(words, None, capsys, compose)
 
 
+PYTHON = [
+    page
+    for page in PAGES
+    if not page.end_to_end and any(block.language == "python" for block in page.blocks)
+]
+NOTEBOOKS = [page for page in PYTHON if "kernelspec" in page.settings]
+
+
 @pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in PAGES
-        if not page.end_to_end and any(b.language == "python" for b in page.blocks)
-    ],
-    ids=lambda page: page.name,
+    "page", [page for page in PYTHON if page not in NOTEBOOKS], ids=lambda page: page.name
 )
 def test_the_python_of_a_page_runs(page, folder):
+    run_all_python(page, folder)
+
+
+@pytest.mark.slow  # `make docs` runs them too
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_a_notebook_runs(page, folder):
+    run_all_python(page, folder)
+
+
+def test_there_are_notebooks_and_only_they_have_cells():
+    assert len(NOTEBOOKS) > 1
+    cells = [p.name for p in PAGES if "```{code-cell}" in (ROOT / p.name).read_text("utf-8")]
+    assert cells == [page.name for page in NOTEBOOKS]
+
+
+def run_all_python(page, folder):
+    """Runs the blocks of Python on a page, and the cells of a notebook, in order."""
     made = {"__name__": "__main__"}
-    for block in page.blocks:
-        if block.file:
-            write_file(block, folder)
-        elif block.language == "python" and not block.skipped:
-            run_python(block, made)
+    with matplotlib.rc_context():
+        for block in page.blocks:
+            if block.file:
+                write_file(block, folder)
+            elif block.language == "python" and not block.skipped:
+                run_python(block, made)
+
+
+NOTEBOOK = """---
+kernelspec: {name: python3}
+---
+```{code-cell}
+---
+tags: [hide-input]
+---
+two = 1 + 1
+```
+
+```{code-cell}
+assert two == TWO
+two;
+```
+"""
+
+
+def test_the_cells_of_a_notebook_run_in_order(folder):
+    run_all_python(page_of(NOTEBOOK.replace("TWO", "2")), folder)
+    with pytest.raises(AssertionError) as error:
+        run_all_python(page_of(NOTEBOOK.replace("TWO", "3")), folder)
+    assert error.traceback[-1].lineno == NOTEBOOK.splitlines().index("assert two == TWO")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)

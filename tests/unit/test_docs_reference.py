@@ -10,6 +10,7 @@ from doc_pages import DOCS, ROOT
 sys.path.append(str(DOCS / "_ext"))
 import generated
 import layers
+import offline
 from generated import attack, catalogue
 
 REFERENCE = DOCS / "reference"
@@ -65,12 +66,46 @@ def test_the_settings_of_every_attack_have_meanings():
     assert {row.name for row in generated.settings(attack.AttackSettings)} >= {"rounds", "known"}
 
 
+def test_a_meaning_can_be_read_alone():
+    rows = [
+        row
+        for group, choices in catalogue.groups().items()
+        for path in choices.values()
+        for row in generated.choice(group, path)
+    ]
+    assert len(rows) > 500
+    begun = re.compile(r"(as above|as of|as there|at|by|everywhere|for|in|of|on|see|with)\b")
+    assert [row.name for row in rows if begun.match(row.meaning)] == []
+    silent = {row.name for row in rows if not row.meaning and not row.name.endswith("_target_")}
+    assert {name.partition(".")[0] for name in silent} <= {"attack", "model", "publisher"}
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [("a*b* `x_*y` |K|", r"a\*b\* `x_*y` |K|"), ("<b> ${let}", r"\<b\> \$\{let\}")],
 )
 def test_a_meaning_is_no_markup(text, shown):
     assert generated.prose(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script defer="defer" src="https://cdn/mathjax.js"></script>',
+        '<link rel="stylesheet" href="//cdn/a.css" />',
+        "<img alt='x' src='http://cdn/a.png'>",
+        '@import "https://cdn/a.css";',
+        "@font-face { src: url(https://cdn/a.woff2) }",
+    ],
+)
+def test_a_page_that_loads_from_the_network_is_found(text):
+    (address,) = offline.loads(f"<p>{text}</p>")
+    assert address.partition("//")[2].startswith("cdn/")
+
+
+def test_a_page_may_link_to_the_network_and_load_from_its_folder():
+    text = '<a href="https://example.org">x</a><script src="_static/a.js?v=1"></script>'
+    assert offline.loads(f"{text}<link href='a.css'><style>b {{ c: url(d.svg) }}</style>") == []
 
 
 def test_the_page_on_run_folders_names_every_file_and_key(run):

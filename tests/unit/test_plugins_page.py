@@ -1,4 +1,4 @@
-"""The plug-ins that docs/guides/plugins.md shows do what it says."""
+"""The plug-ins that docs/guides/plugins.md and the page of CDMI show do what these say."""
 
 import importlib
 import json
@@ -12,18 +12,22 @@ from toy_fields import federation, follows
 import fedpriv as fp
 from fedpriv.cli.main import main
 
-PAGE = read_text((DOCS / "guides/plugins.md").read_text("utf-8"), "docs/guides/plugins.md")
+PAGES = [
+    read_text((DOCS / name).read_text("utf-8"), f"docs/{name}")
+    for name in ("guides/plugins.md", "papers/cdmi.md")
+]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with every file of the page, from which it can be imported."""
+    """A folder with every file of the pages, from which it can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
-    for block in PAGE.blocks:
-        if block.file:
-            write_file(block, tmp_path)
+    for page in PAGES:
+        for block in page.blocks:
+            if block.file:
+                write_file(block, tmp_path)
     return tmp_path
 
 
