@@ -169,6 +169,7 @@ class ClientWorker:
         self._kept = [(t, t.detach().clone()) for t in (*kept, *self.model.buffers())]
         self._layouts = {flag: ParameterLayout(self.model, buffers=flag) for flag in (False, True)}
         self._large = is_large(self.model)
+        self._settings = [(module, _settings(module)) for module in self.model.modules()]
         self._built = _structure(self.model)
 
     def serve(self, message: Message, context: Context) -> Message:
@@ -208,6 +209,8 @@ class ClientWorker:
         self.model.train()
         if _structure(self.model) != self._built:  # the previous client has altered its modules
             self._build()
+        for module, settings in self._settings:  # Donut's layers change theirs in a forward pass
+            vars(module).update(settings)
         layout = self._layouts[instruction.buffers]
 
         def restart() -> None:
@@ -247,15 +250,19 @@ class ClientWorker:
 
 
 def _structure(model: nn.Module) -> list[object]:
-    """Identifies everything in a model but its numbers: modules, tensors, settings, hooks."""
-    plain = (bool, int, float, str, type(None))
+    """Identifies everything in a model but its values: modules, tensors, settings, hooks."""
     structure: list[object] = []
     for module in model.modules():
-        settings = {k: v for k, v in vars(module).items() if isinstance(v, plain)}
         hooks = [list(v) for k, v in vars(module).items() if k.endswith("_hooks") and v]
-        structure.append((id(module), settings, hooks))
+        structure.append((id(module), list(_settings(module)), hooks))
     tensors = [*model.parameters(), *model.buffers()]
     return [*structure, *((id(t), t.dtype, t.shape, t.device) for t in tensors)]
+
+
+def _settings(module: nn.Module) -> dict[str, bool | int | float | str | None]:
+    """Returns the plain values among a module's attributes."""
+    plain = (bool, int, float, str, type(None))
+    return {k: v for k, v in vars(module).items() if isinstance(v, plain)}
 
 
 def unusable_device(name: str) -> str | None:

@@ -261,6 +261,35 @@ def test_a_client_may_leave_the_model_in_any_state(soil):
     assert bits(both[-1]) == bits(alone)
 
 
+def test_a_model_that_changes_its_own_settings_is_not_built_again():
+    built = []
+
+    class Shifting(Everything):
+        def __init__(self):
+            super().__init__()
+            built.append(self)
+            self.shift = 3
+
+        def loss(self, batch):
+            assert self.shift == 3
+            self.shift = 0  # as the layers of Donut's encoder do, where a page is small
+            return super().loss(batch)
+
+    class Once(Neighbours):
+        def train(self, context):
+            context.model.loss(context.examples.batch(np.arange(4)))
+            return ClientUpdate({k: 0 * v for k, v in context.parameters.items()}, {})
+
+    app = app_of(Once(), Shifting)
+    for round in (1, 2):
+        replies, failed = replies_of(app, [0, 1, 2], asking(round=round), Shifting)
+        assert len(replies) == CLIENTS
+        assert not failed
+    worker, *others = (model for model in built if model.shift == 0)
+    assert worker
+    assert not others
+
+
 def test_a_client_gives_the_same_reply_every_time_and_another_in_every_round():
     app = app_of(Neighbours())
     one, two = (replies_of(app, [1], asking("found"))[0] for _ in range(2))
