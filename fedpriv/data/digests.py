@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from fedpriv.data.document import Document
+from fedpriv.data.drawn_page import DrawnPage
 from fedpriv.data.examples import Examples
 from fedpriv.runtime.cache import file_stamp, hash_of
 from fedpriv.runtime.tensors import digest
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Returns a hash of everything that documents hold; of an image file, its path, size and time.
+    """Returns a hash of everything that documents hold.
 
-    `Document.part_of` is not in it: no model reads that.
+    Of an image file, it is the path, size and time; of a page that is drawn, what it is drawn from
+    and the code that draws it. `Document.part_of` is not in it: no model reads that.
     """
     hashed = hashlib.sha256()
     for document in documents:
@@ -30,23 +32,33 @@ def documents_digest(documents: Iterable[Document]) -> str:
     return hashed.hexdigest()
 
 
-def document_digest(document: Document) -> str:
-    """Returns a hash of one document; see `documents_digest`."""
+def document_digest(document: Document, *, code: bool = True) -> str:
+    """Returns a hash of one document; see `documents_digest`.
+
+    Args:
+        document: the document.
+        code: whether the code that draws a page is part of its hash, as it must be where the hash
+            stands for pixels. Without it, the same page of two releases is the same private data,
+            even if one release draws it otherwise.
+    """
     page: list[Any]
     if isinstance(document.page, Path):
         page = file_stamp(document.page)
+    elif isinstance(document.page, DrawnPage):
+        page = [*document.page.key(), document.page.code() if code else ""]
     else:
         pixels = np.ascontiguousarray(document.page)
         page = [pixels.shape, str(pixels.dtype), hashlib.sha256(pixels.data).hexdigest()]
+    drawn = document.as_drawn()
     return hash_of(
         [
             document.id,
             document.provider,
             document.size,
             document.split,
-            [(word.text, word.box, word.segment) for word in document.words],
-            [(entity.label, entity.words) for entity in document.entities],
-            [(question.key, question.text, question.answers) for question in document.questions],
+            "words" in drawn or [(word.text, word.box, word.segment) for word in document.words],
+            "entities" in drawn or [(entity.label, entity.words) for entity in document.entities],
+            "questions" in drawn or [(q.key, q.text, q.answers) for q in document.questions],
             document.links,
             document.white,
             page,

@@ -7,13 +7,15 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from fedpriv.data.drawn_page import DrawnPage
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels of the page image that the document holds."""
@@ -26,11 +28,14 @@ FORMATS = ("PNG", "JPEG")
 MOST_PIXELS = 100_000_000
 """Largest page that is opened; A4 at 1000 dpi has 97 million pixels."""
 
-MOST_DOCUMENTS = 100_000
-"""Most pages that a generator draws. All are kept in memory, half a megabyte each or more."""
+MOST_DOCUMENTS = 1_000_000
+"""Most pages that a generator makes. Each takes half a kilobyte until its words are read."""
 
 MOST_SIDE = 10_000
 """Longest side of a generated page, in pixels."""
+
+DRAWN = ("words", "entities", "questions")
+"""What a document leaves to `DrawnPage.text` until it is read."""
 
 
 class DataError(ValueError):
@@ -82,7 +87,7 @@ class Document:
         id: unique within its data set.
         provider: who issued the document, the group that provider-level privacy protects.
         page: the image file, or the pixels themselves (height × width, or height × width × 3,
-            uint8).
+            uint8), or what draws them.
         size: width and height of the page image; all boxes are in these pixels.
         words: in reading order.
         entities: key information, for token classification.
@@ -98,23 +103,50 @@ class Document:
 
     id: str
     provider: str
-    page: Path | NDArray[np.uint8]
+    page: Path | NDArray[np.uint8] | DrawnPage
     size: tuple[int, int]
     words: tuple[Word, ...]
-    entities: tuple[Entity, ...] = ()
-    questions: tuple[Question, ...] = ()
+    entities: tuple[Entity, ...] = field(default_factory=tuple)
+    questions: tuple[Question, ...] = field(default_factory=tuple)
     split: str = ""
     links: tuple[tuple[int, int], ...] = ()
     white: tuple[Box, ...] = ()
     part_of: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Compares all attributes; pages in memory by their pixels."""
+        """Compares all attributes; pages in memory by their pixels, drawn ones by what draws."""
         if not isinstance(other, Document):
             return NotImplemented
         # The dataclass's own method takes the truth value of arrays, from Python 3.13 on.
-        ours, theirs = vars(self) | {"page": None}, vars(other) | {"page": None}
-        return ours == theirs and np.array_equal(self.page, other.page)  # type: ignore[arg-type]
+        if isinstance(self.page, np.ndarray) and isinstance(other.page, np.ndarray):
+            same = np.array_equal(self.page, other.page)
+        else:
+            same = type(self.page) is type(other.page) and self.page == other.page
+        names = (named.name for named in fields(self) if named.name != "page")
+        return same and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    if not TYPE_CHECKING:  # it would make a type checker believe that every name is an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns what `drawn` has left to the drawing of the page."""
+            page = vars(self).get("page")
+            if name in DRAWN and isinstance(page, DrawnPage):
+                return getattr(page.text, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @classmethod
+    def drawn(cls, name: str, provider: str, page: DrawnPage, size: tuple[int, int]) -> Document:
+        """Returns a document that is drawn when its words, entities, questions or image are read.
+
+        Args:
+            name: its `id`.
+            provider: as above.
+            page: what draws it.
+            size: width and height of the drawing, in pixels.
+        """
+        document, (width, height) = cls.__new__(cls), size
+        vars(document).update(id=name, provider=provider, page=page, size=(width, height))
+        return document
 
     @property
     def whole(self) -> str:
@@ -122,7 +154,7 @@ class Document:
         return self.part_of or self.id
 
     def image(self) -> Image.Image:
-        """Returns the page as an RGB image; reads the file if the page is one.
+        """Returns the page as an RGB image; reads the file if the page is one, or draws it.
 
         Raises:
             DataError: if the file cannot be decoded.
@@ -130,11 +162,23 @@ class Document:
         if isinstance(self.page, Path):
             page = read_image(self.page)
         else:
-            page = Image.fromarray(self.page).convert("RGB")
+            pixels = self.page.pixels() if isinstance(self.page, DrawnPage) else self.page
+            page = Image.fromarray(pixels).convert("RGB")
         for left, top, right, bottom in self.white:
             place = (math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom))
             page.paste((255, 255, 255), place)
         return page
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Returns `image` as a new array (height × width × 3)."""
+        return np.array(self.image(), dtype=np.uint8)
+
+    def as_drawn(self) -> set[str]:
+        """Returns the names in `DRAWN` whose values are those of the page's drawing."""
+        if not isinstance(page := self.page, DrawnPage):
+            return set()
+        own = vars(self)
+        return {n for n in DRAWN if n not in own or own[n] == getattr(page.text, n)}
 
     def question_names(self) -> list[str]:
         """Returns a name for each question, unique within the data set: ``id#place``."""

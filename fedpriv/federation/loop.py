@@ -163,7 +163,7 @@ class Federation(Parts):
             ):
                 raise Unworkable(coarse)
             encoded = data_digest(self.bound.train, self.bound.rows)
-            pages = sorted(document_digest(page) for page in self.bound.documents)
+            pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
             self.data_digest = json_digest(pages) if pages else encoded
             key = message_key(
                 (inner, self.client, self.masking),

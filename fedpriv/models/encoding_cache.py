@@ -30,7 +30,7 @@ from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import DocumentModel
-from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.cache import files_digest, json_digest
 from fedpriv.runtime.versions import versions_of
 
 FORMAT = 1
@@ -97,11 +97,7 @@ def _sources() -> tuple[str, ...]:
 
 @functools.cache
 def _code(files: tuple[str, ...]) -> str:
-    digest = hashlib.sha256()
-    for name in files:
-        path = Path(name)
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()
+    return files_digest(map(Path, files))
 
 
 def _arrays(examples: Examples) -> dict[str, NDArray[Any]]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,14 @@ def file_stamp(path: Path) -> list[Any]:
     """Returns a file's path, size and time, which tell whether it is still the same."""
     found = path.stat()
     return [str(path.resolve()), found.st_size, found.st_mtime_ns]
+
+
+def files_digest(files: Iterable[Path], *more: Any) -> str:
+    """Returns a hash of the contents of files, missing ones as empty, and of plain values."""
+    digest = hashlib.sha256(hash_of(more).encode())
+    for path in files:
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
 
 
 def json_digest(value: Any) -> str:

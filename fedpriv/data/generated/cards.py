@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedpriv.data.document import MOST_SIDE, Document, DocumentSet, Entity, Question
+from fedpriv.data.drawn_page import Drawing, DrawnPage
 from fedpriv.data.generated.checks import check_counts, check_questions
 from fedpriv.data.generated.glyphs import Colour, Face
 from fedpriv.data.generated.invoice_style import pick
@@ -42,7 +43,7 @@ _BASELINES = (7 / 14, 10 / 14, 13 / 14)
 
 @dataclass(frozen=True)
 class Cards:
-    """A data set of small generated cards; a page of 112 x 112 takes 38 kB of memory.
+    """A data set of small generated cards, each drawn when it is read.
 
     A card shows its customer's mark, its provider's colour at the right edge, and three words, one
     to a line: provider, given name and family name. No two customers have the same name. Cards are
@@ -97,36 +98,18 @@ class Cards:
             )
 
     def load(self) -> DocumentSet:
-        """Draws every document, provider by provider."""
+        """Names every document, provider by provider."""
         customers = generator(self.seed, "card dealing").permutation(self._customers())
         companies = generator(self.seed, "card names").permutation(len(_COMPANIES))
         names = generator(self.seed, "card holders").permutation(len(_NAMES))
-        side = self.page_size[0]
-        block, margin = side // 7, side // 28
-        face = Face("DejaVuSans", side * 10 // _LEAST_SIDE)
+        settings = (self.seed, self.page_size[0], tuple(self.questions), tuple(self.inks))
         documents: list[Document] = []
         for card, customer in enumerate(map(int, customers)):
             provider, number = divmod(card, self.documents_per_provider)
-            company, (given, family) = _COMPANIES[companies[provider]], _NAMES[names[customer]]
-            sheet = Sheet(self.page_size)
-            random = generator(self.seed, "card colour", client=provider)
-            sheet.pixels[:, side - block :] = random.integers(40, 216, 3)
-            random = generator(self.seed, "card mark", client=customer)
-            for row, column in itertools.product(*map(range, _MARK)):
-                top, left = margin + row * block, margin + column * block
-                sheet.pixels[top : top + block, left : left + block] = pick(random, _BLOCKS)
-            random = generator(self.seed, "card ink", number, provider)
-            grey = int(random.integers(self.inks[0], self.inks[1] + 1))
-            for text, share in zip((company, given, family), _BASELINES, strict=True):
-                baseline = round(share * side)
-                sheet.set_line(text, face, (grey, grey, grey), (margin, side), baseline)
-            answers = {"provider": company, "customer": f"{given} {family}"}
-            questions = tuple(
-                Question(key, QUESTION_TEMPLATES[key][0], (answers[key],)) for key in self.questions
-            )
-            sheet.entities += [Entity("provider", (0,)), Entity("customer", (1, 2))]
+            company, holder = _COMPANIES[companies[provider]], _NAMES[names[customer]]
+            page = DrawnPage(_card, (*settings, provider, number, customer, company, *holder))
             name = f"card-p{provider:03}-d{number:03}"
-            documents.append(sheet.document(name, company, questions))
+            documents.append(Document.drawn(name, company, page, self.page_size))
         return DocumentSet("generated cards", tuple(documents), LABELS)
 
     def _customers(self) -> list[int]:
@@ -135,3 +118,32 @@ class Cards:
         runs = (itertools.repeat(customer, cards) for customer, cards in enumerate(held))
         count = self.providers * self.documents_per_provider
         return list(itertools.islice(itertools.chain.from_iterable(runs), count))
+
+
+def _card(
+    seed: int,
+    side: int,
+    asked: tuple[str, ...],
+    inks: tuple[int, int],
+    provider: int,
+    number: int,
+    customer: int,
+    company: str,
+    given: str,
+    family: str,
+) -> Drawing:
+    block, margin = side // 7, side // 28
+    sheet, face = Sheet((side, side)), Face("DejaVuSans", side * 10 // _LEAST_SIDE)
+    random = generator(seed, "card colour", client=provider)
+    sheet.pixels[:, side - block :] = random.integers(40, 216, 3)
+    random = generator(seed, "card mark", client=customer)
+    for row, column in itertools.product(*map(range, _MARK)):
+        top, left = margin + row * block, margin + column * block
+        sheet.pixels[top : top + block, left : left + block] = pick(random, _BLOCKS)
+    grey = int(generator(seed, "card ink", number, provider).integers(inks[0], inks[1] + 1))
+    for text, share in zip((company, given, family), _BASELINES, strict=True):
+        sheet.set_line(text, face, (grey, grey, grey), (margin, side), round(share * side))
+    answers = {"provider": company, "customer": f"{given} {family}"}
+    questions = tuple(Question(k, QUESTION_TEMPLATES[k][0], (answers[k],)) for k in asked)
+    sheet.entities += [Entity("provider", (0,)), Entity("customer", (1, 2))]
+    return sheet.drawing(questions)

@@ -14,6 +14,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.drawn_page import Drawing, DrawnPage
 from fedpriv.data.generated.checks import check_page_size, check_questions, has_room
 from fedpriv.data.generated.glyphs import Colour, Face, text_width
 from fedpriv.data.generated.invoice_style import pick
@@ -95,25 +96,14 @@ class Identities:
         check_questions(self.questions, IDENTITY_QUESTIONS)
 
     def load(self) -> DocumentSet:
-        """Draws every page, person by person."""
+        """Names every page, person by person."""
+        settings = (self.seed, tuple(self.page_size), self.digits, tuple(self.questions))
         documents: list[Document] = []
         for number in range(self.each * len(self.repeats)):
-            person = _draw_person(self, number)
-            answers = {"person": person.name, "account": person.account}
-            questions = tuple(
-                Question(key, text, (answers[key],))
-                for key, text in person.questions.items()
-                if key in self.questions
-            )
-            for page in range(self.repeats[number % len(self.repeats)]):
-                random = generator(self.seed, "identity page", round=page, client=number)
-                # Eleven days for each page, one of which is drawn: none repeats.
-                days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
-                day = _FIRST_DAY + timedelta(days=days)
-                written = person.date_format.format(day=day.day, month=day.month, year=day.year)
-                sheet = _draw_page(self.page_size, person, answers | {"date": written})
-                name = f"identity-p{number:03}-d{page:03}"
-                documents.append(sheet.document(name, f"person {number:03}", questions))
+            for place in range(self.repeats[number % len(self.repeats)]):
+                page = DrawnPage(_identity, (*settings, number, place))
+                name, person = f"identity-p{number:03}-d{place:03}", f"person {number:03}"
+                documents.append(Document.drawn(name, person, page, self.page_size))
         return DocumentSet("generated identities", tuple(documents), _LABELS)
 
     def references(self, count: int, rng: np.random.Generator) -> tuple[str, ...]:
@@ -187,20 +177,38 @@ class _Person:
     band_below: bool
 
 
-def _draw_person(settings: Identities, number: int) -> _Person:
-    captioned = has_room(settings.page_size, _CAPTIONED)
+def _identity(
+    seed: int, size: tuple[int, int], digits: int, asked: tuple[str, ...], number: int, page: int
+) -> Drawing:
+    person = _draw_person(seed, size, digits, number)
+    answers = {"person": person.name, "account": person.account}
+    questions = tuple(
+        Question(key, text, (answers[key],))
+        for key, text in person.questions.items()
+        if key in asked
+    )
+    random = generator(seed, "identity page", round=page, client=number)
+    # Eleven days for each page, one of which is drawn: none repeats.
+    days = person.first_day + _DAYS_APART * page + int(random.integers(_DAYS_APART))
+    day = _FIRST_DAY + timedelta(days=days)
+    written = person.date_format.format(day=day.day, month=day.month, year=day.year)
+    return _draw_page(size, person, answers | {"date": written}).drawing(questions)
+
+
+def _draw_person(seed: int, size: tuple[int, int], digits: int, number: int) -> _Person:
+    captioned = has_room(size, _CAPTIONED)
     # No two persons of a seed have both names in common.
-    order = generator(settings.seed, "identity names").permutation(PERSONS)
+    order = generator(seed, "identity names").permutation(PERSONS)
     given, family = divmod(int(order[number]), len(FAMILY_NAMES))
     # From a separate generator, so that nothing else about the person tells the secret.
-    secret = generator(settings.seed, "identity account", client=number)
-    account = int(secret.integers(10**settings.digits))
-    random = generator(settings.seed, "identity", client=number)
+    secret = generator(seed, "identity account", client=number)
+    account = int(secret.integers(10**digits))
+    random = generator(seed, "identity", client=number)
     # Drawn on small pages too, so that the size of a page changes nothing else.
     captions = {key: pick(random, texts) for key, texts in _CAPTIONS.items()}
     return _Person(
         name=f"{GIVEN_NAMES[given]} {FAMILY_NAMES[family]}" if captioned else FAMILY_NAMES[family],
-        account=f"{account:0{settings.digits}}",
+        account=f"{account:0{digits}}",
         first_day=int(random.integers(3000)),
         date_format=pick(random, _DATES),
         questions={key: pick(random, texts) for key, texts in IDENTITY_QUESTIONS.items()},

@@ -7,6 +7,7 @@ number, so asking for more of either changes none of the others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,6 +15,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from fedpriv.data.document import MOST_SIDE, Document, DocumentSet, Question
+from fedpriv.data.drawn_page import Drawing, DrawnPage
 from fedpriv.data.generated import lexicon
 from fedpriv.data.generated.checks import check_counts, check_page_size, check_questions
 from fedpriv.data.generated.invoice_page import (
@@ -119,7 +121,7 @@ class Bill:
 
 @dataclass(frozen=True)
 class Invoices:
-    """A data set of generated invoices; a page of 400 x 560 takes 0.67 MB of memory.
+    """A data set of generated invoices, each drawn when it is read.
 
     Attributes:
         providers: the number of companies.
@@ -144,25 +146,25 @@ class Invoices:
         check_questions(self.questions, QUESTION_TEMPLATES)
 
     def load(self) -> DocumentSet:
-        """Draws every document, provider by provider."""
+        """Names every document, provider by provider."""
         documents: list[Document] = []
         for provider in range(self.providers):
-            company = draw_provider(self.seed, provider)
+            name = company_name(self.seed, provider)
             documents.extend(
-                self._document(company, provider, number)
+                self._document(name, provider, number)
                 for number in range(self.documents_per_provider)
             )
         return DocumentSet("generated invoices", tuple(documents), LABELS)
 
     def document(self, provider: int, number: int) -> Document:
-        """Draws one document; `load` returns the same."""
+        """Returns one document; `load` returns the same."""
         self._check(provider)
         if not 0 <= number < self.documents_per_provider:
             raise ValueError(f"Expected number={number} in 0..{self.documents_per_provider - 1}.")
-        return self._document(draw_provider(self.seed, provider), provider, number)
+        return self._document(company_name(self.seed, provider), provider, number)
 
     def template(self, provider: int) -> Document:
-        """Draws a provider's page with every private value left out.
+        """Returns a provider's page with every private value left out.
 
         Title, captions, small print, rules, colours and type stay in their places. The values of
         provider, customer and invoice (names, addresses, numbers, dates, items, amounts, currency)
@@ -171,21 +173,34 @@ class Invoices:
         part of the page.
         """
         self._check(provider)
-        company = draw_provider(self.seed, provider)
-        sheet = draw_page(company.style, self.page_size, None)
-        return sheet.document(f"invoice-p{provider:03}-template", company.name)
+        page = DrawnPage(_template, (self.seed, tuple(self.page_size), provider))
+        name, company = f"invoice-p{provider:03}-template", company_name(self.seed, provider)
+        return Document.drawn(name, company, page, self.page_size)
 
     def _check(self, provider: int) -> None:
         if not 0 <= provider < self.providers:
             raise ValueError(f"Expected provider={provider} in 0..{self.providers - 1}.")
 
-    def _document(self, company: Provider, provider: int, number: int) -> Document:
-        printed = _printed(company, draw_bill(self.seed, company.habits, provider, number))
-        sheet = draw_page(company.style, self.page_size, printed)
-        random = generator(self.seed, "invoice questions", round=number, client=provider)
-        answers = {key: " ".join(lines) for key, lines in printed.fields.items()}
-        questions = draw_questions(random, self.questions, answers)
-        return sheet.document(f"invoice-p{provider:03}-d{number:03}", company.name, questions)
+    def _document(self, company: str, provider: int, number: int) -> Document:
+        settings = (self.seed, tuple(self.page_size), tuple(self.questions))
+        page = DrawnPage(_invoice, (*settings, provider, number))
+        name = f"invoice-p{provider:03}-d{number:03}"
+        return Document.drawn(name, company, page, self.page_size)
+
+
+def _invoice(
+    seed: int, size: tuple[int, int], asked: tuple[str, ...], provider: int, number: int
+) -> Drawing:
+    company = draw_provider(seed, provider)
+    printed = _printed(company, draw_bill(seed, company.habits, provider, number))
+    random = generator(seed, "invoice questions", round=number, client=provider)
+    answers = {key: " ".join(lines) for key, lines in printed.fields.items()}
+    questions = draw_questions(random, asked, answers)
+    return draw_page(company.style, size, printed).drawing(questions)
+
+
+def _template(seed: int, size: tuple[int, int], provider: int) -> Drawing:
+    return draw_page(draw_provider(seed, provider).style, size, None).drawing()
 
 
 def draw_questions(
@@ -197,6 +212,13 @@ def draw_questions(
     return tuple(Question(key, text, (answers[key],)) for key, text in drawn.items() if key in keys)
 
 
+def company_name(seed: int, index: int) -> str:
+    """Returns the name of company number `index`, without drawing anything else of it."""
+    name, _ = _name_and_email(_shuffled(index, NAME_SPACE, seed))
+    return name
+
+
+@functools.lru_cache(maxsize=64)  # a provider's pages are mostly drawn one after the other
 def draw_provider(seed: int, index: int) -> Provider:
     """Draws company number `index`; no two companies of one seed share name or e-mail address."""
     name, email = _name_and_email(_shuffled(index, NAME_SPACE, seed))

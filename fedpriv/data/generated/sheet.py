@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv.data.document import Entity, Question, Word
+from fedpriv.data.drawn_page import Drawing, PageText
 from fedpriv.data.generated.glyphs import Colour, Face, Pixels, set_string
 from fedpriv.data.generated.invoice_style import WHITE
 
@@ -66,10 +67,10 @@ class Sheet:
         """Makes an entity of the words from position `first` on."""
         self.entities.append(Entity(label, tuple(range(first, len(self.words)))))
 
-    def document(self, name: str, provider: str, questions: tuple[Question, ...] = ()) -> Document:
-        """Returns the page as a document of that identifier."""
-        size, words = (self.width, self.height), tuple(self.words)
-        return Document(name, provider, self.pixels, size, words, tuple(self.entities), questions)
+    def drawing(self, questions: tuple[Question, ...] = ()) -> Drawing:
+        """Returns the finished page with the questions on it."""
+        text = PageText(tuple(self.words), tuple(self.entities), questions)
+        return Drawing(self.pixels, text)
 
 
 def offset(align: Align, room: int) -> int:

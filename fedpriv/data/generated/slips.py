@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedpriv.data.document import Document, DocumentSet
+from fedpriv.data.drawn_page import Drawing, DrawnPage
 from fedpriv.data.generated.checks import check_counts, check_questions, has_room
 from fedpriv.data.generated.glyphs import Colour, Face, text_width
 from fedpriv.data.generated.invoice_style import pick
@@ -21,6 +22,7 @@ from fedpriv.data.generated.invoices import (
     NAME_SPACE,
     Bill,
     Provider,
+    company_name,
     draw_bill,
     draw_provider,
     draw_questions,
@@ -98,7 +100,7 @@ _ARRANGEMENTS = (
 
 @dataclass(frozen=True)
 class Slips:
-    """A data set of small generated invoices; a page of 112 x 112 takes 38 kB of memory.
+    """A data set of small generated invoices, each drawn when it is read.
 
     Providers, customers, numbers, dates and amounts are those of
     `fedpriv.data.generated.invoices.Invoices` of the same seed, written shorter. Each provider has
@@ -131,21 +133,28 @@ class Slips:
         check_questions(self.questions, _arrangement(self.page_size).labels, where)
 
     def load(self) -> DocumentSet:
-        """Draws every document, provider by provider."""
-        arrangement = _arrangement(self.page_size)
+        """Names every document, provider by provider."""
+        settings = (self.seed, tuple(self.page_size), tuple(self.questions))
         documents: list[Document] = []
         for provider in range(self.providers):
-            company = draw_provider(self.seed, provider)
-            look = _draw_look(self.seed, provider, arrangement)
+            company = company_name(self.seed, provider)
             for number in range(self.documents_per_provider):
-                bill = draw_bill(self.seed, company.habits, provider, number)
-                printed = _printed(company, bill, look)
-                sheet = _draw_page(self.page_size, look, printed)
-                random = generator(self.seed, "slip questions", round=number, client=provider)
-                questions = draw_questions(random, self.questions, printed)
+                page = DrawnPage(_slip, (*settings, provider, number))
                 name = f"slip-p{provider:03}-d{number:03}"
-                documents.append(sheet.document(name, company.name, questions))
-        return DocumentSet("generated slips", tuple(documents), arrangement.labels)
+                documents.append(Document.drawn(name, company, page, self.page_size))
+        labels = _arrangement(self.page_size).labels
+        return DocumentSet("generated slips", tuple(documents), labels)
+
+
+def _slip(
+    seed: int, size: tuple[int, int], asked: tuple[str, ...], provider: int, number: int
+) -> Drawing:
+    company = draw_provider(seed, provider)
+    look = _draw_look(seed, provider, _arrangement(size))
+    printed = _printed(company, draw_bill(seed, company.habits, provider, number), look)
+    random = generator(seed, "slip questions", round=number, client=provider)
+    questions = draw_questions(random, asked, printed)
+    return _draw_page(size, look, printed).drawing(questions)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def blur(radius: float) -> Paint:
 
 def background(document: Document, boxes: Sequence[Box]) -> Document:
     """Paints each box in the median colour of its own edge."""
-    pixels = np.array(document.image(), dtype=np.uint8)
+    pixels = document.pixels()
     for box in boxes:
         left, top, right, bottom = map(int, box)
         part = pixels[top:bottom, left:right]

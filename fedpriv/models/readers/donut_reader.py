@@ -62,6 +62,8 @@ class DonutReader(PageReader):
         Raises:
             ValueError: if no document has a question.
         """
+        # First: each page is drawn once so.
+        pages = [framed(document.image(), self.image_size) for document in documents]
         rows = []
         for question in asked(documents):
             tokens = self.subwords.tokens(question.question.text)
@@ -71,7 +73,6 @@ class DonutReader(PageReader):
             wanted = target(written, self.answer_length, self.subwords.sep)
             prompt = [start, begin, *tokens, end, answer]
             rows.append(continued(question, prompt, wanted, self.max_length, self.subwords.pad))
-        pages = [framed(document.image(), self.image_size) for document in documents]
         return table(rows, np.stack(pages))
 
     @property

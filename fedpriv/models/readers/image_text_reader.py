@@ -70,8 +70,8 @@ class ImageTextReader:
             ValueError: if no document has a question, a prompt is too long, or the processor makes
                 other shapes of some pages than of others.
         """
-        questions = asked(documents)
         pages = [self._page(document.image()) for document in documents]
+        questions = asked(documents)  # after the images: each page is drawn once so
         made = [self._made(pages[q.document], q.question.text) for q in questions]
         longest = max(m["input_ids"].shape[1] for m in made)
         needed = longest + self.answer_length

@@ -60,6 +60,7 @@ class QuestionReader(PageReader):
         Raises:
             ValueError: if no document has a question.
         """
+        pages = square_pages(documents, self.image_size)  # first: each page is drawn once so
         questions = asked(documents)
         subjects = {question.document: documents[question.document] for question in questions}
         pieces = {
@@ -76,7 +77,7 @@ class QuestionReader(PageReader):
             for window in windows(pieces[position], self.max_length - MARKS - len(prompt)):
                 answer = _token_span(window, span, pieces[position])
                 rows.append(self._row(question, prompt, window, boxes[position], answer))
-        return table(rows, square_pages(documents, self.image_size))
+        return table(rows, pages)
 
     def _row(
         self,

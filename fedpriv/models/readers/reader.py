@@ -76,6 +76,7 @@ class Reader(PageReader):
             ValueError: if a document has a label that is not among the tags.
         """
         numbers = {tag: number for number, tag in enumerate(tags)}
+        pages = square_pages(documents, self.image_size)  # first: each page is drawn once so
         rows: list[dict[str, NDArray[np.int64]]] = []
         for position, document in enumerate(documents):
             unknown = {entity.label for entity in document.entities} - {tag[2:] for tag in tags}
@@ -90,7 +91,6 @@ class Reader(PageReader):
                 row = self._row(window, boxes, labels)
                 rows.append({**row, "document": np.array(position, dtype=np.int64)})
         columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        pages = square_pages(documents, self.image_size)
         return Examples.of(columns, {"pixels": (pages, "document")} if pages is not None else None)
 
     def _row(

@@ -52,11 +52,12 @@ class VT5Reader(PageReader):
         Raises:
             ValueError: if no document has a question.
         """
+        pages = square_pages(documents, self.image_size)  # first: each page is drawn once so
         questions = asked(documents)
         positions = {question.document for question in questions}
         contexts = {position: self._context(documents[position]) for position in positions}
         rows = [self._row(question, *contexts[question.document]) for question in questions]
-        return table(rows, square_pages(documents, self.image_size))
+        return table(rows, pages)
 
     def _context(self, document: Document) -> tuple[list[int], list[tuple[int, ...]]]:
         """Returns the tokens of all words and the box of each."""

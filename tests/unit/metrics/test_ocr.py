@@ -20,7 +20,7 @@ def crops_of(documents, keys=None, margin=2):
     for document in documents:
         for field in private_fields(document, keys):
             x0, y0, x1, y1 = (int(side) for side in field.box)
-            crops.append(document.page[max(0, y0 - margin) : y1 + margin, x0 : x1 + margin])
+            crops.append(document.pixels()[max(0, y0 - margin) : y1 + margin, x0 : x1 + margin])
             texts.append(field.text)
     return crops, texts
 

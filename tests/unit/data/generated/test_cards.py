@@ -21,13 +21,13 @@ def answer(card, key):
 
 def mark(card):
     """The blocks at the top left of a card of 112 pixels, as bytes."""
-    return card.page[4:36, 4:84].tobytes()
+    return card.pixels()[4:36, 4:84].tobytes()
 
 
 @pytest.mark.parametrize("side", [112, 160])
 def test_answers_are_what_stands_there(side):
     for card in cards(page_size=(side, side)):
-        assert card.page.shape == (side, side, 3)
+        assert card.pixels().shape == (side, side, 3)
         for entity in card.entities:
             written = " ".join(card.words[word].text for word in entity.words)
             assert answer(card, entity.label) == written
@@ -36,11 +36,11 @@ def test_answers_are_what_stands_there(side):
 
 def test_boxes_hold_all_the_ink_of_the_words():
     for card in cards():
-        lines = card.page[40:, :96].copy()
+        lines = card.pixels()[40:, :96]
         assert (lines != 255).any()
         for word in card.words:
             left, top, right, bottom = map(int, word.box)
-            assert (card.page[top:bottom, left:right] != 255).any()
+            assert (card.pixels()[top:bottom, left:right] != 255).any()
             lines[top - 40 : bottom - 40, left:right] = 255
         assert (lines == 255).all()
 
@@ -63,13 +63,14 @@ def test_every_customer_has_one_card_unless_asked_for_more():
 
 
 def test_a_provider_has_a_colour_and_a_name_of_its_own():
-    looks = {(card.provider, tuple(card.page[60, -1].tolist())) for card in cards()}
+    looks = {(card.provider, tuple(card.pixels()[60, -1].tolist())) for card in cards()}
     assert len(looks) == len({name for name, _ in looks}) == len({look for _, look in looks}) == 3
 
 
 def test_type_is_as_dark_as_asked_for():
     darkest = {
-        int(card.page[40:, :96].min()) for card in cards(documents_per_provider=20, inks=(30, 90))
+        int(card.pixels()[40:, :96].min())
+        for card in cards(documents_per_provider=20, inks=(30, 90))
     }
     assert min(darkest) >= 30
     assert max(darkest) < 120
@@ -78,7 +79,7 @@ def test_type_is_as_dark_as_asked_for():
 
 def test_at_a_lower_resolution_marks_are_told_apart_but_names_hardly():
     """Shrunk to an eighth, the contrast between names falls; that between marks hardly does."""
-    pages = np.stack([np.asarray(card.page, float) for card in cards(documents_per_provider=8)])
+    pages = np.stack([card.pixels().astype(float) for card in cards(documents_per_provider=8)])
     small = pages.reshape(len(pages), 14, 8, 14, 8, 3).mean((2, 4))
 
     def spread(images, rows):
@@ -94,9 +95,9 @@ def test_at_a_lower_resolution_marks_are_told_apart_but_names_hardly():
 def test_the_seed_decides_and_questions_change_nothing_else():
     one, same, other = cards(), cards(questions=("provider",)), cards(seed=1)
     for left, right in zip(one, same, strict=True):
-        assert np.array_equal(left.page, right.page)
+        assert np.array_equal(left.pixels(), right.pixels())
         assert [question.key for question in right.questions] == ["provider"]
-    assert not np.array_equal(one[0].page, other[0].page)
+    assert not np.array_equal(one[0].pixels(), other[0].pixels())
 
 
 def test_donut_takes_them_at_several_resolutions():

@@ -27,7 +27,7 @@ def text_of(document, label):
 
 
 def same(one, other):
-    return np.array_equal(one.page, other.page) and (
+    return np.array_equal(one.pixels(), other.pixels()) and (
         dataclasses.replace(one, page=None) == dataclasses.replace(other, page=None)
     )
 
@@ -44,7 +44,7 @@ def test_a_person_has_one_name_and_number_and_many_dates(size):
         assert len({text_of(page, "account") for page in pages}) == 1
         assert len({text_of(page, "person") for page in pages}) == 1
         assert len({text_of(page, "date") for page in pages}) == len(pages)
-        assert len({page.page.tobytes() for page in pages}) == len(pages)
+        assert len({page.pixels().tobytes() for page in pages}) == len(pages)
         assert len({page.questions for page in pages}) == 1
         first = pages[0]
         answers = {question.key: question.answers for question in first.questions}
@@ -69,7 +69,7 @@ def test_every_person_has_a_look_of_its_own(size):
     looks = {}
     for name, pages in by_person(page_size=size, each=30, repeats=(1, 2)).items():
         for page in pages:
-            bare = page.page.copy()
+            bare = page.pixels()
             for word in page.words:
                 x0, y0, x1, y1 = map(int, word.box)
                 bare[y0:y1, x0:x1] = 255
@@ -81,7 +81,7 @@ def test_every_person_has_a_look_of_its_own(size):
 def test_letters_are_sharp_and_words_apart(size):
     for page in Identities(page_size=size, each=10, digits=9).load().documents:
         covered = np.zeros(size[::-1], dtype=int)
-        assert page.page.shape == (size[1], size[0], 3)
+        assert page.pixels().shape == (size[1], size[0], 3)
         for word in page.words:
             x0, y0, x1, y1 = map(int, word.box)
             assert 0 <= x0 < x1 <= size[0]
@@ -93,7 +93,7 @@ def test_letters_are_sharp_and_words_apart(size):
         ]
         x0, y0, x1, y1 = map(int, digits.box)
         assert y1 - y0 >= 7
-        assert page.page[y0:y1, x0:x1].min() < 130
+        assert page.pixels()[y0:y1, x0:x1].min() < 130
 
 
 def test_account_numbers_are_uniform():

@@ -29,7 +29,7 @@ def text_of(document, label):
 
 
 def same(one, other):
-    return np.array_equal(one.page, other.page) and (
+    return np.array_equal(one.pixels(), other.pixels()) and (
         dataclasses.replace(one, page=None) == dataclasses.replace(other, page=None)
     )
 
@@ -46,8 +46,8 @@ def test_every_label_stands_on_every_slip(size):
     for document in found.documents:
         assert {entity.label for entity in document.entities} == set(LABELS[size])
         assert document.size == size
-        assert document.page.shape == (size[1], size[0], 3)
-        assert document.page.dtype == np.uint8
+        assert document.pixels().shape == (size[1], size[0], 3)
+        assert document.pixels().dtype == np.uint8
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -79,13 +79,13 @@ def test_boxes_hold_the_ink_and_do_not_touch(size):
             assert 0 <= x0 < x1 <= size[0]
             assert 0 <= y0 < y1 <= size[1]
             inside[y0:y1, x0:x1] += 1
-            box = ink(document.page)[y0:y1, x0:x1]
+            box = ink(document.pixels())[y0:y1, x0:x1]
             assert box[0].any()
             assert box[-1].any()
             assert box[:, 0].any()
             assert box[:, -1].any()
         assert inside.max() == 1
-        rows = ink(document.page) & (inside == 0)
+        rows = ink(document.pixels()) & (inside == 0)
         # What is left are the rules: whole rows of one pixel.
         assert {int(row.sum()) for row in rows if row.any()} == {size[0] - 2 * (size[0] // 28)}
 
@@ -99,7 +99,7 @@ def test_no_value_is_set_in_smaller_type(size):
             x0, y0, x1, y1 = (int(side) for side in words[0].box)
             assert y1 - y0 >= 7, words[0].text
             # On white: the lightest pixel of a word's ink is grey, the darkest nearly its colour.
-            assert document.page[y0:y1, x0:x1].min() < 100
+            assert document.pixels()[y0:y1, x0:x1].min() < 100
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -155,7 +155,7 @@ def test_counts_do_not_change_the_documents_they_have_in_common(providers, per_p
 def test_seeds_differ():
     one, other = (slips(seed=seed).documents[0] for seed in (0, 1))
     assert one.provider != other.provider
-    assert not np.array_equal(one.page, other.page)
+    assert not np.array_equal(one.pixels(), other.pixels())
 
 
 @pytest.mark.parametrize(

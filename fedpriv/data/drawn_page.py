@@ -1,0 +1,104 @@
+"""Generated pages: kept as what draws them, and drawn when they are read.
+
+A page of 400 x 560 takes 0.67 MB as pixels and its words 30 kB, and most documents of a large
+federation are never looked at in a run: their encoding comes from the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpriv.runtime import seeds
+from fedpriv.runtime.cache import files_digest
+from fedpriv.runtime.versions import versions_of
+
+if TYPE_CHECKING:
+    from fedpriv.data.document import Entity, Question, Word
+
+LAST_DRAWN = 8
+"""Pages whose pixels stay in memory: most readers look at one page several times in a row."""
+
+
+@dataclass(frozen=True)
+class PageText:
+    """What is written on a page; see the attributes of `fedpriv.data.document.Document`."""
+
+    words: tuple[Word, ...]
+    entities: tuple[Entity, ...]
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a drawing function returns.
+
+    Attributes:
+        pixels: of the page (height × width × 3).
+        text: what is written there.
+    """
+
+    pixels: NDArray[np.uint8]
+    text: PageText
+
+
+@dataclass(frozen=True)
+class DrawnPage:
+    """A page as the function that draws it, and its arguments.
+
+    Two of them are equal if they draw by the same function from the same arguments. Pickled, a page
+    is just these.
+
+    Attributes:
+        draw: a function of a module that returns the same drawing for the same arguments, on every
+            machine.
+        arguments: plain values that JSON can hold, in hashable types.
+    """
+
+    draw: Callable[..., Drawing]
+    arguments: tuple[Any, ...]
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Returns the page (height × width × 3), read-only."""
+        drawing = _drawn(self.draw, self.arguments)
+        vars(self)["text"] = drawing.text  # so that no reader draws a page twice
+        return drawing.pixels
+
+    @functools.cached_property
+    def text(self) -> PageText:
+        """What is written on the page; kept once it has been read."""
+        return _drawn(self.draw, self.arguments).text
+
+    def key(self) -> list[Any]:
+        """Returns which page it is, as plain values. How it is drawn is told by `code`."""
+        return [f"{self.draw.__module__}.{self.draw.__qualname__}", self.arguments]
+
+    def code(self) -> str:
+        """Returns a hash of all code that draws: two pages with the same key may differ by it."""
+        return _code(inspect.getfile(self.draw))
+
+    def __reduce__(self) -> tuple[type[DrawnPage], tuple[Any, ...]]:
+        return DrawnPage, (self.draw, self.arguments)
+
+
+@functools.lru_cache(maxsize=LAST_DRAWN)
+def _drawn(draw: Callable[..., Drawing], arguments: tuple[Any, ...]) -> Drawing:
+    drawing = draw(*arguments)
+    drawing.pixels.flags.writeable = False  # whoever reads the page next must see the same
+    return drawing
+
+
+@functools.cache
+def _code(file: str) -> str:
+    generators = Path(__file__).with_name("generated")
+    own = sorted(path for path in generators.iterdir() if path.suffix in (".py", ".yaml"))
+    # matplotlib brings the typefaces, Pillow what sets them.
+    versions = versions_of("numpy", "pillow", "matplotlib")
+    return files_digest((*own, Path(seeds.__file__), Path(file)), versions)
