@@ -1,7 +1,7 @@
 """What privacy costs: per-example gradients, masking, `fedpriv budget`, and provider updates.
 
     python benchmarks/privacy.py --json privacy.json          # a quarter of an hour on idle cores
-    python benchmarks/privacy.py --only providers budget
+    python benchmarks/privacy.py --only providers one_step budget
 
 Each part compares with a reference in the same run and reports CPU time as median (least–most)
 over interleaved repeats; `benchmarks/per_example.py` and `benchmarks/masking.py` can be run alone.
@@ -36,9 +36,11 @@ from fedpriv.runtime.memory import keep_large_blocks
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.loops import Optimizer
+from fedpriv.training.per_example import PerExample
 
 HERE = Path(__file__).parent
 PROVIDERS, STEPS, BATCH = 100, 4, 8
+SGD = Optimizer("sgd", lr=1e-3)
 
 Spread = tuple[float, float, float]
 """Median, least and most."""
@@ -88,7 +90,7 @@ def budget(repeats: int) -> dict[str, Spread]:
 def providers(repeats: int) -> dict[str, Spread]:
     """FL-PROVIDER-DP's client over 100 providers against the bare loop over the same providers."""
     worker, layout, examples = _site()
-    ours = functools.partial(_fedpriv, worker)
+    ours = functools.partial(_fedpriv, worker, worker.spec.client)
     bare = functools.partial(_bare, worker, layout, examples)
     ratios, seconds = [], []
     with reproducible_torch(1, "cpu"):
@@ -103,8 +105,32 @@ def providers(repeats: int) -> dict[str, Spread]:
     return found
 
 
-def _site() -> tuple[ClientWorker, ParameterLayout, Examples]:
-    loaded = Invoices(providers=PROVIDERS, documents_per_provider=4).load()
+def one_step(repeats: int) -> dict[str, Spread]:
+    """FL-PROVIDER-DP with one step: at once, one by one; and FeAm-DP's sum on the same examples."""
+    ms: dict[str, list[float]] = {}
+    for documents in (1, 4):
+        worker, _, examples = _site(documents)
+        ways: dict[str, Callable[[], object]] = {
+            way: functools.partial(_fedpriv, worker, ProviderUpdates(optimizer=SGD, method=way))
+            for way in ("vmap", "loop")
+        }
+        ways["FeAm-DP"] = functools.partial(
+            PerExample("vmap").clipped_sum, worker.model, examples, 1.0
+        )
+        with reproducible_torch(1, "cpu"):
+            for job in ways.values():
+                job()
+            for _ in range(repeats):
+                for name, job in ways.items():
+                    key = f"{len(examples) / PROVIDERS:.3g} examples each, {name}, ms"
+                    ms.setdefault(key, []).append(1e3 * _cpu(job) / PROVIDERS)
+    found = {name: _spread(numbers) for name, numbers in ms.items()}
+    _show(f"a provider's one SGD step, of {PROVIDERS}, LayoutLMv3-tiny", found)
+    return found
+
+
+def _site(documents: int = 4) -> tuple[ClientWorker, ParameterLayout, Examples]:
+    loaded = Invoices(providers=PROVIDERS, documents_per_provider=documents).load()
     build = functools.partial(layoutlmv3, loaded.labels)
     examples = seeded_model(build, 0).encode(loaded.documents)
     _, owners = np.unique([d.provider for d in loaded.documents], return_inverse=True)
@@ -114,11 +140,11 @@ def _site() -> tuple[ClientWorker, ParameterLayout, Examples]:
     return worker, ParameterLayout(worker.model), examples
 
 
-def _fedpriv(worker: ClientWorker) -> None:
+def _fedpriv(worker: ClientWorker, client: ProviderUpdates) -> None:
     mechanism = provider_gaussian(clip_norm=1.0, providers=PROVIDERS, noise_multiplier=1.0)
     instruction = Instruction(round=1, settings={**mechanism.to_settings(), SHARES: 1})
     parameters = ParameterLayout(worker.model).read()
-    worker.spec.client.train(worker.visit(0, instruction, parameters))
+    client.train(worker.visit(0, instruction, parameters))
 
 
 def _bare(worker: ClientWorker, layout: ParameterLayout, examples: Examples) -> None:
@@ -143,7 +169,7 @@ def _bare(worker: ClientWorker, layout: ParameterLayout, examples: Examples) -> 
         total += layout.change_since(start)["float"]
 
 
-def _cpu(job: Callable[[], None]) -> float:
+def _cpu(job: Callable[[], object]) -> float:
     began = time.process_time()
     job()
     return time.process_time() - began
@@ -180,7 +206,13 @@ def _show(title: str, found: dict[str, Spread]) -> None:
         print(f"  {name:<40} {middle:.2f} ({least:.2f}–{most:.2f})", flush=True)
 
 
-PARTS = {"providers": providers, "budget": budget, "masking": masking, "gradients": gradients}
+PARTS = {
+    "providers": providers,
+    "one_step": one_step,
+    "budget": budget,
+    "masking": masking,
+    "gradients": gradients,
+}
 
 if __name__ == "__main__":
     keep_large_blocks()

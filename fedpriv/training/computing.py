@@ -123,13 +123,19 @@ class Computing:
                 else "it does not follow this setting (its class variable `computes` would name it)"
             )
             found.append(f"training.{setting}={getattr(self, setting)!r}: {name}: {advice}")
-        if self.checkpointing and getattr(getattr(client, "per_example", None), "method", "") == (
-            "vmap"
-        ):
-            found.append(
-                "training.checkpointing=true: client.per_example.method='vmap' cannot compute "
-                "activations again; take 'auto' or 'loop'"
-            )
+        way = "client.per_example.method" if per_example else "client.method"
+        if getattr(getattr(client, "per_example", client), "method", "") == "vmap":
+            if self.checkpointing:
+                found.append(
+                    f"training.checkpointing=true: {way}='vmap' cannot compute activations again; "
+                    "take 'auto' or 'loop'"
+                )
+            if not per_example and (self.microbatch is not None or self.precision == "fp16"):
+                found.append(
+                    f"{way}='vmap': takes whole batches, in float32 or bf16, and not with "
+                    f"training.microbatch={self.microbatch}, training.precision="
+                    f"{self.precision!r}; take 'auto' or 'loop'"
+                )
         if self.microbatch is not None:
             found += [
                 f"training.microbatch={self.microbatch}: {module_name or 'the model'} is a "

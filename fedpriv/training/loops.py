@@ -9,13 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.training.computing import Backward
 
 LARGEST = 1e4
 """The largest learning rate and weight decay allowed; larger values only lead to infinities."""
+
+
+EPSILON = 1e-8
+"""Added to the denominators of Adam and AdamW: torch's default."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,31 @@ class Optimizer:
         if self.name == "sgd":
             return torch.optim.SGD(parameters, momentum=self.momentum, **common)
         kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
-        return kind(parameters, **common)
+        return kind(parameters, eps=EPSILON, **common)
+
+    def first_step(self, parameter: Tensor, gradient: Tensor) -> Tensor:
+        """Returns by how much the first step of a new optimiser changes a parameter.
+
+        Momentum and moments start at zero. So SGD moves by -lr · g whatever its momentum, and Adam
+        by -lr · g / (|g| + ε), since the bias corrections make m̂ = g and v̂ = g² (Kingma and Ba
+        2015, Algorithm 1).
+
+        Args:
+            parameter: before the step, of any shape.
+            gradient: of that shape, or of shape (n, …) for n optimisers that start from the same
+                parameter.
+
+        Returns:
+            The change, of the gradient's shape.
+        """
+        if self.weight_decay and self.name != "adamw":
+            gradient = gradient + self.weight_decay * parameter
+        if self.name == "sgd":
+            return gradient * -self.lr
+        change = (gradient / gradient.abs().add_(EPSILON)).mul_(-self.lr)
+        if self.weight_decay and self.name == "adamw":
+            change -= self.lr * self.weight_decay * parameter
+        return change
 
 
 def train_epoch(

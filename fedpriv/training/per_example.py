@@ -13,6 +13,8 @@ They differ in the last bits and, with dropout, in the masks drawn. Therefore a 
 decides which one runs (`PerExample.choice`), never a measurement at run time: two workers, or a
 resumed run, would choose differently when the machine is busy, and the same seed would no longer
 give the same model.
+
+`batch_gradients` does the same for whole batches, such as those of the providers of FL-PROVIDER-DP.
 """
 
 from __future__ import annotations
@@ -177,27 +179,45 @@ class PerExample:
 
         The failure is not remembered: a resumed run would not know of it, and take another way.
         """
-        device = sums.device
-        random = torch.get_rng_state()
-        random_on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        try:
-            sums.vmap(examples, chunk)
-        except Exception as error:
-            told = str(error)
-            # Running out of memory depends on what else runs, and must not change bits. The text
-            # is torch's on a CPU.
-            memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-            if memory or "can't allocate memory" in told:
-                raise
-            failure = f"{type(error).__name__}: {told.strip().splitlines()[0] if told else ''}"
-            if self.method == "vmap":
-                raise VmapError(f"vmap cannot take this model ({failure}); use 'loop'") from error
-            torch.set_rng_state(random)
-            if random_on_gpu is not None:
-                torch.cuda.set_rng_state(random_on_gpu, device)
+        required = self.method == "vmap"
+        failure = failure_of_vmap(lambda: sums.vmap(examples, chunk), sums.device, required)
+        if failure:
             sums.clear()
-            return failure
-        return ""
+        return failure
+
+
+def failure_of_vmap(job: Callable[[], object], device: torch.device, required: bool) -> str:
+    """Does a job that uses vmap; returns its error in a line, or "" if there is none.
+
+    After an error torch's generators are where they were, so that another way can be taken as if
+    this one had not been tried. An error of memory is passed on: it depends on what else runs, and
+    must not decide about bits.
+
+    Args:
+        job: what to do.
+        device: where it computes.
+        required: whether there is no other way.
+
+    Raises:
+        VmapError: if the job fails and is required.
+    """
+    random = torch.get_rng_state()
+    random_on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        job()
+    except Exception as error:
+        told = str(error)
+        memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if memory or "can't allocate memory" in told:  # torch's text on a CPU
+            raise
+        failure = f"{type(error).__name__}: {told.strip().splitlines()[0] if told else ''}"
+        if required:
+            raise VmapError(f"vmap cannot take this model ({failure}); use 'loop'") from error
+        torch.set_rng_state(random)
+        if random_on_gpu is not None:
+            torch.cuda.set_rng_state(random_on_gpu, device)
+        return failure
+    return ""
 
 
 def each_gradient(
@@ -237,6 +257,54 @@ def each_gradient(
                 for n, g in zip(names, parts, strict=True)
             )
             yield torch.cat([part.reshape(1, -1) for part in whole], dim=1)
+
+
+def batch_gradients(
+    model: nn.Module,
+    examples: Examples,
+    rows: NDArray[np.int64],
+    device: torch.device | str = "cpu",
+    computing: Computing | None = None,
+) -> Iterator[dict[str, Tensor]]:
+    """Yields the gradients of batches of one size by vmap, several batches at a time.
+
+    The gradient of a batch is that of `model.loss` on it, up to rounding, as if it were computed
+    alone. The model is left unchanged.
+
+    Args:
+        model: has `loss(batch)`, a scalar; on `device`, in the mode it is to be trained in.
+        examples: of which the batches are made.
+        rows: positions of the examples of each batch, of shape (batches, size).
+        device: of the model.
+        computing: the precision; None for float32.
+
+    Yields:
+        The gradients by the trainable parameters, by name and of shape (chunk, …), in the order of
+        the batches. Those of parameters that the loss does not use are zero. A chunk depends on the
+        model and the size of the batches only, and has at most `LARGEST_CHUNK` examples.
+
+    Raises:
+        RuntimeError: if the loss draws random numbers: those of a batch would depend on which other
+            batches there are. Any other error if vmap cannot take the model.
+    """
+    loss = _Loss(model, computing)
+    parameters = {name: p.detach() for name, p in loss.named_parameters() if p.requires_grad}
+    chunk = max(1, min(automatic_chunk(model, device), LARGEST_CHUNK // rows.shape[1]))
+    for start in range(0, len(rows), chunk):
+        gradients = loss.of_each_batch(
+            parameters, examples.batch(rows[start : start + chunk], device)
+        )
+        yield {name.removeprefix("model."): g for name, g in gradients.items()}
+
+
+def unused_parameters(model: nn.Module, batch: Batch) -> set[str]:
+    """Returns the names of the trainable parameters that the loss on a batch does not use.
+
+    Optimisers of torch leave them as they are, without weight decay.
+    """
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = _Loss(model).gradients(list(trainable.values()), batch)
+    return {name for name, g in zip(trainable, gradients, strict=True) if g is None}
 
 
 def automatic_chunk(model: nn.Module, device: torch.device | str = "cpu") -> int:
@@ -346,9 +414,26 @@ class _Loss(nn.Module):
 
     def of_each(self, parameters: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Returns the gradients of all examples of a batch by vmap; the first axis is theirs."""
+        return self._vmap(self.of_one, parameters, batch, "different")
+
+    def of_each_batch(self, parameters: dict[str, Tensor], batches: Batch) -> dict[str, Tensor]:
+        """Returns the gradients of batches of shape (batches, size, …); the first axis is theirs.
+
+        Raises:
+            RuntimeError: if the loss draws random numbers.
+        """
+        return self._vmap(self.of_batch, parameters, batches, "error")
+
+    def _vmap(
+        self,
+        loss: Callable[[dict[str, Tensor], Batch], Tensor],
+        parameters: dict[str, Tensor],
+        batch: Batch,
+        randomness: str,
+    ) -> dict[str, Tensor]:
         # Untyped in torch.
         vmapped: Callable[..., dict[str, Tensor]] = torch.vmap(
-            grad(self.of_one), in_dims=(None, 0), randomness="different"
+            grad(loss), in_dims=(None, 0), randomness=randomness
         )
         # On a CPU vmap would call the fused attention once for each example, and warn of it.
         on_cpu = all(column.device.type == "cpu" for column in batch.values())
@@ -360,7 +445,10 @@ class _Loss(nn.Module):
 
     def of_one(self, parameters: dict[str, Tensor], example: Batch) -> Tensor:
         """Returns the loss of one example; its tensors have no batch dimension."""
-        batch = {name: column.unsqueeze(0) for name, column in example.items()}
+        return self.of_batch(parameters, {name: c.unsqueeze(0) for name, c in example.items()})
+
+    def of_batch(self, parameters: dict[str, Tensor], batch: Batch) -> Tensor:
+        """Returns the loss of a batch with these parameters."""
         loss: Tensor = functional_call(self, {**parameters, **self._copied_buffers()}, (batch,))
         return loss
 

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 from toy import Net
 from toy_private import (
+    Double,
+    Small,
     Watched,
     Wide,
     answers,
@@ -40,6 +43,7 @@ from fedpriv.privacy.mechanism import (
 )
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 
 SGD = Optimizer("sgd", lr=0.3)
@@ -261,7 +265,7 @@ def test_providers_are_drawn_one_by_one_with_the_rate():
     drawn = []
     for round in (1, 2):
         asked = instruction(strategy, 1, 1, round=round)
-        (message,), _ = answers(Roll(), columns, rows_of(1000), asked, Wide)
+        (message,), _ = answers(Roll(method="loop"), columns, rows_of(1000), asked, Wide)
         drawn.append(message[:1000])
     for coins in drawn:
         assert abs(coins.mean() - 0.3) < 5 * np.sqrt(0.21 / 1000)
@@ -295,6 +299,92 @@ def test_a_change_that_is_not_finite_counts_as_nothing_and_is_noted():
     (note,) = failures
     assert (note.kind, note.client) == ("noted", 0)
     assert note.reason == "provider 8: its change is not finite, counted as 0"
+
+
+# One step of many providers at once
+
+
+class Idle(Double):
+    """With a parameter that its loss does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.never = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+
+def one_step(method, optimizer=ADAMW, build=Double, clip_norm=0.4, rate=0.8, **changes):
+    """What a client sends whose providers have 1 to 13 documents; batches are of 4 at most."""
+    owners = np.repeat(np.arange(9), [1, 2, 13, 5, 4, 1, 2, 3, 8])
+    columns = numbers(owners.size, providers=owners) | changes
+    half = ProviderUpdates(batch_size=4, optimizer=optimizer, method=method)
+    asked = instruction(FLProviderDP(silent(clip_norm, provider_rate=rate)), 1, 1)
+    (message,), notes = answers(half, columns, rows_of(owners.size), asked, build)
+    return message, [note.reason for note in notes]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SGD,
+        Optimizer("sgd", lr=0.3, momentum=0.9, weight_decay=0.1),
+        Optimizer("adam", lr=0.05),
+        ADAMW,
+        Optimizer("adamw", lr=0.05, weight_decay=0.3),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("clip_norm", [0.1, HUGE])
+def test_one_step_of_many_providers_at_once_is_that_of_each_alone(optimizer, clip_norm):
+    expected, _ = one_step("loop", optimizer, Idle, clip_norm)
+    together, _ = one_step("vmap", optimizer, Idle, clip_norm)
+    assert np.linalg.norm(expected) > 0.01
+    np.testing.assert_allclose(together, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_provider_that_is_not_finite_counts_as_nothing_at_once_as_well():
+    broken = numbers(39)["x"]
+    broken[5, 0] = np.inf  # a document of provider 2 in a batch of four of its thirteen
+    broken[22, 0] = np.nan  # of provider 4, which has four
+    expected, alone = one_step("loop", rate=1.0, x=broken)
+    together, notes = one_step("vmap", rate=1.0, x=broken)
+    assert "provider 4: its change is not finite, counted as 0" in notes
+    assert sorted(notes) == sorted(alone)
+    np.testing.assert_allclose(together, expected, rtol=1e-9, atol=1e-12)
+
+
+class Nets(Net):
+    """With dropout, in double precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.double()
+
+    def loss(self, batch):
+        return super().loss({"x": batch["x"].double(), "y": batch["y"] % 2})
+
+
+def test_with_dropout_providers_are_taken_one_by_one_to_the_bit():
+    loop, _ = one_step("loop", build=Nets)
+    auto, _ = one_step("auto", build=Nets)
+    assert auto.tobytes() == loop.tobytes()
+
+
+def test_auto_takes_many_providers_at_once_for_one_step_only():
+    model, plain = Small(), Computing()
+    half = ProviderUpdates()
+    assert half.choice(model, "cpu", plain)[0] == "vmap"
+    assert half.choice(model, "cuda", Computing(precision="bf16"))[0] == "vmap"
+    assert half.choice(model, "cuda", Computing(precision="fp16"))[0] == "loop"
+    assert half.choice(model, "cpu", Computing(microbatch=2))[0] == "loop"
+    assert ProviderUpdates(steps=2).choice(model, "cpu", plain) == ("loop", "automatic: 2 steps")
+    assert ProviderUpdates(method="loop").choice(model, "cpu", plain) == ("loop", "set")
+
+
+@pytest.mark.parametrize("computing", [Computing(microbatch=2), Computing(precision="fp16")])
+def test_vmap_is_refused_where_a_batch_is_not_computed_at_once(computing):
+    problems = computing.problems(ProviderUpdates(method="vmap"), Small(), "cuda")
+    assert any("client.method='vmap': takes whole batches" in p for p in problems)
+    assert computing.problems(ProviderUpdates(), Small(), "cuda") == []
 
 
 def test_a_provider_without_a_column_of_its_own_is_a_problem():
@@ -436,3 +526,10 @@ def test_rates_that_do_not_divide_the_clients_are_a_problem():
 def test_a_client_takes_at_least_one_step_on_one_example(name):
     with pytest.raises(ValueError, match=f"{name}=0: expected at least 1"):
         ProviderUpdates(**{name: 0})
+
+
+def test_a_way_that_does_not_exist_or_fit_is_refused():
+    with pytest.raises(ValueError, match="method='hooks': expected 'auto', 'vmap' or 'loop'"):
+        ProviderUpdates(method="hooks")
+    with pytest.raises(ValueError, match=r"method='vmap': only one step .* and steps=3; take"):
+        ProviderUpdates(steps=3, method="vmap")

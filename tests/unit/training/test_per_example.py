@@ -13,7 +13,14 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
-from fedpriv.training.per_example import PerExample, VmapError, automatic_chunk, each_gradient
+from fedpriv.training.per_example import (
+    PerExample,
+    VmapError,
+    automatic_chunk,
+    batch_gradients,
+    each_gradient,
+    unused_parameters,
+)
 from fedpriv.training.safe_masks import safe_masks
 
 # torch says so, once a process, where vmap takes an operation example by example.
@@ -449,6 +456,48 @@ def test_each_gradient_is_told_once_where_vmap_fails_on_the_way(monkeypatch):
     rows = list(each_gradient(model, examples, names))
     assert [len(chunk) for chunk in rows] == [3, 1, 1, 1, 1]
     torch.testing.assert_close(torch.cat(rows), rows_by_hand(model, examples, names))
+
+
+# --- gradients of whole batches
+
+
+@pytest.mark.parametrize("name", [*MODELS, "BatchNorm"])
+def test_each_batch_has_the_gradient_that_it_has_alone(name, monkeypatch):
+    """Also with a BatchNorm that keeps no statistics: those of a batch are its own."""
+    monkeypatch.setattr(per_example, "LARGEST_CHUNK", 6)
+    norm = nn.BatchNorm1d(5, track_running_stats=False)
+    monkeypatch.setitem(MODELS, "BatchNorm", (lambda: Plain(norm), numbers))
+    model, examples = made(name)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    rows = np.random.default_rng(1).integers(0, COUNT, (5, 3))
+    chunks = list(batch_gradients(model, examples, rows))
+    assert [len(next(iter(chunk.values()))) for chunk in chunks] == [2, 2, 1]
+    assert all(torch.equal(state[n], tensor) for n, tensor in model.state_dict().items())
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    assert all(chunk.keys() == trainable.keys() for chunk in chunks)
+    for position, batch in enumerate(rows):
+        model.load_state_dict(state)
+        model.zero_grad()
+        model.loss(examples.batch(batch)).backward()
+        for n, p in trainable.items():
+            alone = torch.zeros_like(p) if p.grad is None else p.grad
+            row = chunks[position // 2][n][position % 2]
+            torch.testing.assert_close(row, alone, rtol=1e-10, atol=1e-14)
+
+
+def test_batches_whose_loss_draws_random_numbers_are_refused():
+    """The masks of one batch would depend on which others there are."""
+    model = Plain(nn.Dropout(0.5)).double()
+    with pytest.raises(RuntimeError, match="random"):
+        next(batch_gradients(model, numbers(), np.array([[0, 1], [2, 3]])))
+    model.layers[1].p = 0.0
+    assert next(batch_gradients(model, numbers(), np.array([[0, 1], [2, 3]])))
+
+
+def test_parameters_that_the_loss_does_not_use_are_named():
+    batch = numbers().batch(np.arange(2))
+    assert unused_parameters(Unused(), batch) == {"first", "never.weight", "never.bias"}
+    assert unused_parameters(Frozen(), batch) == set()
 
 
 # --- randomness, and what vmap cannot take
