@@ -15,19 +15,13 @@ from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
-from fedpriv.models.pix2struct import pix2struct
-from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedavg import FedAvg
 
 MODELS = {
     "layoutlmv3": partial(layoutlmv3, size="base"),
-    "answers": partial(layoutlmv3, task="answers", size="base"),
-    "roberta": partial(roberta, size="base"),
     "vt5": partial(vt5, size="base"),
     "donut": partial(donut, size="base"),
-    # 10.8 GiB; with 2048 patches, as published, 11.4.
-    "pix2struct": partial(pix2struct, size="base", max_patches=1024),
 }
 
 
