@@ -28,6 +28,7 @@ from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.verify import RETRAINED
+from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.threat.queries import GreyBox, Oracle
 from fedpriv.threat.retrain import PLAN, Variant
@@ -186,6 +187,8 @@ class Rebuilt:
             Untrusted: if their settings name code that is none of ours.
             JobsFailed: if a training failed, after all others have come to their end.
         """
+        if self._workers and not self.base.ray.wanted:
+            fork_server()  # imports what the trainings need while they are planned here
         plan, folder = self.planned(variants), RunFolder.existing(self.path)
         self._check_trust(plan)
         begun = [
@@ -215,8 +218,11 @@ class Rebuilt:
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
         """Returns what a function makes of each job, on so many workers."""
-        workers = self.base.federation.workers if self.workers is None else self.workers
-        return Pool(workers, self.base.ray, self.log).map(function, jobs)
+        return Pool(self._workers, self.base.ray, self.log).map(function, jobs)
+
+    @property
+    def _workers(self) -> int:
+        return self.base.federation.workers if self.workers is None else self.workers
 
     def planned(self, variants: Sequence[Variant]) -> Plan:
         """Returns the settings of every variant, by its name.

@@ -24,7 +24,11 @@ from fedpriv.runtime.workers.fork_server import (
 )
 
 BUILT, RAISED, SERVED = "built", "raised", "served"
-"""What a worker says: its process id, why it has no app, or what `served` yields."""
+"""What a worker says: its process id, why it has no app, or what `served` yields.
+
+Replies hold vectors as long as the model, which lie in a file that the driver maps. A pipe would
+copy them twice, 64 KiB at a time.
+"""
 
 
 def _work(pipe: Connection, clients: int, rest: float, factory: Callable[[], ClientApp]) -> None:
@@ -40,7 +44,12 @@ def _work(pipe: Connection, clients: int, rest: float, factory: Callable[[], Cli
     while True:
         jobs, *arrays = receive(pipe)
         for event in served(app, clients, jobs, arrays):
-            send(pipe, (SERVED, event))
+            if isinstance(event, int):
+                send(pipe, (SERVED, event))
+                continue
+            replies = Shared(event)
+            send(pipe, (SERVED, None), replies)
+            replies.close()
 
 
 class ProcessWorker(Worker):
@@ -79,14 +88,14 @@ class ProcessWorker(Worker):
 
     def _hear(self) -> Any:
         try:
-            kind, what = self.process.receive()
+            (kind, what), *shared = self.process.receive()
         except Ended as error:
             raise WorkerDied("WorkerDied", str(error)) from error
         if kind == RAISED:
             raise WorkerDied("WorkerDied", what, raised=True)
         if kind == BUILT:
             self.pid = what
-        return what
+        return shared[0] if shared else what
 
 
 class ProcessGrid(WorkerGrid):

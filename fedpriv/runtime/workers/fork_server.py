@@ -129,14 +129,14 @@ class Forked:
         with suppress(OSError):
             send(self._pipe, value, *shared)
 
-    def receive(self) -> Any:
-        """Waits for the worker's next message and returns its value.
+    def receive(self) -> list[Any]:
+        """Waits for the worker's next message; returns its value and those that are shared.
 
         Raises:
             Ended: if it has ended.
         """
         try:
-            return receive(self._pipe)[0]
+            return receive(self._pipe)
         except (EOFError, OSError) as error:
             raise Ended(self.end()) from error
 

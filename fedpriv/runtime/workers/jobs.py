@@ -106,7 +106,7 @@ class Pool:
                 for ready in wait(cast(Any, list(running))):
                     name = running.pop(worker := cast(Forked, ready))
                     try:
-                        answer = worker.receive()
+                        (answer,) = worker.receive()
                     except Ended as error:
                         losses[name] += 1
                         if losses[name] > RETRIES:

@@ -17,7 +17,7 @@ from fedpriv.runtime.workers.fork_server import Ended, Shared, cpu_seconds, fork
 def told(task, *arguments, shared=()):
     """Returns what a worker says first, and how it has ended."""
     worker = fork_server().start(task, *arguments, shared=shared)
-    said = worker.receive()
+    said = worker.receive()[0]
     return said, worker.end()
 
 
@@ -44,7 +44,7 @@ def test_an_array_that_is_mapped_from_a_file_is_mapped_from_it_by_workers(tmp_pa
     assert os.fstat(with_arrays.fileno()).st_size < 100_000
     worker = fork_server().start(mappings, shared=[with_arrays])
     with_arrays.close()
-    found, kinds = worker.receive()
+    found, kinds = worker.receive()[0]
     worker.end()
     for name, array in value.items():
         np.testing.assert_array_equal(found[name], array)
@@ -64,8 +64,8 @@ def test_two_workers_answer_for_themselves():
     workers = [fork_server().start(echo) for _ in range(2)]
     for number, worker in enumerate(workers):
         worker.send(number)
-    assert [worker.receive()[0] for worker in workers] == [0, 1]
-    pids = [worker.receive() for worker in workers]
+    assert [worker.receive()[0][0] for worker in workers] == [0, 1]
+    pids = [worker.receive()[0] for worker in workers]
     assert len({*pids, os.getpid(), fork_server().pid}) == 4
     assert [worker.end() for worker in workers] == ["it was ended by SIGKILL"] * 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # not even as zombies
@@ -108,7 +108,7 @@ def test_a_class_of_the_users_script_travels():
         "from fedpriv.runtime.workers.fork_server import fork_server, send\n"
         "class Mine:\n    number = 8\n"
         "def task(pipe, mine):\n    send(pipe, mine.number)\n"
-        "print(fork_server().start(task, Mine()).receive())\n"
+        "print(fork_server().start(task, Mine()).receive()[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "8\n", "")
@@ -117,7 +117,7 @@ def test_a_class_of_the_users_script_travels():
 def test_the_server_has_one_thread_and_so_has_a_worker():
     worker = fork_server().start(threads)
     try:
-        assert worker.receive() == 1
+        assert worker.receive()[0] == 1
         assert len(list(Path(f"/proc/{fork_server().pid}/task").iterdir())) == 1
     finally:
         worker.end()
@@ -128,7 +128,7 @@ def test_a_killed_server_is_replaced_and_takes_its_workers_along():
     worker = server.start(echo)
     worker.send(1)
     worker.receive()
-    pid = worker.receive()
+    pid = worker.receive()[0]
     os.kill(server.pid, signal.SIGKILL)
     with pytest.raises(Ended, match="the process that forks workers has ended"):
         worker.receive()
@@ -142,8 +142,8 @@ def test_a_killed_driver_leaves_nothing():
         "from jobs_for_workers import busy\n"
         "from fedpriv.runtime.workers.fork_server import fork_server\n"
         "worker = fork_server().start(busy)\n"
-        "print(fork_server().pid, worker.receive(), flush=True)\n"
-        "worker.receive()\n"
+        "print(fork_server().pid, worker.receive()[0], flush=True)\n"
+        "worker.receive()[0]\n"
     )
     path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, sys.path)])
     driver = subprocess.Popen(
