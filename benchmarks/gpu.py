@@ -48,6 +48,7 @@ PARTS = {
     "tests": "gpu",
     "training": "gpu_training",
     "workers": "gpu_training",
+    "cohorts": "gpu_training",
     "inversion": "gpu_attacks",
     "closed_form": "gpu_attacks",
     "cdmi": "gpu_attacks",

@@ -1,4 +1,4 @@
-"""The parts `training` and `workers` of gpu.py: federations of document models, and bare loops.
+"""The parts `training`, `workers` and `cohorts` of gpu.py: federations, and bare loops.
 
 A row trains one model in one precision by one algorithm, twice: by fedpriv, one client at a time,
 and by a loop that one writes by hand, whose weights never leave the device. Both see the same
@@ -52,6 +52,7 @@ from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.training.adapters import LoRA
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 
@@ -186,7 +187,9 @@ def halves(job: Job, algorithm: str) -> tuple[Any, Any]:
     return FLProviderDP(providers), ProviderUpdates(batch_size=job.batch, optimizer=optimizer)
 
 
-def federated(job: Job, algorithm: str, workers: int = 0) -> list[float]:
+def federated(
+    job: Job, algorithm: str, workers: int = 0, cohort: int = 1, chunk: int | None = None
+) -> list[float]:
     """Trains by fedpriv; returns the seconds of each timed round."""
     strategy, client = halves(job, algorithm)
     laps = Laps()
@@ -198,7 +201,12 @@ def federated(job: Job, algorithm: str, workers: int = 0) -> list[float]:
             client=client,
             seed=SEED,
             settings=Settings(
-                workers=workers, device=job.device, evaluate_every=NEVER, checkpoint_every=NEVER
+                workers=workers,
+                chunk_size=chunk,
+                cohort_batch=cohort,
+                device=job.device,
+                evaluate_every=NEVER,
+                checkpoint_every=NEVER,
             ),
             computing=Computing(precision=job.precision),
         )
@@ -346,6 +354,59 @@ def share(count: int, options: Options) -> Values:
         "one at a time, examples/s": this.examples / median(alone),
         "times as fast": median(alone) / median(together),
         **({"MiB of the GPU": max(taken)} if taken else {}),
+    }
+
+
+def cohorts(options: Options) -> Iterator[Task]:
+    """Clients of FedAvg that train in one pass, against one after another."""
+    counts = (4, 16) if options.size == "base" else (2,)
+    for kind in COHORTS:
+        for count in counts:
+            yield (
+                f"{kind}, FedAvg, {count} in one pass",
+                functools.partial(together, kind, count, options),
+            )
+
+
+def adapted(labels: tuple[str, ...], size: str) -> nn.Module:
+    """Returns LayoutLMv3 with adapters of rank 8."""
+    model = layoutlmv3(labels, size=size)
+    LoRA(rank=8).apply(model)
+    return model
+
+
+COHORTS: dict[str, Callable[..., nn.Module]] = {
+    "LayoutLMv3 tiny": functools.partial(layoutlmv3, size="tiny"),
+    "LayoutLMv3 with LoRA": adapted,
+}
+"""A whole small model, and adapters of the model of the size that is measured."""
+
+
+def together(kind: str, count: int, options: Options) -> Values:
+    """Returns the examples a second of cohorts and of single clients, with the memory of both."""
+    scale = dataclasses.replace(SCALES[options.size], clients=count)
+    build = COHORTS[kind]
+    if build is adapted:
+        build = functools.partial(adapted, size=options.size)
+    some = dataclasses.replace(loaded := documents(), documents=loaded.documents[: scale.documents])
+    data = DocumentData(
+        SimpleNamespace(load=lambda: some), ByProvider(count), HoldOut("document", 0.0)
+    ).bind(build, SEED)
+    rows = tuple(hand[: scale.examples] for hand in data.rows)
+    dealt = FederatedDataset(data.build_model, data.train, rows)
+    this = Job(dealt, scale, scale.batches["LayoutLMv3"], "float32", options.device)
+    peak = Peak(options.device)
+    alone = federated(this, "FedAvg", chunk=count)
+    alone_peak = peak.mib()
+    peak = Peak(options.device)
+    many = federated(this, "FedAvg", cohort=count, chunk=count)
+    return {
+        "examples/s": this.examples / median(many),
+        "one at a time, examples/s": this.examples / median(alone),
+        "times as fast": median(alone) / median(many),
+        "MiB": peak.mib(),
+        "one at a time, MiB": alone_peak,
+        "parameters": sum(p.numel() for p in this.model().parameters() if p.requires_grad),
     }
 
 

@@ -72,7 +72,10 @@ class Examples:
         return Examples.of({**self.columns, name: column}, self.shared)
 
     def batch(self, positions: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
-        """Returns the examples at these positions as tensors, each of shape (positions, …)."""
+        """Returns the examples at these positions as tensors, each of shape (positions, …).
+
+        Positions of shape (batches, size) give tensors of shape (batches, size, …).
+        """
         rows = self.rows[positions]
         arrays = {name: c[rows] for name, c in self.columns.items() if c.dtype.kind != "U"}
         for name, (array, pointer) in self.shared.items():
@@ -96,11 +99,18 @@ class Examples:
         """
         order = np.arange(len(self)) if shuffle is None else shuffle.permutation(len(self))
         parts = (order[start : start + size] for start in range(0, len(order), size))
-        if torch.device(device).type == "cuda":
-            yield from ahead(lambda positions: self.batch(positions, device), parts)
-        else:
-            for positions in parts:
-                yield self.batch(positions, device)
+        return self.batches_at(parts, device)
+
+    def batches_at(
+        self, positions: Iterator[NDArray[np.int64]], device: torch.device | str = "cpu"
+    ) -> Iterator[Batch]:
+        """Yields the batch of each array of positions; see `batch` and `batches`."""
+
+        def batch(rows: NDArray[np.int64]) -> Batch:
+            return self.batch(rows, device)
+
+        on_gpu = torch.device(device).type == "cuda"
+        return ahead(batch, positions) if on_gpu else map(batch, positions)
 
 
 def ahead(function: Callable[[A], B], arguments: Iterator[A]) -> Iterator[B]:

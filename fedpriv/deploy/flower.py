@@ -158,6 +158,11 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
     """Runs an experiment on a grid of Flower's."""
     federation = _federation(name, overrides)
     settings = federation.settings
+    if federation.spec.cohort_batch > 1:
+        raise ValueError(
+            f"federation.cohort_batch={settings.cohort_batch}: Flower's engines serve each client "
+            "by itself; take federation.cohort_batch=1 there"
+        )
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
     result = federation.run(rounds, grid=adapted, progress=for_this_terminal())

@@ -7,9 +7,10 @@ global random number generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,7 +19,15 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedpriv.data.examples import Examples
-from fedpriv.federation.messages import PARAMETERS, Instruction, answer, instruction_of, to_vectors
+from fedpriv.federation.messages import (
+    FAULT,
+    PARAMETERS,
+    Instruction,
+    answer,
+    chunks,
+    instruction_of,
+    to_vectors,
+)
 from fedpriv.federation.secagg.messages import SECAGG
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
 from fedpriv.runtime.memory import is_large, release_free_blocks
@@ -26,6 +35,10 @@ from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout, Vectors
 from fedpriv.training.computing import Computing
+from fedpriv.training.per_example import failure_of_vmap
+
+GLOBALS = "client globals"
+"""The purpose of the seed of all global generators while a client trains."""
 
 NOTES = "notes"
 PARTITION_ID = "partition-id"
@@ -101,7 +114,8 @@ class Client(Protocol):
 
     A half that follows `training.precision` or `training.microbatch`, by
     `fedpriv.training.computing.Backward`, names them in a class variable `computes`. With a half
-    that does not, a run with these settings is refused.
+    that does not, a run with these settings is refused. A half that can train several clients in
+    one pass has a second method, `TrainsMany.train_many`.
 
     Example:
         A client that reports how far its mean is from a one-parameter model::
@@ -124,6 +138,25 @@ class Client(Protocol):
         """Computes one update; may leave the model in any state."""
 
 
+@runtime_checkable
+class TrainsMany(Protocol):
+    """A client half that can train several clients in one pass (`federation.cohort_batch`)."""
+
+    def train_many(self, contexts: Sequence[ClientContext]) -> list[ClientUpdate]:
+        """Returns what `train` returns for each client, up to rounding.
+
+        Args:
+            contexts: of clients with the same instruction and parameters; they share the model.
+        """
+
+
+Job = tuple[int, Message]
+"""A client and a message to it."""
+
+Trained = tuple[ClientUpdate, list[str]]
+"""An update, and the notes on it."""
+
+
 @dataclass(frozen=True)
 class WorkerSpec:
     """Everything that a `ClientWorker` is built from, in any process.
@@ -138,6 +171,7 @@ class WorkerSpec:
         device: where clients train.
         key: of a private run, see `fedpriv.privacy.message_key`. The server does not know it.
         computing: how clients compute gradients.
+        cohort_batch: the most clients that train in one pass.
     """
 
     build_model: Callable[[], nn.Module]
@@ -149,14 +183,21 @@ class WorkerSpec:
     device: str = "cpu"
     key: str = ""
     computing: Computing = Computing()  # noqa: RUF009 - frozen
+    cohort_batch: int = 1
 
 
 class ClientWorker:
-    """A worker's resident model and data, serving one client at a time."""
+    """A worker's resident model and data, serving one client at a time.
+
+    With `cohort_batch` above 1, the first client of a cohort has the others trained with it, whose
+    updates wait until they are served.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = torch.device(spec.device)
+        self._cohorts: dict[str, list[Job]] = {}
+        self._trained: dict[str, ClientUpdate | Exception] = {}
         self._build()
 
     def _build(self) -> None:
@@ -172,6 +213,80 @@ class ClientWorker:
         self._settings = [(module, _settings(module)) for module in self.model.modules()]
         self._built = _structure(self.model)
 
+    def expect(self, jobs: Sequence[Job]) -> None:
+        """Takes note of the jobs of a chunk, which are served next, and cuts them into cohorts.
+
+        Messages with a fault, and queries, are left out. The clients of a cohort have the same
+        instruction and parameters.
+        """
+        self._cohorts, self._trained = {}, {}
+        action = f"train.{self.spec.client.action}"
+        train = [
+            job
+            for job in jobs
+            if job[1].metadata.message_type == action
+            and PARAMETERS in job[1].content
+            and FAULT not in job[1].content
+        ]
+
+        def alike(job: Job) -> tuple[Instruction | None, int]:
+            return instruction_of(job[1]), id(job[1].content[PARAMETERS])
+
+        for _, group in groupby(train, key=alike):
+            for cohort in chunks(group, self.spec.cohort_batch):
+                for _, message in cohort:
+                    if len(cohort) > 1:
+                        self._cohorts[message.metadata.message_id] = cohort
+
+    def _train(self, job: Job, instruction: Instruction, parameters: Vectors) -> Trained:
+        """Returns a client's update and the notes on it; has its cohort trained if need be."""
+        client, message = job
+        key, failure = message.metadata.message_id, ""
+        if key in self._cohorts:
+            cohort = self._cohorts[key]
+            for _, other in cohort:
+                del self._cohorts[other.metadata.message_id]
+            failure = self._train_cohort(cohort, instruction, parameters)
+        done = self._trained.pop(key, None)
+        if isinstance(done, Exception):
+            raise done
+        if done is not None:
+            return done, []
+        visit = self.visit(client, instruction, parameters)
+        with isolated_randomness(visit.torch_seed(GLOBALS)):
+            computed = self.spec.client.train(visit)
+        if failure:
+            visit.notes.append(f"its cohort was trained one by one: {failure}")
+        return computed, visit.notes
+
+    def _train_cohort(
+        self, cohort: list[Job], instruction: Instruction, parameters: Vectors
+    ) -> str:
+        """Trains a cohort; if that fails, returns why, and each of it will be trained alone.
+
+        If memory is short, all of it fail: how much there is must not decide about bits.
+        """
+        half = cast(TrainsMany, self.spec.client)  # `cohort_batch` is 1 otherwise
+        first = self.visit(cohort[0][0], instruction, parameters)
+        rows = self.spec.rows
+        visits = [
+            replace(first, client=c, examples=self.spec.train.take(rows[c]), notes=[])
+            for c, _ in cohort
+        ]
+        updates: list[ClientUpdate] = []
+        keys = [message.metadata.message_id for _, message in cohort]
+        try:
+            with isolated_randomness(first.torch_seed(GLOBALS)):
+                failure = failure_of_vmap(
+                    lambda: updates.extend(half.train_many(visits)), self.device, required=False
+                )
+        except Exception as error:
+            self._trained = dict.fromkeys(keys, error)
+            return ""
+        if not failure:
+            self._trained = dict(zip(keys, updates, strict=True))
+        return failure
+
     def serve(self, message: Message, context: Context) -> Message:
         """Answers a training message for the client that the context names."""
         instruction = instruction_of(message)
@@ -181,15 +296,13 @@ class ClientWorker:
         parameters = to_vectors(message.content.array_records[PARAMETERS])
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         with reproducible_torch(self.spec.threads, self.spec.device):
-            visit = self.visit(client, instruction, parameters)
-            with isolated_randomness(visit.torch_seed("client globals")):
-                computed = self.spec.client.train(visit)
+            computed, notes = self._train((client, message), instruction, parameters)
             _check(computed, parameters, instruction)
         if self._large:
             self._forget_gradients()
             release_free_blocks()
-        if visit.notes:
-            context.state[NOTES] = ConfigRecord({NOTES: visit.notes})
+        if notes:
+            context.state[NOTES] = ConfigRecord({NOTES: notes})
         update = computed.update
         if SECAGG in message.content:
             update = masked(update, message, client, self.spec.seed, self.spec.key)
@@ -298,13 +411,30 @@ def _check(computed: ClientUpdate, parameters: Vectors, instruction: Instruction
             raise ValueError(f"a weight must be finite and not negative, got {weight!r}")
 
 
-def build_app(spec: WorkerSpec) -> ClientApp:
+class WorkerApp(ClientApp):
+    """The app of a worker, which can be told what it will be asked next.
+
+    Args:
+        worker: that it serves.
+    """
+
+    def __init__(self, worker: ClientWorker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def expect(self, jobs: Sequence[Job]) -> None:
+        """Passes the jobs of a chunk on to the worker."""
+        if self._worker.spec.cohort_batch > 1:
+            self._worker.expect(jobs)
+
+
+def build_app(spec: WorkerSpec) -> WorkerApp:
     """Builds a worker and returns the Flower app that it serves: training and secure aggregation.
 
     It answers `train.<action>`, the client half's action, and the queries of the masked rounds.
     """
     worker = ClientWorker(spec)
-    app = ClientApp()
+    app = WorkerApp(worker)
     app.train(spec.client.action)(worker.serve)
 
     def answering(query: str) -> Callable[[Message, Context], Message]:

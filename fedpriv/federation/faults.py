@@ -22,13 +22,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedpriv.federation.grids._flwr import readdressed
-from fedpriv.federation.messages import round_of
+from fedpriv.federation.messages import FAULT, round_of
 from fedpriv.federation.secagg.messages import ADVERTISE, REVEAL, SHARE
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.seeds import generator
-
-FAULT = "fault"
-"""The record's name, in a message to a client that is to fail."""
 
 TRAIN = "train"
 STAGES = (ADVERTISE, SHARE, TRAIN, REVEAL)

@@ -21,6 +21,7 @@ from torch import nn
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
+from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
 from fedpriv.federation.grids.base import RoundGrid
@@ -151,6 +152,11 @@ class Federation(Parts):
             raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
         if problems := self._problems(inner):
             raise Unworkable(problems)
+        together, problems = cohort_batch(
+            self.client, self.bound, self.seed, settings, self.computing
+        )
+        if problems:
+            raise Unworkable(problems)
         self.published: list[str] = []
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
@@ -172,7 +178,10 @@ class Federation(Parts):
                 threads=settings.threads,
                 device=settings.device,
                 entropy=self.strategy.mechanism.entropy,
-                computing=self.computing.changed(),
+                computing={
+                    **self.computing.changed(),
+                    **({"cohort_batch": together} if together > 1 else {}),
+                },
             )
         self.spec = WorkerSpec(
             build_model=self.bound.build_model,
@@ -184,6 +193,7 @@ class Federation(Parts):
             device=settings.device,
             key=key,
             computing=self.computing,
+            cohort_batch=together,
         )
 
     def _problems(self, inner: Strategy) -> list[str]:

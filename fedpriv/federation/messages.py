@@ -30,6 +30,8 @@ PARAMETERS = "parameters"
 INSTRUCTION = "instruction"
 UPDATE = "update"
 METRICS = "metrics"
+FAULT = "fault"
+"""The record's name, in a message to a client that is to fail."""
 
 CLIENT = "client"
 NUM_EXAMPLES = "num-examples"

@@ -84,9 +84,20 @@ class ParameterLayout:
             if tensors:
                 _unflatten(vectors[kind], tensors.values())
 
-    def change_since(self, start: Mapping[str, NDArray[Any]]) -> Vectors:
-        """Returns the model's tensors minus `start`."""
-        return {kind: _difference(t.values(), start[kind]) for kind, t in self._tensors.items()}
+    def change_since(
+        self, start: Mapping[str, NDArray[Any]], now: Mapping[str, Tensor] | None = None
+    ) -> Vectors:
+        """Returns the model's tensors minus `start`.
+
+        Args:
+            start: the vectors before.
+            now: tensors by name that take the place of the model's own.
+        """
+        now = now or {}
+        return {
+            kind: _difference([now.get(name, t) for name, t in tensors.items()], start[kind])
+            for kind, tensors in self._tensors.items()
+        }
 
     def vectors(self, named: Mapping[str, Tensor]) -> Vectors:
         """Returns named tensors as vectors, the inverse of `named`.

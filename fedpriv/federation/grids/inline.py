@@ -9,17 +9,17 @@ from __future__ import annotations
 import builtins
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpriv.federation.client import NOTES, NUM_PARTITIONS, PARTITION_ID
-from fedpriv.federation.faults import FAULT, Fault
+from fedpriv.federation.client import NOTES, NUM_PARTITIONS, PARTITION_ID, Job, WorkerApp
+from fedpriv.federation.faults import Fault
 from fedpriv.federation.grids._flwr import readdressed, timeless
 from fedpriv.federation.grids.base import ClientGrid, Failure
-from fedpriv.federation.messages import Chunk, round_of
+from fedpriv.federation.messages import FAULT, Chunk, round_of
 
 CLIENT_FAILED = 2
 """Flower's own code for a client app that raised."""
@@ -47,6 +47,7 @@ class InlineGrid(ClientGrid):
         numbered = [(self.client_of(m.metadata.dst_node_id), m) for m in messages]
         for batch in self.chunked(numbered):
             chunk = Chunk(batch[0][1])
+            announce(self._app, batch)
             for client, message in batch:
                 if deadline is not None and time.monotonic() > deadline:
                     missing = Failure(round_of(message), client, "missing", "RoundTimeout")
@@ -58,6 +59,12 @@ class InlineGrid(ClientGrid):
                 chunk.add(client, reply)
                 del reply  # or it would be there while the next client trains
             yield from chunk.replies()
+
+
+def announce(app: ClientApp, jobs: Sequence[Job]) -> None:
+    """Tells an app of ours which messages it is served next, so that cohorts train at once."""
+    if isinstance(app, WorkerApp):
+        app.expect(jobs)
 
 
 def _own_copy(message: Message) -> Message:

@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 
 from fedpriv.federation.grids._flwr import readdressed
 from fedpriv.federation.grids.base import ClientGrid, Failure, WorkersDied
-from fedpriv.federation.grids.inline import error_reply, serve
+from fedpriv.federation.grids.inline import announce, error_reply, serve
 from fedpriv.federation.messages import Chunk, round_of
 
 
@@ -152,10 +152,12 @@ def served(
     """Yields the position of each client before it is served, at last replies and failures."""
     chunk = Chunk(jobs[0].message)
     failures: list[Failure] = []
-    for position, job in enumerate(jobs):
-        yield position
+    for job in jobs:
         for name, place in job.arrays.items():
             job.message.content[name] = arrays[place]
+    announce(app, [(job.client, job.message) for job in jobs])
+    for position, job in enumerate(jobs):
+        yield position
         reply, failure = serve(app, job.message, job.client, clients)
         if failure:
             failures.append(failure)
