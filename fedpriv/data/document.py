@@ -29,7 +29,7 @@ MOST_PIXELS = 100_000_000
 """Largest page that is opened; A4 at 1000 dpi has 97 million pixels."""
 
 MOST_DOCUMENTS = 1_000_000
-"""Most pages that a generator makes. Each takes half a kilobyte until its words are read."""
+"""Most pages that a generator makes. Each takes nearly a kilobyte, whether or not it is read."""
 
 MOST_SIDE = 10_000
 """Longest side of a generated page, in pixels."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LAST_DRAWN = 8
 """Pages whose pixels stay in memory: most readers look at one page several times in a row."""
 
+LAST_READ = 4096
+"""Pages whose words stay in memory, some 120 MB of invoices: encoding reads every page once."""
+
 
 @dataclass(frozen=True)
 class PageText:
@@ -49,7 +52,7 @@ class Drawing:
     text: PageText
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DrawnPage:
     """A page as the function that draws it, and its arguments.
 
@@ -68,13 +71,13 @@ class DrawnPage:
     def pixels(self) -> NDArray[np.uint8]:
         """Returns the page (height × width × 3), read-only."""
         drawing = _drawn(self.draw, self.arguments)
-        vars(self)["text"] = drawing.text  # so that no reader draws a page twice
+        _text(self.draw, self.arguments)  # so that whoever reads the words later draws nothing
         return drawing.pixels
 
-    @functools.cached_property
+    @property
     def text(self) -> PageText:
-        """What is written on the page; kept once it has been read."""
-        return _drawn(self.draw, self.arguments).text
+        """What is written on the page; the last `LAST_READ` stay in memory."""
+        return _text(self.draw, self.arguments)
 
     def key(self) -> list[Any]:
         """Returns which page it is, as plain values. How it is drawn is told by `code`."""
@@ -82,7 +85,7 @@ class DrawnPage:
 
     def code(self) -> str:
         """Returns a hash of all code that draws: two pages with the same key may differ by it."""
-        return _code(inspect.getfile(self.draw))
+        return _code(self.draw)
 
     def __reduce__(self) -> tuple[type[DrawnPage], tuple[Any, ...]]:
         return DrawnPage, (self.draw, self.arguments)
@@ -95,10 +98,15 @@ def _drawn(draw: Callable[..., Drawing], arguments: tuple[Any, ...]) -> Drawing:
     return drawing
 
 
+@functools.lru_cache(maxsize=LAST_READ)
+def _text(draw: Callable[..., Drawing], arguments: tuple[Any, ...]) -> PageText:
+    return _drawn(draw, arguments).text
+
+
 @functools.cache
-def _code(file: str) -> str:
+def _code(draw: Callable[..., Drawing]) -> str:
     generators = Path(__file__).with_name("generated")
     own = sorted(path for path in generators.iterdir() if path.suffix in (".py", ".yaml"))
     # matplotlib brings the typefaces, Pillow what sets them.
     versions = versions_of("numpy", "pillow", "matplotlib")
-    return files_digest((*own, Path(seeds.__file__), Path(file)), versions)
+    return files_digest((*own, Path(seeds.__file__), Path(inspect.getfile(draw))), versions)

@@ -5,6 +5,7 @@ All of these are functions of (documents, seed) and return positions into the li
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,10 +57,14 @@ class ByProvider:
                 "each client needs one of its own"
             )
         order = generator(seed, "partition").permutation(len(groups))
-        shuffled = [list(groups.values())[i] for i in order]
+        by_number = list(groups.values())
+        shuffled = [by_number[i] for i in order]
         hands: list[list[int]] = [[] for _ in range(self.clients)]
+        smallest = [(0, client) for client in range(self.clients)]  # a heap
         for group in sorted(shuffled, key=len, reverse=True):
-            min(hands, key=len).extend(group)
+            held, client = smallest[0]
+            hands[client].extend(group)
+            heapq.heapreplace(smallest, (held + len(group), client))
         return _sorted(hands)
 
 

@@ -44,7 +44,7 @@ class FederatedDataset:
         labels: of the entities, with which the model is built.
         suspects: documents that may be asked about: held out by a rule that does not look at who
             is a member, or of canaries.
-        parts: of each of their providers in the training.
+        find_parts: returns each provider's part in the training; see `parts`.
         public: documents that are neither trained on nor held out: the adversary's own.
         canary_rate: the probability with which each canary was trained on.
         held_out: what the column `document` of `test` counts; empty where there are none.
@@ -60,10 +60,15 @@ class FederatedDataset:
     documents: tuple[Document, ...] = ()
     labels: tuple[str, ...] = ()
     suspects: tuple[Document, ...] = ()
-    parts: Mapping[str, TrainingMembership] = field(default_factory=dict)
+    find_parts: Callable[[], Mapping[str, TrainingMembership]] = dict
     public: tuple[Document, ...] = ()
     canary_rate: float = 0.5
     held_out: tuple[Document, ...] = ()
+
+    @functools.cached_property
+    def parts(self) -> Mapping[str, TrainingMembership]:
+        """Each provider's part in the training; reads every document that is trained on."""
+        return self.find_parts()
 
 
 class Augmentation(Protocol):
@@ -224,7 +229,7 @@ class DocumentData:
             documents=tuple(documents[i] for hand in deal for i in hand),
             labels=loaded.labels,
             suspects=dealt.of(self.test.asked(loaded.documents, seed)) + dealt.planted,
-            parts=dealt.parts(),
+            find_parts=dealt.parts,
             public=dealt.of(dealt.public),
             canary_rate=self.canary_rate,
             held_out=test,
@@ -337,7 +342,9 @@ class DocumentData:
         # A document may give several rows (windows); `document` counts the documents encoded.
         ends = np.cumsum([len(hand) for hand in deal])
         owner = np.searchsorted(ends, examples.column("document"), side="right")
-        return tuple(np.flatnonzero(owner == client) for client in range(len(deal))), examples
+        by_client = np.argsort(owner, kind="stable")
+        first_rows = np.searchsorted(owner[by_client], np.arange(1, len(deal)))
+        return tuple(np.split(by_client, first_rows)), examples
 
 
 def _check_all_hold(deal: Deal, what: str) -> None:

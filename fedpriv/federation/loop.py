@@ -28,7 +28,7 @@ from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
 from fedpriv.federation.keep import Prepared, Watcher
-from fedpriv.federation.messages import to_array_record, to_vectors
+from fedpriv.federation.messages import node_ids, to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.round_statistics import OtherAnswers, RoundStatistics, TooFewClients
@@ -514,7 +514,7 @@ class _Run:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
         sent = json_digest([self.federation.spec.key, model])[:32] if model else ""
-        nodes, attempt = list(self.grid.get_node_ids()), 0
+        nodes, attempt = node_ids(self.grid), 0
         while True:
             attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
             if attempt:

@@ -7,7 +7,7 @@ that the instruction asks for, and nothing else. If a strategy needs only the su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from flwr.app import (
     MetricRecordValues,
     RecordDict,
 )
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedpriv.federation.grids._flwr import VectorArray, readdressed
@@ -40,6 +41,16 @@ BLOCK = 1 << 16
 """Elements per block: two blocks fit into a core's cache."""
 
 T = TypeVar("T")
+
+
+def node_ids(grid: Grid) -> Sequence[int]:
+    """Returns the node ids in the order of the clients' numbers.
+
+    Our own grids number them in a row. Such a range stays one: in every round, a list of a million
+    clients would take longer than a cohort of a hundred.
+    """
+    nodes = grid.get_node_ids()
+    return nodes if isinstance(nodes, range) else list(nodes)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedpriv.federation.messages import Instruction, RunningSum, sum_of, to_array_record, to_vectors
+from fedpriv.federation.messages import (
+    Instruction,
+    RunningSum,
+    node_ids,
+    sum_of,
+    to_array_record,
+    to_vectors,
+)
 from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.privacy.ledger import Attempt, Release, shared_release
@@ -99,7 +106,7 @@ class PrivateStrategy(Strategy):
     ) -> Iterable[Message]:
         """Draws K and sends each of its clients the model, the mechanism and the shares."""
         seed, key = int(str(config[SEED])), str(config.get(KEY, ""))
-        clients = len(list(grid.get_node_ids()))
+        clients = len(node_ids(grid))
         cohort = self.cohort(server_round, config, clients)
         self._global, self._cohort = arrays, len(cohort)
         self._needed = self.shares(len(cohort)) if cohort and self.variant == "sound" else 0

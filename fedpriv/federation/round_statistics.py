@@ -39,7 +39,11 @@ class RoundStatistics:
         self, min_clients: int, nodes: Iterable[int], before: set[int] | None = None
     ) -> None:
         self.min_clients, self.before = min_clients, before
-        self._number = {node: client for client, node in enumerate(nodes)}
+        self._number = (
+            nodes.index
+            if isinstance(nodes, range)
+            else {node: client for client, node in enumerate(nodes)}.__getitem__
+        )
         self.cohort: list[int] = []
         self.survivors: list[int] = []
         self.failed, self.complete = 0, False
@@ -49,7 +53,7 @@ class RoundStatistics:
     def sending(self, messages: Iterable[Message]) -> Iterator[Message]:
         """Passes the messages on, counting them."""
         for message in messages:
-            client = self._number[message.metadata.dst_node_id]
+            client = self._number(message.metadata.dst_node_id)
             self.cohort.append(client)
             self.down[client] += _bytes(message)
             yield message
@@ -73,7 +77,7 @@ class RoundStatistics:
         for reply in replies:
             self.failed += reply.has_error()
             for named in answered_by(reply):
-                client = self._number[reply.metadata.src_node_id] if named is None else named
+                client = self._number(reply.metadata.src_node_id) if named is None else named
                 self.survivors.append(client)
                 self.up[client] += _bytes(reply)
             tell(len(self.survivors), len(self.cohort))

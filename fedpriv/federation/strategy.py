@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
-from fedpriv.federation.messages import Instruction, instruct
+from fedpriv.federation.messages import Instruction, instruct, node_ids
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.sampling import ClientSampling
@@ -79,7 +79,7 @@ class Strategy(FlowerStrategy):
         self, cohort: Iterable[int], arrays: ArrayRecord, instruction: Instruction, grid: Grid
     ) -> list[Message]:
         """Returns the same message to each client of a cohort, by number."""
-        nodes = list(grid.get_node_ids())
+        nodes = node_ids(grid)
         return [
             grid.create_message(
                 instruct(arrays, instruction),
@@ -125,7 +125,7 @@ class SampledStrategy(Strategy):
         self._global = arrays
         attempt = int(str(config[ATTEMPT]))
         rng = generator(int(str(config[SEED])), f"client sampling, attempt {attempt}", server_round)
-        cohort = self.sampling.draw(len(list(grid.get_node_ids())), rng)
+        cohort = self.sampling.draw(len(node_ids(grid)), rng)
         return self.broadcast(cohort, arrays, self.instruction(server_round, attempt), grid)
 
     def instruction(self, server_round: int, attempt: int) -> Instruction:

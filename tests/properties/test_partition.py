@@ -16,6 +16,7 @@ from fedpriv.data.partition import (
     by_provider,
     table,
 )
+from fedpriv.runtime.seeds import generator
 
 PAGE = np.zeros((2, 2), np.uint8)
 seeds = st.integers(0, 2**32)
@@ -70,6 +71,19 @@ def test_every_document_is_dealt_once_and_nobody_goes_empty(docs, clients, seed)
 def test_the_same_seed_deals_the_same(docs, clients, seed):
     for method in methods(clients):
         assert dealt(method, docs, seed) == dealt(method, docs, seed)
+
+
+@settings(deadline=None)
+@given(some_documents, st.integers(1, 8), seeds)
+def test_each_provider_goes_to_the_client_that_has_the_fewest_documents(docs, clients, seed):
+    deal = dealt(ByProvider(clients), docs, seed)
+    assume(deal is not None)
+    groups = list(by_provider(docs, range(len(docs))).values())
+    order = generator(seed, "partition").permutation(len(groups))
+    hands = [[] for _ in range(clients)]
+    for i in sorted(order, key=lambda i: -len(groups[i])):
+        min(hands, key=len).extend(groups[i])  # of several, the first
+    assert [list(hand) for hand in deal] == [sorted(hand) for hand in hands]
 
 
 def test_another_seed_deals_otherwise():

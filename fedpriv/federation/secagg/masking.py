@@ -40,7 +40,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.federation.messages import RunningSum, sum_of, sum_record, to_vectors
+from fedpriv.federation.messages import RunningSum, node_ids, sum_of, sum_record, to_vectors
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.federation.secagg.messages import MASKED
 from fedpriv.federation.secagg.protocol import Session
@@ -147,7 +147,7 @@ class Masked(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Lets the cohort exchange keys and shares; then asks for masked updates."""
-        nodes = list(grid.get_node_ids())
+        nodes = node_ids(grid)
         start = to_vectors(arrays)["float"]
         self._dtype, self._round = start.dtype, None
         asked = list(self.inner.configure_train(server_round, arrays, config, grid))

@@ -56,7 +56,7 @@ drawn = []
 def grey(level):
     drawn.append(level)
     words = (Word(f"grey {level}", (0.0, 0.0, 2.0, 1.0), 0),)
-    pixels = np.full((2, 3, 3), level, np.uint8)
+    pixels = np.full((2, 3, 3), level % 256, np.uint8)
     return Drawing(pixels, PageText(words, (), (Question("level", "How grey?", (str(level),)),)))
 
 
@@ -76,6 +76,7 @@ def pickled(document):
 def nothing_drawn():
     drawn.clear()
     drawn_page._drawn.cache_clear()
+    drawn_page._text.cache_clear()
 
 
 def test_a_page_is_drawn_once_however_often_it_is_read():
@@ -95,6 +96,16 @@ def test_words_that_were_read_stay_and_pixels_do_not():
     assert drawn == list(range(len(pages)))
     pages[0].image()
     assert drawn[-1] == 0
+
+
+def test_only_the_last_pages_that_were_read_keep_their_words():
+    pages = [page(level) for level in range(drawn_page.LAST_READ + 1)]
+    assert [p.words[0].text for p in pages] == [f"grey {n}" for n in range(len(pages))]
+    drawn.clear()
+    assert pages[-1].words[0].text == f"grey {len(pages) - 1}"
+    assert not drawn
+    assert pages[0].words[0].text == "grey 0"
+    assert drawn == [0]
 
 
 def test_no_reader_changes_the_page_of_the_next():
