@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedpriv.data.document import Document
-from fedpriv.data.drawn_page import DrawnPage
+from fedpriv.data.drawn_page import LazyPage
 from fedpriv.data.examples import Examples
 from fedpriv.runtime.cache import file_stamp, hash_of
 from fedpriv.runtime.tensors import digest
@@ -44,7 +44,7 @@ def document_digest(document: Document, *, code: bool = True) -> str:
     page: list[Any]
     if isinstance(document.page, Path):
         page = file_stamp(document.page)
-    elif isinstance(document.page, DrawnPage):
+    elif isinstance(document.page, LazyPage):
         page = [*document.page.key(), document.page.code() if code else ""]
     else:
         pixels = np.ascontiguousarray(document.page)

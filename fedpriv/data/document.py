@@ -6,7 +6,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedpriv.data.drawn_page import DrawnPage
+from fedpriv.data.drawn_page import LazyPage
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels of the page image that the document holds."""
@@ -34,8 +34,11 @@ MOST_DOCUMENTS = 1_000_000
 MOST_SIDE = 10_000
 """Longest side of a generated page, in pixels."""
 
+MOST_TOLD = 200
+"""Problems that one message lists."""
+
 DRAWN = ("words", "entities", "questions")
-"""What a document leaves to `DrawnPage.text` until it is read."""
+"""What a document leaves to `LazyPage.text` until it is read."""
 
 
 class DataError(ValueError):
@@ -44,6 +47,22 @@ class DataError(ValueError):
     def __init__(self, path: Path | str, why: str, line: int | None = None) -> None:
         self.path, self.line, self.why = Path(path), line, why
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
+class DataErrors(DataError):
+    """Several files cannot be used. The message names all of them, one a line.
+
+    Attributes:
+        errors: one for each problem.
+    """
+
+    def __init__(self, path: Path | str, errors: Sequence[DataError]) -> None:
+        self.errors = tuple(errors)
+        lines = [f"  {error}" for error in self.errors[:MOST_TOLD]]
+        if len(self.errors) > MOST_TOLD:
+            lines.append(f"  and {len(self.errors) - MOST_TOLD:,} more")
+        many = f"{len(self.errors):,} problem{'s' * (len(self.errors) != 1)}"
+        super().__init__(path, "\n".join([many, *lines]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +122,7 @@ class Document:
 
     id: str
     provider: str
-    page: Path | NDArray[np.uint8] | DrawnPage
+    page: Path | NDArray[np.uint8] | LazyPage
     size: tuple[int, int]
     words: tuple[Word, ...]
     entities: tuple[Entity, ...] = field(default_factory=tuple)
@@ -130,12 +149,21 @@ class Document:
         def __getattr__(self, name: str) -> Any:
             """Returns what `drawn` has left to the drawing of the page."""
             page = vars(self).get("page")
-            if name in DRAWN and isinstance(page, DrawnPage):
+            if name in DRAWN and isinstance(page, LazyPage):
                 return getattr(page.text, name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
-    def drawn(cls, name: str, provider: str, page: DrawnPage, size: tuple[int, int]) -> Document:
+    def drawn(
+        cls,
+        name: str,
+        provider: str,
+        page: LazyPage,
+        size: tuple[int, int],
+        *,
+        split: str = "",
+        part_of: str = "",
+    ) -> Document:
         """Returns a document that is drawn when its words, entities, questions or image are read.
 
         Args:
@@ -143,9 +171,13 @@ class Document:
             provider: as above.
             page: what draws it.
             size: width and height of the drawing, in pixels.
+            split: as above.
+            part_of: as above.
         """
         document, (width, height) = cls.__new__(cls), size
         vars(document).update(id=name, provider=provider, page=page, size=(width, height))
+        told = {"split": split, "part_of": part_of}
+        vars(document).update({key: value for key, value in told.items() if value})
         return document
 
     @property
@@ -162,7 +194,7 @@ class Document:
         if isinstance(self.page, Path):
             page = read_image(self.page)
         else:
-            pixels = self.page.pixels() if isinstance(self.page, DrawnPage) else self.page
+            pixels = self.page.pixels() if isinstance(self.page, LazyPage) else self.page
             page = Image.fromarray(pixels).convert("RGB")
         for left, top, right, bottom in self.white:
             place = (math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom))
@@ -175,7 +207,7 @@ class Document:
 
     def as_drawn(self) -> set[str]:
         """Returns the names in `DRAWN` whose values are those of the page's drawing."""
-        if not isinstance(page := self.page, DrawnPage):
+        if not isinstance(page := self.page, LazyPage):
             return set()
         own = vars(self)
         return {n for n in DRAWN if n not in own or own[n] == getattr(page.text, n)}
@@ -210,12 +242,15 @@ class DocumentSet:
         documents: in a fixed order that does not depend on the file system.
         labels: the entity labels that may occur, in a fixed order.
         skipped: one error for each file that was left out under ``on_error="skip"``.
+        remarks: what else there is to know, by topic, such as fields that were not found on their
+            page; for `fedpriv data check`.
     """
 
     name: str
     documents: tuple[Document, ...]
     labels: tuple[str, ...]
     skipped: tuple[DataError, ...] = field(default=())
+    remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class DocumentSource(Protocol):

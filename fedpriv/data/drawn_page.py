@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,29 @@ class PageText:
     questions: tuple[Question, ...]
 
 
+class LazyPage(ABC):
+    """A page that is read or drawn when somebody looks at it; see `Document.drawn`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def pixels(self) -> NDArray[np.uint8]:
+        """Returns the page (height × width × 3), read-only."""
+
+    @property
+    @abstractmethod
+    def text(self) -> PageText:
+        """What is written on the page."""
+
+    @abstractmethod
+    def key(self) -> list[Any]:
+        """Returns which page it is, as plain values. How it is read or drawn is told by `code`."""
+
+    @abstractmethod
+    def code(self) -> str:
+        """Returns a hash of all code that makes its pixels and its text."""
+
+
 @dataclass(frozen=True)
 class Drawing:
     """What a drawing function returns.
@@ -53,7 +77,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnPage:
+class DrawnPage(LazyPage):
     """A page as the function that draws it, and its arguments.
 
     Two of them are equal if they draw by the same function from the same arguments. Pickled, a page

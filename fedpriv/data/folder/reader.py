@@ -1,0 +1,425 @@
+"""Reads a folder of your own: pictures and PDFs, with a table of labels or without."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from fedpriv.data.document import (
+    MOST_DOCUMENTS,
+    DataError,
+    DataErrors,
+    Document,
+    DocumentSet,
+    OnError,
+    Question,
+)
+from fedpriv.data.folder import placing, tesseract
+from fedpriv.data.folder.page import FolderPage
+from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_files, remembered
+from fedpriv.data.folder.placing import Place
+from fedpriv.data.folder.progress import Count, cores, duration, on_all_cores, tell
+from fedpriv.data.folder.table import RESERVED, FileLabels, Table, find_table, read_table
+from fedpriv.data.folder.words import Reading
+from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.data.reading import shown
+from fedpriv.data.spelling import like_spellings
+from fedpriv.runtime.cache import cache_folder, files_digest, hash_of, private_folder, write_entry
+from fedpriv.runtime.seeds import generator
+
+TOLD = 20
+"""Near-duplicate providers and fields that are named; the others are only counted."""
+
+PLACED = "placed"
+"""Folder of the cache with the places of fields."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Reads pages from a folder and its subfolders.
+
+    Pages: PNG, JPEG, TIFF of many pages, WebP and PDF. Hidden files are left out, and so is what a
+    link outside of the folder leads to. Pages are drawn when somebody looks at them.
+
+    Words: those of a side file beside the page, of the same name with another ending, if there is
+    one (`fedpriv.data.folder.side_files`). Otherwise those of the PDF's text layer; otherwise
+    Tesseract reads them, on all cores. They are kept in the cache by the page's content, so a
+    reading that was stopped goes on where it was.
+
+    Labels: of ``labels.csv`` or ``labels.jsonl`` in the folder (`fedpriv.data.folder.table`). The
+    value of a field is looked for on the pages of its file and becomes an entity
+    (`fedpriv.data.folder.placing`) and a question. The table must name every file. Without a table,
+    documents have neither entities nor questions.
+
+    Provider: as `provider` says. All pages of a file have the same.
+
+    Identifiers: the file's path in the folder; of its second page, the path and "/2", and so on.
+    All pages are parts of the file.
+
+    Attributes:
+        root: the folder.
+        labels: the name of the table in the folder; None takes labels.csv or labels.jsonl, if there
+            is one.
+        provider: "auto" takes the table's column `provider`, and without one the subfolder of
+            `root` that a file lies in; a file in `root` itself is a provider by itself. "folder"
+            takes the subfolder, and "file" each file by itself. Anything else names a column of the
+            table.
+        fields: the columns of the table that are fields; None takes all that are not file,
+            provider, split, question or answer.
+        words: "auto" as above. "ocr" has Tesseract read every page. "none" takes no words, for
+            models and attacks that look at pixels alone.
+        language: of the text, one of those that `tesseract --list-langs` prints, or several with
+            "+".
+        layout: Tesseract's page segmentation mode: 3 finds columns by itself, 4 expects one column,
+            and 6 one block, as a receipt is.
+        dpi: the resolution in which pages of PDFs are drawn, in pixels an inch, 36 to 600.
+        on_error: "raise" stops with one message on all files that cannot be used. "skip" leaves
+            them out, and counts them.
+    """
+
+    root: str | Path
+    labels: str | None = None
+    provider: str = "auto"
+    fields: tuple[str, ...] | None = None
+    words: Literal["auto", "ocr", "none"] = "auto"
+    language: str = "eng"
+    layout: int = 3
+    dpi: int = 200
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if not 36 <= self.dpi <= 600:
+            raise ValueError(f"dpi={self.dpi}: expected 36 to 600 pixels an inch")
+        if self.words not in ("auto", "ocr", "none"):
+            raise ValueError(f"words={self.words!r}: expected 'auto', 'ocr' or 'none'")
+        if self.layout not in (1, 3, 4, 5, 6, 11, 12):
+            raise ValueError(f"layout={self.layout}: expected 1, 3, 4, 5, 6, 11 or 12")
+        if not self.provider:
+            raise ValueError("provider='': expected 'auto', 'folder', 'file' or a column")
+
+    def load(self) -> DocumentSet:
+        """Reads the table and the words of every page; no page stays in memory.
+
+        Raises:
+            DataError: if there is nothing to read, or the table as a whole cannot be used.
+            DataErrors: with ``on_error="raise"``, one message on all files that cannot be used; in
+                both cases, if Tesseract is needed and not installed.
+        """
+        root = Path(self.root)
+        listing = list_files(root)
+        path = find_table(root, self.labels)
+        table = read_table(path, listing.pages) if path else None
+        fields = self._fields(table)
+        problems = [*listing.problems, *(table.problems if table else ())]
+        files, broken = self._look(listing)
+        problems += broken
+        unlabelled = [] if table is None else [f for f in files if f.name not in table.files]
+        for file in unlabelled:
+            problems.append(DataError(root / file.name, f"{table and table.path.name} lacks it"))
+        labelled = [file for file in files if table is None or file.name in table.files]
+        owners, unowned = self._providers(labelled, table)
+        problems += unowned
+        labelled = [file for file in labelled if file.name in owners]
+        reading = Reading(str(root.absolute()), self.dpi, self.words, self.language, self.layout)
+        unread = _read_words(reading, labelled)
+        problems += unread
+        if problems and self.on_error == "raise":
+            raise DataErrors(root, problems)
+        bad = {str(error.path) for error in unread}
+        readable = [
+            file
+            for file in labelled
+            if bad.isdisjoint({str(root / file.name), str(root / file.side)})
+        ]
+        if not readable:
+            raise DataErrors(root, problems)
+        rows = {name: table.files[name] for name in owners} if table else {}
+        places = _place(reading, readable, rows, fields)
+        documents = tuple(
+            itertools.chain.from_iterable(
+                _pages(reading, file, owners[file.name], rows.get(file.name), places[file.name])
+                for file in readable
+            )
+        )
+        read_owners = {file.name: owners[file.name] for file in readable}
+        remarks = _remarks(listing, table, places, read_owners, self._told_by(table))
+        if alike := remarks.get("providers that look alike"):
+            tell(
+                "\n  ".join(
+                    ["providers that look alike; if they are one, name them alike:", *alike]
+                )
+            )
+        return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
+
+    def _fields(self, table: Table | None) -> tuple[str, ...]:
+        """Returns the names of the fields.
+
+        Raises:
+            DataError: if a setting names a column that is not there.
+        """
+        columns = table.columns if table else ()
+        own = (self.provider,) if self.provider not in ("auto", "folder", "file") else ()
+        wanted = {"fields": self.fields or (), "provider": own}
+        for setting, names in wanted.items():
+            for name in names:
+                if name not in columns or (setting == "fields" and name in RESERVED):
+                    where = f"{table.path.name} has {', '.join(columns)}" if table else "no table"
+                    why = f"data.source.{setting}: there is no such column {shown(name)}; {where}"
+                    raise DataError(table.path if table else Path(self.root), why)
+        if table is None:
+            return ()
+        return table.fields if self.fields is None else tuple(dict.fromkeys(self.fields))
+
+    def _look(self, listing: Listing) -> tuple[list[PageFile], list[DataError]]:
+        """Opens every file once, or remembers what was in it."""
+        index = FileIndex(Path(self.root), self.dpi, remembered())
+        names = list(listing.pages.items())
+        count = Count(len(names), "files opened", first=2 * cores())
+        files: list[PageFile] = []
+        broken: list[DataError] = []
+        look = on_all_cores(lambda pair: index.look(*pair), names, count)
+        for found in look:
+            if isinstance(found, DataError):
+                broken.append(found)
+            else:
+                files.append(found)
+        if (pages := sum(len(file.sizes) for file in files)) > MOST_DOCUMENTS:
+            raise DataError(self.root, f"{pages:,} pages: expected at most {MOST_DOCUMENTS:,}")
+        return files, broken
+
+    def _column(self, table: Table | None) -> str:
+        """Returns what tells the provider: a column, "folder" or "file"."""
+        if self.provider != "auto":
+            return self.provider
+        return "provider" if table and "provider" in table.columns else "folder"
+
+    def _told_by(self, table: Table | None) -> str:
+        column = self._column(table)
+        if column == "folder":
+            return "the subfolder of a file; a file in no subfolder is a provider by itself"
+        if column == "file":
+            return "nothing: each file is a provider by itself"
+        return f"the column {column} of {table.path.name if table else 'no table'}"
+
+    def _providers(
+        self, files: Sequence[PageFile], table: Table | None
+    ) -> tuple[dict[str, str], list[DataError]]:
+        """Returns the provider of each file, and the rows that lack one."""
+        column = self._column(table)
+        owners: dict[str, str] = {}
+        problems: list[DataError] = []
+        for file in files:
+            first, *more = PurePosixPath(file.name).parts
+            if column in ("folder", "file"):
+                owners[file.name] = first if more and column == "folder" else file.name
+                continue
+            row = table.files[file.name] if table else FileLabels(0)
+            name = row.provider if column == "provider" else row.fields.get(column, "")
+            if name:
+                owners[file.name] = name
+            elif table:
+                why = f"{file.name} has no {column}, which is to be its provider"
+                problems.append(DataError(table.path, why, row.line))
+        return owners, problems
+
+
+def _read_words(reading: Reading, files: Sequence[PageFile]) -> list[DataError]:
+    """Reads the words of all pages into the cache; returns what could not be read.
+
+    Raises:
+        DataErrors: if Tesseract is needed and not there, with the pages that need it.
+    """
+    pages = [(file, number) for file in files for number in range(len(file.sizes))]
+    fresh = [page for page in pages if not reading.is_kept(*page)]
+    lacking: dict[str, str] = {}
+
+    def read(page: tuple[PageFile, int]) -> None:
+        file, number = page
+        try:
+            reading.read(file, number)
+        except tesseract.NoTesseractError as error:
+            lacking[page_name(file, number)] = str(error)
+
+    count = Count(len(fresh), "pages read", first=2 * cores())
+    unread = [error for error in on_all_cores(read, fresh, count) if error is not None]
+    if lacking:
+        named = "; ".join(sorted(lacking)[:TOLD]) + ("; …" if len(lacking) > TOLD else "")
+        why = (
+            f"{next(iter(lacking.values()))}. {counted(len(lacking), 'page')} without words: "
+            f"{named}. Or put words beside them (side files), or take none "
+            "(data.source.words=none)"
+        )
+        raise DataErrors(reading.root, [*unread, DataError(reading.root, why)])
+    if (seconds := count.clock() - count.began) > 60:
+        tell(f"{len(fresh):,} pages read in {duration(seconds)}; the cache keeps them")
+    return unread
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where a value stands, and how the page spells it."""
+
+    place: Place
+    spelling: str
+
+
+Placed = Mapping[str, _Placed | None]
+"""By field; None where it was not found."""
+
+
+def _place(
+    reading: Reading,
+    files: Sequence[PageFile],
+    rows: Mapping[str, FileLabels],
+    fields: Sequence[str],
+) -> dict[str, Placed]:
+    """Finds the fields of each file on its pages, or remembers where they were."""
+    code = files_digest([Path(placing.__file__)])
+
+    def find(file: PageFile) -> Placed:
+        row = rows.get(file.name, FileLabels(0))
+        values = {name: row.fields[name] for name in fields if name in row.fields}
+        if not values:
+            return {}
+        entries = [reading.entry(file, number) for number in range(len(file.sizes))]
+        name = hash_of([code, entries, list(values.items())])
+        if (kept := _kept_places(name, values)) is not None:
+            return kept
+        pages = [reading.read(file, number)[0] for number in range(len(file.sizes))]
+        found: dict[str, _Placed | None] = {}
+        for field, place in placing.place_fields(pages, values).items():
+            found[field] = None
+            if place is not None:
+                number, start, stop = place
+                spelling = " ".join(word.text for word in pages[number][start:stop])
+                found[field] = _Placed(place, spelling)
+        flat = {f: p and [*p.place, p.spelling] for f, p in found.items()}
+        # Without a cache that can be written to, the next run looks for them again.
+        with contextlib.suppress(OSError):
+            folder = private_folder(f"{PLACED}/{name[:2]}")
+            write_entry(folder, name, json.dumps(flat).encode())
+        return found
+
+    count = Count(len(files), "files searched for their fields", first=2 * cores())
+    places: dict[str, Placed] = {}
+    for file, found in zip(files, on_all_cores(find, files, count), strict=True):
+        if isinstance(found, DataError):
+            raise found
+        places[file.name] = found
+    return places
+
+
+def _kept_places(name: str, values: Iterable[str]) -> Placed | None:
+    try:
+        flat = json.loads((cache_folder() / PLACED / name[:2] / name).read_bytes())
+        found: dict[str, _Placed | None] = {}
+        for field in values:
+            found[field] = None
+            if flat[field] is not None:
+                number, start, stop, spelling = flat[field]
+                found[field] = _Placed((int(number), int(start), int(stop)), str(spelling))
+    except (OSError, LookupError, TypeError, ValueError):  # not there, or damaged
+        return None
+    return found
+
+
+def _pages(
+    reading: Reading, file: PageFile, provider: str, row: FileLabels | None, placed: Placed
+) -> list[Document]:
+    """Returns the pages of a file as documents."""
+    row = row or FileLabels(0)
+    entities: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    questions: dict[int, list[Question]] = defaultdict(list)
+    for field, found in placed.items():
+        value = row.fields[field]
+        answers = (value,) if found is None else tuple(dict.fromkeys((value, found.spelling)))
+        page, start, stop = found.place if found else (0, 0, 0)
+        questions[page].append(Question(field, _wording(field, file.name), answers))
+        if found:
+            entities[page].append((field, start, stop))
+    for text, answers in row.questions.items():
+        page = _page_of_answer(reading, file, answers[0])
+        questions[page].append(Question("", text, answers))
+    several = len(file.sizes) > 1
+    return [
+        Document.drawn(
+            file.name if number == 0 else f"{file.name}/{number + 1}",
+            provider,
+            FolderPage(reading, file, number, tuple(entities[number]), tuple(questions[number])),
+            size,
+            split=row.split,
+            part_of=file.name if several else "",
+        )
+        for number, size in enumerate(file.sizes)
+    ]
+
+
+def _wording(field: str, name: str) -> str:
+    """Returns a question on a field, the same in every run."""
+    plain = field.replace("_", " ").strip()
+    phrasings = RECEIPT_QUESTIONS.get(field) or QUESTION_TEMPLATES.get(field)
+    if phrasings is None:
+        return f"What is the {plain}?"
+    rng = generator(0, f"wording of the question on {field} of {name}")
+    return str(rng.choice(phrasings))
+
+
+def _page_of_answer(reading: Reading, file: PageFile, answer: str) -> int:
+    """Returns the first page that an answer stands on; the first page of all without any."""
+    if len(file.sizes) == 1:
+        return 0
+    pages = [reading.read(file, number)[0] for number in range(len(file.sizes))]
+    place = placing.place_fields(pages, {"": answer})[""]
+    return place[0] if place else 0
+
+
+def page_name(file: PageFile, number: int) -> str:
+    """Returns a page as messages name it."""
+    return file.name if len(file.sizes) == 1 else f"{file.name}, page {number + 1}"
+
+
+def _remarks(
+    listing: Listing,
+    table: Table | None,
+    places: Mapping[str, Placed],
+    owners: Mapping[str, str],
+    told_by: str,
+) -> dict[str, tuple[str, ...]]:
+    """Returns what there is to know beside the documents; see `DocumentSet.remarks`."""
+    sizes = Counter(owners.values())
+    alike = [
+        f"{shown(one)} ({sizes[one]}) and {shown(other)} ({sizes[other]})"
+        for one, other in like_spellings(sizes)
+    ]
+    missing = [
+        f"{name}: {field} {shown(table.files[name].fields[field])}"
+        for name, placed in places.items()
+        for field, found in placed.items()
+        if found is None and table
+    ]
+    asked = Counter(field for placed in places.values() for field in placed)
+    absent = Counter(f for placed in places.values() for f, found in placed.items() if not found)
+    shares = [f"{field}: {absent[field]:,} of {asked[field]:,} files" for field in absent]
+    remarks = {
+        "providers are told by": [told_by],
+        "providers that look alike": _first(alike),
+        "fields not found on their page": [*shares, *_first(missing)],
+        "files that are no pages": _first(list(listing.others)),
+    }
+    return {topic: tuple(lines) for topic, lines in remarks.items() if lines}
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - TOLD
+    return [*lines[:TOLD], f"and {more:,} more"] if more > 0 else lines
+
+
+def counted(count: int, what: str) -> str:
+    """Returns "1 page", "2 pages"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
