@@ -1,1 +1,1 @@
-"""`fedpriv data`: inspect, convert and recognise data sets."""
+"""`fedpriv data`: check, convert and recognise data sets."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from fedpriv.cli.command import Group
-from fedpriv.cli.data import convert, inspection
+from fedpriv.cli.data import check, convert
 
 
 @click.group(
     "data",
     cls=Group,
-    sections={"Commands": [inspection.command, convert.command]},
+    sections={"Commands": [check.command, convert.command]},
     epilog="""
-        fedpriv data inspect sroie
+        fedpriv data check ./scans
         fedpriv data convert /path/to/pfl-docvqa
     """,
 )
 def command() -> None:
-    """Inspect and convert data sets."""
+    """Check and convert data sets."""

@@ -1,10 +1,16 @@
-"""Recognises the layout of a data set by the names of its files; no file is opened."""
+"""Recognises the layout of a data set by the names of its files; no file is opened.
+
+A folder of no known layout with pictures or PDFs is read as a folder of the user's own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
-from fedpriv.data.document import DocumentSource, found_in
+from fedpriv.data.document import DataError, DocumentSource, found_in
+from fedpriv.data.folder.page_file import SUFFIXES, TABLES, list_files
+from fedpriv.data.folder.reader import Folder
 from fedpriv.data.readers.cord import Cord
 from fedpriv.data.readers.docile import Docile
 from fedpriv.data.readers.docvqa import DocVqa
@@ -22,6 +28,7 @@ LAYOUTS = (
     "WildReceipt: class_list.txt with train.txt or test.txt",
     "DocILE: annotations/ and ocr/ beside a list such as train.json",
     "DocVQA: train_v1.0.json, val_v1.0.json or test_v1.0.json",
+    f"your own: pages ({', '.join(SUFFIXES)}) in the folder or its subfolders",
     "PFL-DocVQA: .parquet files, in imdb/ or here (`fedpriv data convert`)",
 )
 
@@ -33,6 +40,9 @@ def recognise(folder: Path) -> DocumentSource:
         ValueError: if no layout fits; lists what was looked for.
     """
     root = str(folder)
+
+    if any((folder / table).is_file() for table in TABLES):
+        return Folder(root, on_error="skip")
 
     halves = (folder / "train", folder / "test")
     if any((half / "img").is_dir() and (half / "entities").is_dir() for half in halves):
@@ -77,5 +87,9 @@ def recognise(folder: Path) -> DocumentSource:
 
     if [*folder.glob("imdb/*.parquet"), *folder.glob("*.parquet")]:
         return PflDocvqa(root, without_provider="document", on_error="skip")
+
+    with contextlib.suppress(DataError):  # no pages in it
+        list_files(folder)
+        return Folder(root, on_error="skip")
 
     raise ValueError(f"no known layout. Looked for {'; '.join(LAYOUTS)}. {found_in(folder)}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedpriv.data.document import DocumentSet, Question
+from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.folder.page import FolderPage
 from fedpriv.report.wording import counted
 from fedpriv.runtime.terminal import visible
 
@@ -20,6 +21,15 @@ LARGEST = 5
 
 SIZES = (2, 5, 10)
 """Providers are counted that have at least so many documents."""
+
+
+ORIGINS = {
+    "side": "side files",
+    "text": "text layers of PDFs",
+    "ocr": "Tesseract",
+    "none": "nowhere",
+}
+"""Names of what words come from."""
 
 
 def survey(found: DocumentSet) -> dict[str, Any]:
@@ -58,7 +68,16 @@ def survey(found: DocumentSet) -> dict[str, Any]:
         "entities": dict(sorted(every.items(), key=lambda pair: -pair[1])),
         "questions": dict(Counter(_key(q) for document in documents for q in document.questions)),
         "problems": _problems(found),
+        "words_from": dict(Counter(_origins(documents))),
+        "remarks": {topic: list(lines) for topic, lines in found.remarks.items()},
     }
+
+
+def _origins(documents: Iterable[Document]) -> Iterator[str]:
+    """Yields where the words of a page come from, for pages whose reader chooses."""
+    for document in documents:
+        if isinstance(document.page, FolderPage):
+            yield ORIGINS[document.page.origin()]
 
 
 def _range(values: Sequence[int]) -> list[int]:
@@ -114,15 +133,19 @@ def as_table(facts: Mapping[str, Any]) -> str:
         words = f"{facts['words']['count']:,}, in a document {_span(low, high)}, median {middle:,}"
     rows: list[tuple[str, str]] = [
         ("data", facts["data"]),
+        ("taken", facts.get("taken", "")),
         ("read by", facts.get("source", "")),
         ("documents", f"{facts['documents']:,}"),
         ("splits", _counts(facts["splits"])),
         ("pages", pages),
         *_provider_rows(facts["providers"]),
         ("words", words),
+        *([("", f"from {_counts(facts['words_from'])}")] if facts["words_from"] else []),
         *_count_rows("entities", facts["entities"]),
         *_count_rows("questions", facts["questions"]),
         *_problem_rows(facts["problems"]),
+        *_remark_rows(facts["remarks"]),
+        *_work_rows(facts.get("works", ())),
     ]
     width = max(len(name) for name, _ in rows)
     lines = (f"{name:<{width}}  {text}".rstrip() for name, text in rows if name or text)
@@ -174,3 +197,18 @@ def _problem_rows(problems: Mapping[str, Any]) -> list[tuple[str, str]]:
         f"{counted(sum(missing.values()), 'question')} whose answer is not on the page{by_key}",
     ]
     return [("problems", lines[0]), *(("", line) for line in lines[1:])]
+
+
+def _remark_rows(remarks: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for topic, lines in remarks.items():
+        rows += [("remarks" if not rows else "", f"{topic}:"), *(("", f"  {x}") for x in lines)]
+    return rows
+
+
+def _work_rows(works: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for one in works:
+        rows.append(("works with" if not rows else "", f"{one['what']}:"))
+        rows.append(("", f"  {'' if one['works'] else 'not enough: '}{one['numbers']}"))
+    return rows

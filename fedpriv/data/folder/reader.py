@@ -54,8 +54,11 @@ class Folder:
 
     Labels: of ``labels.csv`` or ``labels.jsonl`` in the folder (`fedpriv.data.folder.table`). The
     value of a field is looked for on the pages of its file and becomes an entity
-    (`fedpriv.data.folder.placing`) and a question. The table must name every file. Without a table,
-    documents have neither entities nor questions.
+    (`fedpriv.data.folder.placing`) and a question. The table must name every file. Without a table
+    there are no entities.
+
+    Questions: those of the table. Without any, one on each field, on the page where it stands, and
+    one on the provider on every page. Its answer need not stand there.
 
     Provider: as `provider` says. All pages of a file have the same.
 
@@ -302,8 +305,7 @@ def _place(
         flat = {f: p and [*p.place, p.spelling] for f, p in found.items()}
         # Without a cache that can be written to, the next run looks for them again.
         with contextlib.suppress(OSError):
-            folder = private_folder(f"{PLACED}/{name[:2]}")
-            write_entry(folder, name, json.dumps(flat).encode())
+            write_entry(private_folder(PLACED), name, json.dumps(flat).encode())
         return found
 
     count = Count(len(files), "files searched for their fields", first=2 * cores())
@@ -317,7 +319,7 @@ def _place(
 
 def _kept_places(name: str, values: Iterable[str]) -> Placed | None:
     try:
-        flat = json.loads((cache_folder() / PLACED / name[:2] / name).read_bytes())
+        flat = json.loads((cache_folder() / PLACED / name).read_bytes())
         found: dict[str, _Placed | None] = {}
         for field in values:
             found[field] = None
@@ -343,6 +345,10 @@ def _pages(
         questions[page].append(Question(field, _wording(field, file.name), answers))
         if found:
             entities[page].append((field, start, stop))
+    if not row.questions and "provider" not in placed:
+        asked = Question("provider", _wording("provider", file.name), (provider,))
+        for number in range(len(file.sizes)):
+            questions[number].append(asked)
     for text, answers in row.questions.items():
         page = _page_of_answer(reading, file, answers[0])
         questions[page].append(Question("", text, answers))

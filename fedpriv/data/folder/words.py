@@ -80,7 +80,7 @@ class Reading:
         content = zlib.compress(json.dumps([origin, rows]).encode(), 1)
         # Without a cache that can be written to, the next run reads the page again.
         with contextlib.suppress(OSError):
-            write_entry(private_folder(f"{FOLDER}/{name[:2]}"), name, content)
+            write_entry(private_folder(FOLDER), name, content)
         return words, origin
 
     def is_kept(self, file: PageFile, number: int) -> bool:
@@ -123,7 +123,7 @@ def _versions() -> list[Any]:
 
 
 def _path(name: str) -> Path:
-    return cache_folder() / FOLDER / name[:2] / name
+    return cache_folder() / FOLDER / name
 
 
 def _kept(name: str) -> tuple[tuple[Word, ...], Origin] | None:

@@ -72,7 +72,7 @@ def test_what_is_printed_beside_the_display_is_visible(capsys, monkeypatch, tmp_
     assert not set("\x9b\x07\u202e") & set(said)
 
 
-def test_inspect_shows_what_stands_in_names(tmp_path, capsys, monkeypatch):
+def test_check_shows_what_stands_in_names(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     provider = "\x1b[2J\x1b]0;pwned\x07EVIL\nproblems   none\r\x9b\u202e"
     for stem in ("X1", "X2", "X\x1b[2Jname"):
@@ -80,7 +80,7 @@ def test_inspect_shows_what_stands_in_names(tmp_path, capsys, monkeypatch):
     rows = [{"split": "train", "id": stem, "provider": provider} for stem in ("X1", "X2")]
     write(tmp_path / "data" / "manifest.jsonl", "\n".join(map(json.dumps, rows)))
     (tmp_path / "data" / "train" / "img" / "X\x1b[2Jname.jpg").write_bytes(b"cut")
-    assert main.main(["data", "inspect", "data", "--pages", "0"]) == 0
+    assert main.main(["data", "check", "data", "--pages", "0"]) == 0
     out, err = capsys.readouterr()
     assert commands_in(out) == []
     assert r"largest: \x1b[2J\x1b]0;pwned\x07EVIL\nproblems   none\r\x9b\u202e 2" in out

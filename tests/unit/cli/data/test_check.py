@@ -1,4 +1,4 @@
-"""`fedpriv data inspect`: what it counts, what it draws, what it says of mistakes."""
+"""`fedpriv data check`: what it counts, what it draws, what it says of mistakes."""
 
 import json
 import subprocess
@@ -28,14 +28,14 @@ from fedpriv.data.readers.annotation import blank_page
 
 
 @pytest.fixture
-def inspect(monkeypatch, tmp_path, capsys):
+def check(monkeypatch, tmp_path, capsys):
     """Runs the command in an empty folder; returns its status, its output and its errors."""
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
 
     def run(*arguments):
-        status = main.main(["data", "inspect", *map(str, arguments)])
+        status = main.main(["data", "check", *map(str, arguments)])
         return status, *capsys.readouterr()
 
     return run
@@ -57,8 +57,8 @@ def receipts(tmp_path):
 # ----------------------------------------------------------------------------------- the command
 
 
-def test_the_table_of_a_folder(inspect, receipts):
-    status, out, err = inspect(receipts)
+def test_the_table_of_a_folder(check, receipts):
+    status, out, err = check(receipts)
     assert (status, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
@@ -96,8 +96,8 @@ def test_the_table_of_a_folder(inspect, receipts):
     ]
 
 
-def test_json_holds_the_same_and_nothing_else(inspect, receipts, tmp_path):
-    _, out, _ = inspect(receipts, "--json", "--out", tmp_path / "sheets")
+def test_json_holds_the_same_and_nothing_else(check, receipts, tmp_path):
+    _, out, _ = check(receipts, "--json", "--out", tmp_path / "sheets")
     facts = json.loads(out)
     assert (facts["documents"], facts["splits"]) == (3, {"train": 2, "test": 1})
     assert facts["pages"] == {"width": [100, 100, 100], "height": [200, 200, 200]}
@@ -111,19 +111,19 @@ def test_json_holds_the_same_and_nothing_else(inspect, receipts, tmp_path):
     assert (tmp_path / "sheets" / "contact-sheet.png").is_file()
 
 
-def test_no_pages_no_sheet(inspect, receipts, tmp_path):
-    _, out, _ = inspect(receipts, "--pages", "0")
+def test_no_pages_no_sheet(check, receipts, tmp_path):
+    _, out, _ = check(receipts, "--pages", "0")
     assert "contact-sheet" not in out
     assert list((tmp_path / "work").iterdir()) == []
-    status, _, err = inspect(receipts, "--pages", "-1")
+    status, _, err = check(receipts, "--pages", "-1")
     assert status == 2
     assert "--pages -1: expected 0 to 100" in err
 
 
-def test_a_page_that_cannot_be_decoded_is_counted_and_named(inspect, receipts):
+def test_a_page_that_cannot_be_decoded_is_counted_and_named(check, receipts):
     path = receipts / "train" / "img" / "X1.jpg"
     path.write_bytes(path.read_bytes()[:-150])
-    status, out, _ = inspect(receipts, "--pages", "0")
+    status, out, _ = check(receipts, "--pages", "0")
     assert status == 0
     assert "2 skipped" in out  # X4 has no image
     assert (
@@ -146,20 +146,18 @@ def indented(text):
         "seed: 0\ndata:\n  source:\n" + indented(indented(SOURCE)),
     ],
 )
-def test_a_yaml_file_names_the_source_and_broken_files_are_skipped(
-    inspect, receipts, tmp_path, text
-):
+def test_a_yaml_file_names_the_source_and_broken_files_are_skipped(check, receipts, tmp_path, text):
     write(tmp_path / "mine.yaml", text.format(root=receipts))
-    status, out, err = inspect(tmp_path / "mine.yaml", "--pages", "1")
+    status, out, err = check(tmp_path / "mine.yaml", "--pages", "1")
     assert (status, err) == (0, "")
     assert "documents  3\n" in out
     assert "1 skipped" in out
     assert out.endswith("data-mine/contact-sheet.png\n")
 
 
-def test_a_choice_of_data_by_name(inspect, monkeypatch, receipts, tmp_path):
+def test_a_choice_of_data_by_name(check, monkeypatch, receipts, tmp_path):
     monkeypatch.delenv("FEDPRIV_DATA", raising=False)
-    status, _, err = inspect("sroie")
+    status, _, err = check("sroie")
     assert status == 2
     assert err.startswith("sroie: 1 mistake")
     assert "data.source.root" in err
@@ -167,15 +165,15 @@ def test_a_choice_of_data_by_name(inspect, monkeypatch, receipts, tmp_path):
     (tmp_path / "open").mkdir()
     receipts.rename(tmp_path / "open" / "sroie")
     monkeypatch.setenv("FEDPRIV_DATA", str(tmp_path))
-    status, out, _ = inspect("sroie", "--pages", "1")
+    status, out, _ = check("sroie", "--pages", "1")
     assert status == 0
     assert out.endswith("data-sroie/contact-sheet.png\n")
 
 
-def test_generated_invoices_are_of_no_people(inspect, tmp_path):
+def test_generated_invoices_are_of_no_people(check, tmp_path):
     source = "_target_: fedpriv.data.generated.invoices.Invoices\nproviders: 2\n"
     write(tmp_path / "few.yaml", f"{source}documents_per_provider: 3\n")
-    status, out, _ = inspect(tmp_path / "few.yaml", "--pages", "2")
+    status, out, _ = check(tmp_path / "few.yaml", "--pages", "2")
     assert status == 0
     assert "documents  6" in out
     assert "0 questions whose answer is not on the page" in out
@@ -197,20 +195,20 @@ def test_generated_invoices_are_of_no_people(inspect, tmp_path):
         ("empty.yaml", "there is no folder"),
     ],
 )
-def test_mistakes_are_said_with_status_2(inspect, given, says, tmp_path):
+def test_mistakes_are_said_with_status_2(check, given, says, tmp_path):
     work = tmp_path / "work"
     write(work / "bad.yaml", "_target_: fedpriv.data.readers.sroie.Sroie\nrot: x\n")
     write(work / "list.yaml", "- 1\n")
     write(work / "broken.yaml", "a: [\n")
     write(work / "empty.yaml", "_target_: fedpriv.data.readers.sroie.Sroie\nroot: gone\n")
-    status, out, err = inspect(given)
+    status, out, err = check(given)
     assert (status, out) == (2, "")
     assert says in err
 
 
 def test_registering_the_command_imports_nothing_heavy():
     code = (
-        "import sys, fedpriv.cli.data.inspection as i; "
+        "import sys, fedpriv.cli.data.check as i; "
         "print([m for m in ('torch', 'PIL', 'matplotlib', 'hydra', 'numpy') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

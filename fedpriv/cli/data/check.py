@@ -1,10 +1,10 @@
-"""`fedpriv data inspect`: counts the contents of a data set and draws some of its pages."""
+"""`fedpriv data check`: tells what was understood of a data set, and draws some of its pages."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,20 +26,22 @@ PERSONAL = (
 
 
 @click.command(
-    "inspect",
+    "check",
     cls=Command,
     epilog="""
-        fedpriv data inspect sroie
-        fedpriv data inspect /path/to/folder --pages 24 --out sheets
-        fedpriv data inspect my_data.yaml --json
+        fedpriv data check ./scans
+        fedpriv data check ./scans data.source.provider=company data.source.language=deu
+        fedpriv data check sroie --pages 24 --out sheets
+        fedpriv data check my_data.yaml --json
     """,
 )
 @click.argument(
     "given",
-    metavar="NAME_OR_PATH",
+    metavar="FOLDER_OR_NAME",
     shell_complete=completion.data,
-    help="A choice of data= (see `fedpriv list data`), a data YAML file, or a folder.",
+    help="A folder, a choice of data= (see `fedpriv list data`), or a data YAML file.",
 )
+@click.argument("overrides", nargs=-1, help="Settings of data.source, as `fedpriv run` takes them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--out", type=Path, metavar="FOLDER", help=f"Write {SHEET} here (default: data-NAME)."
@@ -52,18 +54,22 @@ PERSONAL = (
     metavar="N",
     help="How many pages to draw, from 0 to 100.",
 )
-def command(given: str, as_json: bool, out: Path | None, pages: int) -> int:
-    """Count what a data set holds, name its problems, and draw some of its pages.
+def command(
+    given: str, overrides: tuple[str, ...], as_json: bool, out: Path | None, pages: int
+) -> int:
+    """Tell what is understood of a data set, what is not, and what it is enough for.
 
-    Counts documents, providers, words, entities and questions, and draws some pages with their
-    boxes; the path of the drawing is the last line. Files that cannot be read are skipped and
-    counted.
+    Counts documents, providers, words, fields and questions, lists what was skipped and why, says
+    what models, strategies and attacks would have to work with, and draws some pages with their
+    boxes; the path of the drawing is the last line. A folder that lies here is read before a choice
+    of data= of the same name; data=NAME names the choice.
     """
+    from fedpriv.cli.data.prospects import prospects
     from fedpriv.cli.data.survey import as_table, survey
     from fedpriv.config.experiment import Mistakes
     from fedpriv.data.generated.invoices import Invoices
 
-    name, source = find_source(given)
+    name, source = find_source(given, overrides)
     if not 0 <= pages <= 100:
         raise Mistakes(given, [f"--pages {pages}: expected 0 to 100"])
     try:
@@ -71,6 +77,12 @@ def command(given: str, as_json: bool, out: Path | None, pages: int) -> int:
     except (ValueError, OSError) as error:
         raise Mistakes(given, [str(error)]) from error
     facts = {"source": repr(source), **survey(found)}
+    facts["works"] = [one.plain() for one in prospects(found)]
+    if Path(given).is_dir() and given in catalogue.groups().get(GROUP, {}):
+        facts["taken"] = (
+            f"the folder {given} that lies here; `fedpriv data check {GROUP}={given}` reads the "
+            f"choice of {GROUP}= of that name"
+        )
     if not isinstance(source, Invoices):
         facts["note"] = PERSONAL
     if pages and found.documents:
@@ -88,10 +100,14 @@ def command(given: str, as_json: bool, out: Path | None, pages: int) -> int:
     return 0
 
 
-def find_source(given: str) -> tuple[str, DocumentSource]:
-    """Returns a short name and the reader of a choice of data=, a data YAML file or a folder.
+def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, DocumentSource]:
+    """Returns a short name and the reader of a folder, a choice of data= or a data YAML file.
 
     Whatever names it, the reader skips what it cannot read, if it can skip.
+
+    Args:
+        given: the name or path; a folder goes before a choice of the same name, data=NAME is one.
+        overrides: settings of `data.source`.
 
     Raises:
         Mistakes: if nothing of that name exists or its settings are wrong.
@@ -99,27 +115,52 @@ def find_source(given: str) -> tuple[str, DocumentSource]:
     from fedpriv.cli.data.recognise import recognise
     from fedpriv.config import experiment
     from fedpriv.config.construct import near
+    from fedpriv.data.folder.reader import Folder
 
     path = Path(given)
-    if given.endswith((".yaml", ".yml")):
-        return path.stem, _built(_section_of_file(path), given)
+    chosen = given.removeprefix(f"{GROUP}=")
     choices = catalogue.groups().get(GROUP, {})
-    if given in choices:
+    if given.endswith((".yaml", ".yml")):
+        _refuse_settings(given, overrides, "a YAML file has its own")
+        return path.stem, _built(_section_of_file(path), given)
+    if path.is_dir() and chosen == given:
         try:
-            section = experiment.load("quickstart", [f"{GROUP}={given}"])[GROUP]
-        except experiment.Mistakes as error:
-            raise experiment.Mistakes(given, error.problems) from error
-        return given, _built(section, given)
-    if not path.is_dir():
-        problem = (
-            f"no data of that name{near(given, choices)}, no YAML file and no folder: "
-            f"expected a folder, a YAML file or one of {', '.join(choices)}"
-        )
-        raise experiment.Mistakes(given, [problem])
+            source = recognise(path)
+        except (ValueError, OSError) as error:
+            raise experiment.Mistakes(given, [str(error)]) from error
+        name = path.resolve().name or "root"
+        if overrides and isinstance(source, Folder):
+            return name, _built(_section("folder", given, overrides, str(path)), given)
+        _refuse_settings(given, overrides, f"the folder is read by {type(source).__name__}")
+        return name, source
+    if chosen in choices:
+        return chosen, _built(_section(chosen, given, overrides), given)
+    problem = (
+        f"no folder, no data of that name{near(given, choices)} and no YAML file: "
+        f"expected a folder, a YAML file or one of {', '.join(choices)}"
+    )
+    raise experiment.Mistakes(given, [problem])
+
+
+def _section(choice: str, given: str, overrides: Sequence[str], root: str | None = None) -> Any:
+    """Returns the data section of a choice of data=, with settings."""
+    from fedpriv.config import experiment
+
+    settings = [f"{GROUP}={choice}", *overrides]
+    if root is not None:
+        quoted = root.replace("\\", "\\\\").replace("'", "\\'")
+        settings.append(f"{GROUP}.source.root='{quoted}'")
     try:
-        return path.resolve().name or "root", recognise(path)
-    except (ValueError, OSError) as error:
-        raise experiment.Mistakes(given, [str(error)]) from error
+        return experiment.load("quickstart", settings)[GROUP]
+    except experiment.Mistakes as error:
+        raise experiment.Mistakes(given, error.problems) from error
+
+
+def _refuse_settings(given: str, overrides: Sequence[str], why: str) -> None:
+    from fedpriv.config.experiment import Mistakes
+
+    if overrides:
+        raise Mistakes(given, [f"{' '.join(overrides)}: settings are not taken here; {why}"])
 
 
 def _section_of_file(path: Path) -> Any:

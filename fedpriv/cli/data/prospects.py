@@ -1,0 +1,162 @@
+"""What models, strategies and attacks would have to work with in a data set.
+
+Numbers are those of the usual hold-out: a fifth of the documents, and a quarter of the providers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedpriv.data.document import Document, DocumentSet
+from fedpriv.data.partition import HoldOut
+from fedpriv.report.wording import counted
+
+HOLD_OUT = HoldOut("document", fraction=0.2, unseen=0.25)
+
+CHANCE = 0.05
+"""Membership is told apart only if chance alone does it less often than this."""
+
+TAG = ("layoutlmv3", "layoutlm", "bros", "bert", "roberta")
+ANSWER = ("vt5", "donut", "pix2struct", "layoutlmv3 with model.task=answers")
+
+OF_EXAMPLES = ("feam_dp", "fedavg_dp", "centralised_dp", "centralised_dp_sgd")
+OF_PROVIDERS = ("fl_provider_dp", "centralised_provider_dp")
+OF_CLIENTS = ("dp_fedavg",)
+NOT_PRIVATE = ("fedavg", "fedsgd", "centralised")
+
+MEMBERSHIP = ("server_membership", "pmia", "provider_lira", "provider_rmia")
+INVERSION = (
+    "april", "closed_form", "dlg", "gi_dqa", "gi_dqa_tuned", "idlg", "inverting_gradients",
+    "random", "tag", "template_only", "text",
+)  # fmt: skip
+OF_FIELDS = ("cdmi", "extraction", "field_candidates", "field_search", "memorisation")
+PLANTED = ("audit", "exposure")
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What something would have to work with.
+
+    Attributes:
+        what: that would work with it.
+        works: whether there is enough.
+        numbers: what there is, and what is missing.
+    """
+
+    what: str
+    works: bool
+    numbers: str
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the same as JSON can hold it."""
+        return {"what": self.what, "works": self.works, "numbers": self.numbers}
+
+
+def prospects(found: DocumentSet) -> list[Prospect]:
+    """Returns a line for each kind of model, strategy and attack."""
+    documents = found.documents
+    tagged = sum(bool(document.entities) for document in documents)
+    asked = sum(any(q.answers for q in document.questions) for document in documents)
+    train, unsplit = _split(documents)
+    sizes = Counter(documents[at].provider for at in train)
+    trains = bool(tagged or asked)
+    need_task = "" if trains else "; nothing to learn: give the table fields or questions"
+    smallest = min(sizes.values(), default=0)
+    usable = "" if trains else ", but no model can be trained"
+    return [
+        Prospect(
+            f"models that tag words ({', '.join(TAG)})",
+            tagged > 0,
+            f"{counted(tagged, 'page')} with a field"
+            + ("" if tagged else ": needs columns of fields in the table"),
+        ),
+        Prospect(
+            f"models that answer ({', '.join(ANSWER)})",
+            asked > 0,
+            f"{counted(asked, 'page')} with a question"
+            + ("" if asked else ": needs fields, or columns question and answer"),
+        ),
+        Prospect(
+            f"strategies without noise ({', '.join(NOT_PRIVATE)})",
+            len(train) > 0 and trains,
+            f"at most {counted(len(sizes), 'client')}, one provider each at least"
+            f"{unsplit}{need_task}",
+        ),
+        Prospect(
+            f"privacy of examples ({', '.join(OF_EXAMPLES)})",
+            len(train) > 1 and trains,
+            f"{counted(len(train), 'page')} trained on: privacy.examples={len(train)}{need_task}",
+        ),
+        Prospect(
+            f"privacy of providers ({', '.join(OF_PROVIDERS)})",
+            len(sizes) > 1 and trains,
+            f"{counted(len(sizes), 'provider')} trained on, the smallest of "
+            f"{counted(smallest, 'page')}: privacy.providers is that number over the clients"
+            f"{need_task}",
+        ),
+        Prospect(
+            f"privacy of clients ({', '.join(OF_CLIENTS)})",
+            len(sizes) > 1 and trains,
+            f"at most {counted(len(sizes), 'client')}{need_task}",
+        ),
+        _membership(documents, unsplit, usable, trains),
+        Prospect(
+            f"inversion of gradients ({', '.join(INVERSION)})",
+            trains,
+            f"{counted(len(train), 'page')} trained on{usable}",
+        ),
+        _fields(documents, usable),
+        Prospect(
+            f"attacks on planted providers ({', '.join(PLANTED)})",
+            trains,
+            f"these bring their own providers (data.canaries){usable}",
+        ),
+    ]
+
+
+def _split(documents: Sequence[Document]) -> tuple[list[int], str]:
+    """Returns what is trained on, and what is wrong with the usual hold-out."""
+    try:
+        return HOLD_OUT.split(documents, 0)[0], ""
+    except ValueError as error:
+        return list(range(len(documents))), f" (nothing held out: {error})"
+
+
+def _membership(documents: Sequence[Document], unsplit: str, usable: str, trains: bool) -> Prospect:
+    what = f"membership of providers ({', '.join(MEMBERSHIP)})"
+    if unsplit:
+        return Prospect(what, False, f"no provider can be held out{unsplit}")
+    train, _ = HOLD_OUT.split(documents, 0)
+    trained = {documents[at].provider for at in train}
+    suspects = {documents[at].provider for at in HOLD_OUT.asked(documents, 0)}
+    members, others = len(suspects & trained), len(suspects - trained)
+    numbers = (
+        f"{counted(members, 'member')} and {counted(others, 'other')} of two documents or more"
+    )
+    if not (members and others):
+        return Prospect(what, False, f"{numbers}: needs one of each, and more for a verdict")
+    chance = 1 / math.comb(members + others, members)
+    if chance >= CHANCE:
+        return Prospect(
+            what,
+            False,
+            f"{numbers}: even a perfect attack is chance in 1 of {round(1 / chance)} cases; "
+            f"needs {least_for_verdict()} of each or more",
+        )
+    return Prospect(what, trains, f"{numbers}{usable}")
+
+
+def least_for_verdict() -> int:
+    """Returns how many members, and as many others, a perfect attack needs to beat chance."""
+    return next(n for n in range(1, 100) if 1 / math.comb(2 * n, n) < CHANCE)
+
+
+def _fields(documents: Sequence[Document], usable: str) -> Prospect:
+    keys = Counter(entity.label for document in documents for entity in document.entities)
+    named = ", ".join(f"{key} {count:,}" for key, count in keys.most_common(5))
+    why = f"fields on the page: {named}" if keys else "no field was found on any page"
+    return Prospect(f"attacks on fields ({', '.join(OF_FIELDS)})", bool(keys), f"{why}{usable}")
