@@ -133,7 +133,7 @@ def as_table(facts: Mapping[str, Any]) -> str:
         words = f"{facts['words']['count']:,}, in a document {_span(low, high)}, median {middle:,}"
     rows: list[tuple[str, str]] = [
         ("data", facts["data"]),
-        ("taken", facts.get("taken", "")),
+        *([("taken", facts["taken"])] if "taken" in facts else []),
         ("read by", facts.get("source", "")),
         ("documents", f"{facts['documents']:,}"),
         ("splits", _counts(facts["splits"])),

@@ -50,11 +50,13 @@ class Listing:
 
     Attributes:
         pages: files with pages, each with its side file, or "".
+        named: the same and those that have a problem.
         others: files that are neither, for the user to know.
         problems: names that lead out of the folder, and pages with two side files.
     """
 
     pages: Mapping[str, str]
+    named: frozenset[str]
     others: tuple[str, ...]
     problems: tuple[DataError, ...]
 
@@ -88,14 +90,14 @@ def list_files(root: Path) -> Listing:
         raise DataError(root, f"expected a folder with pictures or PDFs; {found_in(root)}")
     names = sorted(_names(root), key=lambda name: PurePosixPath(name).parts)
     pages = {name: "" for name in names if name.lower().endswith(SUFFIXES)}
-    problems: list[DataError] = []
-    for name in list(pages):
+    named = frozenset(pages)
+    problems: dict[str, DataError] = {}
+    for name in pages:
         try:
             inside(root, name)
         except DataError as error:
-            problems.append(error)
-            del pages[name]
-    if not pages and not problems:
+            problems[name] = error
+    if not pages:
         kinds = ", ".join(SUFFIXES)
         raise DataError(
             root, f"no pages: expected files {kinds}, in subfolders too; {_some(names)}"
@@ -113,11 +115,12 @@ def list_files(root: Path) -> Listing:
         for page in owned:
             if pages[page]:
                 why = f"two files may hold its words, {pages[page]} and {name}: leave one"
-                problems.append(DataError(root / page, why))
+                problems.setdefault(page, DataError(root / page, why))
             pages[page] = name
         if not owned and not name.lower().endswith(SUFFIXES):
             others.append(name)
-    return Listing(pages, tuple(others), tuple(problems))
+    good = {name: side for name, side in pages.items() if name not in problems}
+    return Listing(good, named, tuple(others), tuple(problems.values()))
 
 
 def _names(root: Path) -> Iterator[str]:

@@ -136,16 +136,17 @@ def _letters(page: Any) -> list[tuple[str, Box]]:
 def _runs(letters: list[tuple[str, Box]]) -> Iterator[tuple[int, str, list[Box]]]:
     """Yields line, spelling and letters' boxes of each word."""
     segment, spelling, boxes = 0, "", list[Box]()
+    begun = False  # whether the line has a word
     for letter, box in [*letters, ("\n", (0.0, 0.0, 0.0, 0.0))]:
-        blank = letter.isspace() or letter == "\0"
-        if not blank:
+        if not (letter.isspace() or letter == "\0"):
             spelling += letter
             boxes.append(box)
             continue
         if spelling:
             yield segment, spelling, boxes
-            spelling, boxes = "", []
-        segment += letter in "\r\n"
+            spelling, boxes, begun = "", [], True
+        if letter in "\r\n":
+            segment, begun = segment + begun, False
 
 
 def _legible(letter: str) -> bool:

@@ -188,6 +188,10 @@ def _find_close(sheet: _Sheet, needle: str) -> list[tuple[int, int, float]]:
 _AMOUNT = re.compile(
     r"(?P<before>[^\d\-+.,]{0,8})(?P<sign>[-+]?)[^\d\-+.,]{0,4}(?P<digits>\d[\d.,'’\s]*)[^\d]{0,8}"
 )
+_CODE = re.compile(
+    r"[$€£¥₹]|\b(usd|eur|gbp|chf|jpy|cny|inr|myr|rm|sgd|aud|cad|nzd|sek|nok|dkk|pln|czk|brl|idr|rp|rs)(?![^\W\d_])"
+)
+"""What makes a whole number an amount; with cents, anything short may stand before it."""
 _CURRENCY = re.compile(r"[^\d\s.,'’+-]+")
 
 
@@ -202,7 +206,7 @@ def amounts(text: str) -> frozenset[Decimal]:
     if match is None:
         return frozenset()
     digits = re.sub(r"[\s'’]", "", match["digits"]).rstrip(".,")
-    if digits.isdecimal() and not _CURRENCY.search(text):
+    if digits.isdecimal() and not _CODE.search(text.casefold()):
         return frozenset()
     separators = [sign for sign in digits if sign in ".,"]
     if digits.isdecimal() and len(digits) > 12:

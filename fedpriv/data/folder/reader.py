@@ -117,7 +117,7 @@ class Folder:
         root = Path(self.root)
         listing = list_files(root)
         path = find_table(root, self.labels)
-        table = read_table(path, listing.pages) if path else None
+        table = read_table(path, listing.named) if path else None
         fields = self._fields(table)
         problems = [*listing.problems, *(table.problems if table else ())]
         files, broken = self._look(listing)

@@ -1,11 +1,13 @@
 """`fedpriv data check`: what it counts, what it draws, what it says of mistakes."""
 
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from folder_pages import OURS, picture, save
 from form_folders import (
     wild_receipt,
     write,
@@ -20,9 +22,11 @@ from form_folders import (
 from PIL import Image
 
 from fedpriv.cli import main
+from fedpriv.cli.data import prospects
 from fedpriv.cli.data.contact_sheet import CELL, draw, evenly
 from fedpriv.cli.data.recognise import recognise
 from fedpriv.cli.data.survey import as_table, survey
+from fedpriv.config import catalogue
 from fedpriv.data.document import DataError, Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.readers.annotation import blank_page
 
@@ -52,6 +56,34 @@ def receipts(tmp_path):
     write_sroie(root, "X4")
     (root / "train" / "img" / "X4.jpg").unlink()
     return root
+
+
+WORKS_OF_THREE_RECEIPTS = [
+    "works with models that tag words (layoutlmv3, layoutlm, bros, bert, roberta):",
+    "3 pages with a field",
+    "models that answer (vt5, donut, pix2struct, layoutlmv3 with model.task=answers):",
+    "3 pages with a question",
+    "strategies without noise (fedavg, fedsgd, centralised):",
+    "at most 2 clients, one provider each at least (nothing held out: unseen=0.25 of 2 providers "
+    "is none: take at least 0.5)",
+    "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
+    "3 pages trained on: privacy.examples=3",
+    "privacy of providers (fl_provider_dp, centralised_provider_dp):",
+    "2 providers trained on, the smallest of 1 page: privacy.providers is that number over the "
+    "clients",
+    "privacy of clients (dp_fedavg):",
+    "at most 2 clients",
+    "membership of providers (server_membership, pmia, provider_lira, provider_rmia):",
+    "not enough: no provider can be held out (nothing held out: unseen=0.25 of 2 providers is "
+    "none: take at least 0.5)",
+    "inversion of gradients (april, closed_form, dlg, gi_dqa, gi_dqa_tuned, idlg, "
+    "inverting_gradients, random, tag, template_only, text):",
+    "3 pages trained on",
+    "attacks on fields (cdmi, extraction, field_candidates, field_search, memorisation):",
+    "fields on the page: total 3, company 2",
+    "attacks on planted providers (audit, exposure):",
+    "these bring their own providers (data.canaries)",
+]
 
 
 # ----------------------------------------------------------------------------------- the command
@@ -90,6 +122,7 @@ def test_the_table_of_a_folder(check, receipts):
         "0 documents without entities",
         "0 words whose box ends at the page's edge (perhaps clipped)",
         "5 questions whose answer is not on the page (date 2, address 2, company 1)",
+        *WORKS_OF_THREE_RECEIPTS,
         "The pages may carry names, addresses and other personal data: keep the sheet and this "
         "output as you keep the data.",
         "data-receipts/contact-sheet.png",
@@ -183,7 +216,7 @@ def test_generated_invoices_are_of_no_people(check, tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("sroi", "no data of that name; did you mean 'sroie'?"),
+        ("sroi", "no folder, no data of that name; did you mean 'sroie'?"),
         ("gone.yaml", "no such file"),
         (".", "no known layout. Looked for SROIE: train/ or test/ with img/ and entities/; FUNSD:"),
         (
@@ -215,6 +248,77 @@ def test_registering_the_command_imports_nothing_heavy():
     assert found.stdout.strip() == "[]"
 
 
+def test_a_folder_that_lies_here_goes_before_a_choice_of_its_name(check, tmp_path):
+    own = tmp_path / "work" / "invoices"
+    save(picture(), own / "acme" / "1.png")
+    write(own / "acme" / "1.json", OURS)
+    status, out, _ = check("invoices", "--pages", "0")
+    assert status == 0
+    assert (
+        "taken       the folder invoices that lies here; `fedpriv data check data=invoices`" in out
+    )
+    assert "documents   1\n" in out
+    assert "from side files 1" in out
+    _, out, _ = check("./invoices", "--pages", "0", "data.source.provider=file")
+    assert "largest" not in out
+    assert "nothing: each file is a provider by itself" in out
+    _, out, _ = check("invoices", "--json", "--pages", "0")
+    assert json.loads(out)["taken"].startswith("the folder invoices")
+
+
+def test_the_choice_can_be_named_where_a_folder_has_its_name(check, tmp_path):
+    (tmp_path / "work" / "slips").mkdir()
+    status, out, _ = check(
+        "data=slips",
+        "--pages",
+        "0",
+        "data.source.providers=2",
+        "data.source.documents_per_provider=2",
+    )
+    assert status == 0
+    assert "read by     Slips(" in out
+    assert "documents   4\n" in out
+
+
+def test_settings_belong_to_a_folder_or_a_choice(check, receipts):
+    status, _, err = check(receipts, "data.source.dpi=72")
+    assert status == 2
+    assert "the folder is read by Sroie" in err
+
+
+def test_what_a_folder_is_enough_for(check, tmp_path):
+    for company in range(10):
+        for number in range(5):
+            save(
+                picture((f"{company} {number}",)),
+                tmp_path / "few" / f"firm {company}" / f"{number}.png",
+            )
+    _, out, _ = check(tmp_path / "few", "--json", "--pages", "0", "data.source.words=none")
+    works = {one["what"].partition(" (")[0]: one for one in json.loads(out)["works"]}
+    assert not works["models that tag words"]["works"]
+    assert works["models that answer"]["numbers"] == "50 pages with a question"
+    assert not works["attacks on fields"]["works"]
+    # A quarter of ten providers is held out, so eight are trained on.
+    assert "at most 8 clients" in works["strategies without noise"]["numbers"]
+    membership = works["membership of providers"]
+    assert "2 others of two documents or more" in membership["numbers"]
+
+
+def test_every_strategy_and_attack_is_named():
+    names = {
+        name
+        for one in prospects.prospects(DocumentSet("none", (), ()))
+        for name in re.search(r"\((.*)\)", one.what)[1].split(", ")
+    }
+    groups = catalogue.groups()
+    assert names >= {*groups["strategy"], *groups["attack"]}
+
+
+def test_the_least_number_for_a_verdict():
+    # Six of three kinds can be dealt in 20 ways, eight of four in 70.
+    assert prospects.least_for_verdict() == 4
+
+
 # ------------------------------------------------------------------------------------ the layouts
 
 
@@ -240,6 +344,8 @@ def test_registering_the_command_imports_nothing_heavy():
             "DocVqa(root={root!r}, splits=('val',)",
         ),
         (lambda root: write(root / "imdb" / "imdb_train.parquet", b""), "PflDocvqa(root={root!r}"),
+        (lambda root: save(picture(), root / "a" / "1.png"), "Folder(root={root!r}"),
+        (lambda root: write(root / "labels.csv", "file"), "Folder(root={root!r}"),
     ],
 )
 def test_layouts_are_told_apart(tmp_path, write_folder, reader):

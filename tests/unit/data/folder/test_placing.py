@@ -1,0 +1,120 @@
+"""Fields are found on their page, as the page writes them, and nowhere else."""
+
+from decimal import Decimal
+
+import pytest
+
+from fedpriv.data.document import Word
+from fedpriv.data.folder.placing import amounts, dates, place_fields
+
+
+def page(*lines):
+    """Returns the words of lines, 10 pixels for each letter, 20 for each line."""
+    words = []
+    for row, line in enumerate(lines):
+        left = 0.0
+        for text in line.split():
+            words.append(
+                Word(text, (left, 20.0 * row, left + 10 * len(text), 20.0 * row + 15), row)
+            )
+            left += 10 * (len(text) + 1)
+    return words
+
+
+def found(words, **fields):
+    """Returns the text of each field on one page."""
+    places = place_fields([words], fields)
+    return {
+        name: place and " ".join(word.text for word in words[place[1] : place[2]])
+        for name, place in places.items()
+    }
+
+
+RECEIPT = page(
+    "ACME Trading Sdn. Bhd.",
+    "12, Jalan Tun Razak",
+    "Invoice No: INV-20231",
+    "DATE:25/12/2018 10:30",
+    "Subtotal 9.00",
+    "Total RM 1,234.50",
+    "Cash 1,300.00",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("company", "Acme Trading SDN BHD", "ACME Trading Sdn. Bhd."),
+        ("company", "ACME Tradlng Sdn Bhd", "ACME Trading Sdn. Bhd."),
+        ("address", "12 Jalan Tun Razak", "12, Jalan Tun Razak"),
+        ("number", "INV20231", "INV-20231"),
+        ("number", "INV-20232", None),
+        ("date", "2018-12-25", "DATE:25/12/2018"),
+        ("date", "25 December 2018", "DATE:25/12/2018"),
+        ("date", "24.12.2018", None),
+        ("total", "1234.5 RM", "RM 1,234.50"),
+        ("total", "1.234,50", "1,234.50"),
+        ("total", "1234.60", None),
+        ("subtotal", "9.00", "9.00"),
+        ("nothing", "- .", None),
+        ("other", "Globex Corporation", None),
+    ],
+)
+def test_where_a_value_stands(name, value, text):
+    assert found(RECEIPT, **{name: value}) == {name: text}
+
+
+def test_of_several_places_the_one_beside_the_fields_name():
+    words = page("Paid 5.00", "Total 5.00", "Change 5.00")
+    assert place_fields([words], {"total": "5.00"}) == {"total": (0, 3, 4)}
+    assert place_fields([words], {"price": "5.00"}) == {"price": (0, 5, 6)}
+
+
+def test_a_word_belongs_to_one_field():
+    words = page("1/2/2024 1/2/2024")
+    places = place_fields([words], {"issued": "1/2/2024", "due": "1/2/2024", "paid": "1/2/2024"})
+    assert places == {"issued": (0, 0, 1), "due": (0, 1, 2), "paid": None}
+
+
+def test_the_best_page_of_a_file():
+    pages = [page("nothing here"), page("Globex Corp"), page("Globex Corporation")]
+    assert place_fields(pages, {"name": "Globex Corporation"}) == {"name": (2, 0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,234.50", {"1234.50"}),
+        ("1.234,50 €", {"1234.50"}),
+        ("RM12.5", {"12.5"}),
+        ("1.234", {"1.234", "1234"}),
+        ("1,234,567", {"1234567"}),
+        ("1 234,50", {"1234.50"}),
+        ("-3.00", {"-3"}),
+        ("12345", set()),
+        ("$12345", {"12345"}),
+        ("03/02/2024", set()),
+        ("INV-20231", set()),
+    ],
+)
+def test_what_an_amount_means(text, values):
+    assert amounts(text) == {Decimal(value) for value in values}
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("25/12/2018", {(2018, 12, 25)}),
+        ("1/2/2024", {(2024, 2, 1), (2024, 1, 2)}),
+        ("2024-03-09", {(2024, 3, 9)}),
+        ("20240309", {(2024, 3, 9)}),
+        ("3 March 2024", {(2024, 3, 3)}),
+        ("Mar 3rd, 2024", {(2024, 3, 3)}),
+        ("3. März 2024", {(2024, 3, 3)}),
+        ("25 déc. 2018", {(2018, 12, 25)}),
+        ("99/99/2024", set()),
+        ("tomorrow", set()),
+    ],
+)
+def test_what_a_date_means(text, days):
+    assert dates(text) == days
