@@ -1,4 +1,4 @@
-"""Whatever lies in a folder of one's own: it is read, or refused by a DataError, and nothing else."""
+"""Whatever lies in a user's folder is read, or refused by a DataError."""
 
 import copy
 import json
@@ -20,9 +20,11 @@ PATH = Path("given")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 JSON = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 def places(value, path=()):
@@ -67,8 +69,7 @@ SOUND = st.sampled_from(
 def read_side(content):
     try:
         pages = parse_side_file(PATH, content)
-    except DataError as error:
-        assert str(error).startswith("given")
+    except DataError:
         return
     for page in pages:
         try:

@@ -57,8 +57,10 @@ class Prospect:
 
 
 def prospects(found: DocumentSet) -> list[Prospect]:
-    """Returns a line for each kind of model, strategy and attack."""
+    """Returns a line for each kind of model, strategy and attack; none without documents."""
     documents = found.documents
+    if not documents:
+        return []
     tagged = sum(bool(document.entities) for document in documents)
     asked = sum(any(q.answers for q in document.questions) for document in documents)
     train, unsplit = _split(documents)

@@ -209,6 +209,6 @@ def _remark_rows(remarks: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 def _work_rows(works: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for one in works:
-        rows.append(("works with" if not rows else "", f"{one['what']}:"))
+        rows.append(("good for" if not rows else "", f"{one['what']}:"))
         rows.append(("", f"  {'' if one['works'] else 'not enough: '}{one['numbers']}"))
     return rows

@@ -59,7 +59,7 @@ def receipts(tmp_path):
 
 
 WORKS_OF_THREE_RECEIPTS = [
-    "works with models that tag words (layoutlmv3, layoutlm, bros, bert, roberta):",
+    "good for models that tag words (layoutlmv3, layoutlm, bros, bert, roberta):",
     "3 pages with a field",
     "models that answer (vt5, donut, pix2struct, layoutlmv3 with model.task=answers):",
     "3 pages with a question",
@@ -255,9 +255,9 @@ def test_a_folder_that_lies_here_goes_before_a_choice_of_its_name(check, tmp_pat
     status, out, _ = check("invoices", "--pages", "0")
     assert status == 0
     assert (
-        "taken       the folder invoices that lies here; `fedpriv data check data=invoices`" in out
+        "taken      the folder invoices that lies here; `fedpriv data check data=invoices`" in out
     )
-    assert "documents   1\n" in out
+    assert "documents  1\n" in out
     assert "from side files 1" in out
     _, out, _ = check("./invoices", "--pages", "0", "data.source.provider=file")
     assert "largest" not in out
@@ -276,8 +276,8 @@ def test_the_choice_can_be_named_where_a_folder_has_its_name(check, tmp_path):
         "data.source.documents_per_provider=2",
     )
     assert status == 0
-    assert "read by     Slips(" in out
-    assert "documents   4\n" in out
+    assert "read by    Slips(" in out
+    assert "documents  4\n" in out
 
 
 def test_settings_belong_to_a_folder_or_a_choice(check, receipts):
@@ -307,7 +307,7 @@ def test_what_a_folder_is_enough_for(check, tmp_path):
 def test_every_strategy_and_attack_is_named():
     names = {
         name
-        for one in prospects.prospects(DocumentSet("none", (), ()))
+        for one in prospects.prospects(DocumentSet("one", (page("a", "p"),), ()))
         for name in re.search(r"\((.*)\)", one.what)[1].split(", ")
     }
     groups = catalogue.groups()

@@ -83,7 +83,7 @@ def test_the_text_layer_of_a_pdf_stands_where_it_is_drawn(root):
     up, turned = reversed(Folder(root, dpi=144).load().documents)
     assert texts(up) == ["ACME", "Ltd", "Date", "03/02/2024", "Total", "12.50"]
     assert [word.segment for word in up.words] == [0, 0, 1, 1, 2, 2]
-    assert texts(turned) == texts(up)
+    assert sorted(texts(turned)) == sorted(texts(up))
     assert (up.size, turned.size) == ((600, 400), (400, 600))
     for document in (up, turned):
         pixels = document.pixels().min(axis=2)
