@@ -77,8 +77,8 @@ class Folder:
             provider, split, question or answer.
         words: "auto" as above. "ocr" has Tesseract read every page. "none" takes no words, for
             models and attacks that look at pixels alone.
-        language: of the text, one of those that `tesseract --list-langs` prints, or several with
-            "+".
+        language: the language of the text, one of those that `tesseract --list-langs` prints, or
+            several with "+".
         layout: Tesseract's page segmentation mode: 3 finds columns by itself, 4 expects one column,
             and 6 one block, as a receipt is.
         dpi: the resolution in which pages of PDFs are drawn, in pixels an inch, 36 to 600.
