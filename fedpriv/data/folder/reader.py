@@ -36,6 +36,9 @@ from fedpriv.runtime.seeds import generator
 TOLD = 20
 """Near-duplicate providers and fields that are named; the others are only counted."""
 
+ALIKE = "providers that look alike"
+"""A topic of the remarks."""
+
 PLACED = "placed"
 """Folder of the cache with the places of fields."""
 
@@ -121,43 +124,26 @@ class Folder:
         fields = self._fields(table)
         problems = [*listing.problems, *(table.problems if table else ())]
         files, broken = self._look(listing)
-        problems += broken
-        unlabelled = [] if table is None else [f for f in files if f.name not in table.files]
-        for file in unlabelled:
-            problems.append(DataError(root / file.name, f"{table and table.path.name} lacks it"))
-        labelled = [file for file in files if table is None or file.name in table.files]
-        owners, unowned = self._providers(labelled, table)
-        problems += unowned
-        labelled = [file for file in labelled if file.name in owners]
+        owners, unowned = self._providers(files, table)
+        files = [file for file in files if file.name in owners]
         reading = Reading(str(root.absolute()), self.dpi, self.words, self.language, self.layout)
-        unread = _read_words(reading, labelled)
-        problems += unread
-        if problems and self.on_error == "raise":
+        unread = _read_words(reading, files)
+        problems += [*broken, *unowned, *unread.values()]
+        files = [file for file in files if file.name not in unread]
+        if not files or (problems and self.on_error == "raise"):
             raise DataErrors(root, problems)
-        bad = {str(error.path) for error in unread}
-        readable = [
-            file
-            for file in labelled
-            if bad.isdisjoint({str(root / file.name), str(root / file.side)})
-        ]
-        if not readable:
-            raise DataErrors(root, problems)
-        rows = {name: table.files[name] for name in owners} if table else {}
-        places = _place(reading, readable, rows, fields)
+        rows = table.files if table else {}
+        places = _place(reading, files, rows, fields)
         documents = tuple(
             itertools.chain.from_iterable(
                 _pages(reading, file, owners[file.name], rows.get(file.name), places[file.name])
-                for file in readable
+                for file in files
             )
         )
-        read_owners = {file.name: owners[file.name] for file in readable}
-        remarks = _remarks(listing, table, places, read_owners, self._told_by(table))
-        if alike := remarks.get("providers that look alike"):
-            tell(
-                "\n  ".join(
-                    ["providers that look alike; if they are one, name them alike:", *alike]
-                )
-            )
+        sizes = Counter(owners[file.name] for file in files)
+        remarks = _remarks(listing, rows, places, sizes, self._told_by(table))
+        if alike := remarks.get(ALIKE):
+            tell("\n  ".join([f"{ALIKE}; if they are one, name them alike:", *alike]))
         return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
 
     def _fields(self, table: Table | None) -> tuple[str, ...]:
@@ -213,11 +199,15 @@ class Folder:
     def _providers(
         self, files: Sequence[PageFile], table: Table | None
     ) -> tuple[dict[str, str], list[DataError]]:
-        """Returns the provider of each file, and the rows that lack one."""
+        """Returns the provider of each file, and an error for each that has none."""
         column = self._column(table)
         owners: dict[str, str] = {}
         problems: list[DataError] = []
         for file in files:
+            if table is not None and file.name not in table.files:
+                why = f"{table.path.name} does not name it"
+                problems.append(DataError(Path(self.root) / file.name, why))
+                continue
             first, *more = PurePosixPath(file.name).parts
             if column in ("folder", "file"):
                 owners[file.name] = first if more and column == "folder" else file.name
@@ -232,8 +222,8 @@ class Folder:
         return owners, problems
 
 
-def _read_words(reading: Reading, files: Sequence[PageFile]) -> list[DataError]:
-    """Reads the words of all pages into the cache; returns what could not be read.
+def _read_words(reading: Reading, files: Sequence[PageFile]) -> dict[str, DataError]:
+    """Reads the words of all pages into the cache; returns the first error of each file.
 
     Raises:
         DataErrors: if Tesseract is needed and not there, with the pages that need it.
@@ -250,7 +240,10 @@ def _read_words(reading: Reading, files: Sequence[PageFile]) -> list[DataError]:
             lacking[page_name(file, number)] = str(error)
 
     count = Count(len(fresh), "pages read", first=2 * cores())
-    unread = [error for error in on_all_cores(read, fresh, count) if error is not None]
+    unread: dict[str, DataError] = {}
+    for (file, _), error in zip(fresh, on_all_cores(read, fresh, count), strict=True):
+        if error is not None:
+            unread.setdefault(file.name, error)
     if lacking:
         named = "; ".join(sorted(lacking)[:TOLD]) + ("; …" if len(lacking) > TOLD else "")
         why = (
@@ -258,7 +251,7 @@ def _read_words(reading: Reading, files: Sequence[PageFile]) -> list[DataError]:
             f"{named}. Or put words beside them (side files), or take none "
             "(data.source.words=none)"
         )
-        raise DataErrors(reading.root, [*unread, DataError(reading.root, why)])
+        raise DataErrors(reading.root, [*unread.values(), DataError(reading.root, why)])
     if (seconds := count.clock() - count.began) > 60:
         tell(f"{len(fresh):,} pages read in {duration(seconds)}; the cache keeps them")
     return unread
@@ -392,29 +385,28 @@ def page_name(file: PageFile, number: int) -> str:
 
 def _remarks(
     listing: Listing,
-    table: Table | None,
+    rows: Mapping[str, FileLabels],
     places: Mapping[str, Placed],
-    owners: Mapping[str, str],
+    sizes: Mapping[str, int],
     told_by: str,
 ) -> dict[str, tuple[str, ...]]:
     """Returns what there is to know beside the documents; see `DocumentSet.remarks`."""
-    sizes = Counter(owners.values())
     alike = [
         f"{shown(one)} ({sizes[one]}) and {shown(other)} ({sizes[other]})"
         for one, other in like_spellings(sizes)
     ]
     missing = [
-        f"{name}: {field} {shown(table.files[name].fields[field])}"
+        f"{name}: {field} {shown(rows[name].fields[field])}"
         for name, placed in places.items()
         for field, found in placed.items()
-        if found is None and table
+        if found is None
     ]
     asked = Counter(field for placed in places.values() for field in placed)
     absent = Counter(f for placed in places.values() for f, found in placed.items() if not found)
     shares = [f"{field}: {absent[field]:,} of {asked[field]:,} files" for field in absent]
     remarks = {
         "providers are told by": [told_by],
-        "providers that look alike": _first(alike),
+        ALIKE: _first(alike),
         "fields not found on their page": [*shares, *_first(missing)],
         "files that are no pages": _first(list(listing.others)),
     }

@@ -142,6 +142,7 @@ def test_pages_and_words_are_read_when_they_are_looked_at(root, monkeypatch):
     monkeypatch.setattr("fedpriv.data.folder.words.read_side_file", lambda *a: opened.append(a))
     documents = Folder(root).load().documents
     assert len(pickle.dumps(documents[0])) < 2000
+    assert pickle.loads(pickle.dumps(documents[0])) == documents[0]  # noqa: S301 - our own bytes
     assert [texts(document) for document in documents] == [["ACME", "Ltd", "12.50"]] * 5
     assert opened == []
 
@@ -277,7 +278,7 @@ SAYS = {
     "empty.pdf": "not a PDF: the file is empty",
     "cut.jpg": "not a picture that Pillow can read",
     "wide.json": "does not fit the page of 300 × 200",
-    "unlisted.pdf": "labels.csv lacks it",
+    "unlisted.pdf": "labels.csv does not name it",
 }
 
 
@@ -294,6 +295,14 @@ def test_the_rest_is_read_and_what_is_left_out_is_counted(bad):
     found = Folder(bad, on_error="skip").load()
     assert [document.id for document in found.documents] == ["good.pdf"]
     assert len(found.skipped) == len(SAYS)
+
+
+def test_the_folder_may_be_named_from_where_one_stands(bad, monkeypatch):
+    monkeypatch.chdir(bad.parent)
+    found = Folder(bad.name, on_error="skip").load()
+    assert [document.id for document in found.documents] == ["good.pdf"]
+    monkeypatch.chdir("/")  # pages are found from elsewhere, too
+    assert found.documents[0].image().size == found.documents[0].size
 
 
 def test_what_leads_out_of_the_folder_is_not_opened(root, tmp_path, monkeypatch):
