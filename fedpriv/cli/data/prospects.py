@@ -5,7 +5,6 @@ Numbers are those of the usual hold-out: a fifth of the documents, and a quarter
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from typing import Any
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.partition import HoldOut
 from fedpriv.report.wording import counted
+from fedpriv.threat.scoring.providers import WORTH
+from fedpriv.threat.statistics import MOST_UNITS, needed
 
 HOLD_OUT = HoldOut("document", fraction=0.2, unseen=0.25)
-
-CHANCE = 0.05
-"""Membership is told apart only if chance alone does it less often than this."""
 
 TAG = ("layoutlmv3", "layoutlm", "bros", "bert", "roberta")
 ANSWER = ("vt5", "donut", "pix2struct", "layoutlmv3 with model.task=answers")
@@ -139,22 +137,18 @@ def _membership(documents: Sequence[Document], unsplit: str, usable: str, trains
     numbers = (
         f"{counted(members, 'member')} and {counted(others, 'other')} of two documents or more"
     )
-    if not (members and others):
-        return Prospect(what, False, f"{numbers}: needs one of each, and more for a verdict")
-    chance = 1 / math.comb(members + others, members)
-    if chance >= CHANCE:
-        return Prospect(
-            what,
-            False,
-            f"{numbers}: even a perfect attack is chance in 1 of {round(1 / chance)} cases; "
-            f"needs {least_for_verdict()} of each or more",
-        )
-    return Prospect(what, trains, f"{numbers}{usable}")
+    least = least_for_verdict()
+    enough = min(members, others) >= least
+    needs = (
+        f"; an AUC of {WORTH} shows from {least} of each on: {2 * least} providers of two documents "
+        "with data.test.unseen=0.5"
+    )
+    return Prospect(what, trains and enough, f"{numbers}{usable}{'' if enough else needs}")
 
 
 def least_for_verdict() -> int:
-    """Returns how many members, and as many others, a perfect attack needs to beat chance."""
-    return next(n for n in range(1, 100) if 1 / math.comb(2 * n, n) < CHANCE)
+    """Returns how many members, and as many others, show a leak that is worth telling."""
+    return needed(WORTH, 0.5, area=True) or MOST_UNITS
 
 
 def _fields(documents: Sequence[Document], usable: str) -> Prospect:
