@@ -1,4 +1,4 @@
-"""Sound folders for the eight readers, and what a hostile or careless hand makes of their files."""
+"""Sound folders for the nine readers, and what a hostile or careless hand makes of their files."""
 
 import json
 import os
@@ -9,9 +9,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from folder_pages import ALTO, OURS, pdf
 from form_folders import (
     SIZE,
     quad,
@@ -27,6 +29,8 @@ from form_folders import (
     xfund_form,
 )
 
+from fedpriv.data.folder import tesseract
+from fedpriv.data.folder.reader import Folder
 from fedpriv.data.readers.cord import Cord
 from fedpriv.data.readers.docile import Docile
 from fedpriv.data.readers.docvqa import DocVqa
@@ -100,6 +104,26 @@ def pfl_docvqa(root):
         write_image(root / "images" / f"d{number}_1.jpg")
 
 
+def own_folder(root):
+    write_image(root / "a" / "1.png", (300, 200))
+    write(root / "a" / "1.json", OURS)
+    write_image(root / "b" / "2.jpg", (300, 200))
+    write(root / "b" / "2.xml", ALTO)
+    write(root / "c.pdf", pdf())
+    write(
+        root / "labels.csv", "file,provider,total\na/1.png,A,12.50\nb/2.jpg,B,12.50\nc.pdf,B,12.5\n"
+    )
+
+
+class FolderWithoutOcr(Folder):
+    """Reads a folder as if Tesseract were not installed: a process is started for nothing else."""
+
+    def load(self):
+        missing = tesseract.NoTesseractError("not installed")
+        with mock.patch.object(tesseract, "version", side_effect=missing):
+            return super().load()
+
+
 def twice(write_one):
     """Writes one document twice, under two names."""
 
@@ -111,6 +135,7 @@ def twice(write_one):
 
 
 LAYOUTS = {
+    "folder": Layout(own_folder, FolderWithoutOcr, "a/1.png"),
     "sroie": Layout(sroie, Sroie, "train/img/X1.jpg"),
     "funsd": Layout(twice(write_funsd), Funsd, "dataset/training_data/images/a.png"),
     "xfund": Layout(

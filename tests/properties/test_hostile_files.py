@@ -3,7 +3,7 @@
 No reader waits for a pipe, runs what a file says, opens a file outside of its folder, or raises
 anything else; and what it accepts is whole: each page can be looked at.
 
-FEDPRIV_HOSTILE_FILES is how many folders are tried, 8 kinds of them in turn.
+FEDPRIV_HOSTILE_FILES is how many folders are tried, 9 kinds of them in turn.
 """
 
 import os
@@ -65,7 +65,7 @@ def outside(root):
     """Returns what was opened that is neither the folder's, nor Python's, nor the cache's."""
     ours = [
         *(root, sys.prefix, sys.base_prefix, Path(__file__).parents[2]),
-        os.environ["FEDPRIV_CACHE"] + "/pages",
+        *(f"{os.environ['FEDPRIV_CACHE']}/{name}" for name in ("pages", "words", "placed")),
     ]
     opened = [os.fsdecode(what) for event, what in _events if event == "open" if what is not None
               and not isinstance(what, int)]  # fmt: skip

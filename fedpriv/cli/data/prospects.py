@@ -140,8 +140,8 @@ def _membership(documents: Sequence[Document], unsplit: str, usable: str, trains
     least = least_for_verdict()
     enough = min(members, others) >= least
     needs = (
-        f"; an AUC of {WORTH} shows from {least} of each on: {2 * least} providers of two documents "
-        "with data.test.unseen=0.5"
+        f"; an AUC of {WORTH} shows from {least} of each on: {2 * least} providers of two "
+        "documents with data.test.unseen=0.5"
     )
     return Prospect(what, trains and enough, f"{numbers}{usable}{'' if enough else needs}")
 

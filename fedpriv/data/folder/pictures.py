@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+# The plug-ins by name: else Pillow imports those of every format that it knows.
+from PIL import Image, ImageOps, TiffImagePlugin, WebPImagePlugin  # noqa: F401
 
 from fedpriv.data.document import DataError
 from fedpriv.data.readers.annotation import page_size
