@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
 # The plug-ins by name: else Pillow imports those of every format that it knows.
 from PIL import Image, ImageOps, TiffImagePlugin, WebPImagePlugin  # noqa: F401
 
