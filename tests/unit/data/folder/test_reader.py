@@ -252,6 +252,8 @@ def bad(root, tmp_path):
     (root / "empty.png").write_bytes(b"")
     (root / "empty.pdf").write_bytes(b"")
     (root / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut")
+    save(Image.effect_noise((300, 200), 50), root / "half.png")
+    (root / "half.png").write_bytes((root / "half.png").read_bytes()[:-2000])
     save(picture(), root / "wide.png")
     words = [{"text": "far", "box": [0, 0, 900, 10]}]
     (root / "wide.json").write_text(json.dumps({"words": words}))
@@ -262,7 +264,7 @@ def bad(root, tmp_path):
     save(picture(), tmp_path / "outside" / "secret.png")
     (root / "link.png").symlink_to(tmp_path / "outside" / "secret.png")
     names = ["good.pdf", "broken.pdf", "locked.pdf", "empty.png", "empty.pdf", "cut.jpg",
-             "wide.png", "two.png", "gone.png", "good.pdf"]  # fmt: skip
+             "half.png", "wide.png", "two.png", "gone.png", "good.pdf"]  # fmt: skip
     write_table(root, "file,total", *(f"{name},12.50" for name in names))
     return root
 
@@ -270,13 +272,14 @@ def bad(root, tmp_path):
 SAYS = {
     "link.png": "a link that leads out",
     "two.png": "two files may hold its words",
-    "labels.csv, line 10": "there is no page 'gone.png'",
-    "labels.csv, line 11": "good.pdf stands in line 2 already",
+    "labels.csv, line 11": "there is no page 'gone.png'",
+    "labels.csv, line 12": "good.pdf stands in line 2 already",
     "broken.pdf": "not a PDF that pdfium can read",
     "locked.pdf": "an encrypted PDF: save a copy without its password",
     "empty.png": "it is empty",
     "empty.pdf": "not a PDF: the file is empty",
     "cut.jpg": "not a picture that Pillow can read",
+    "half.png": "not a picture that Pillow can read: image file is truncated",
     "wide.json": "does not fit the page of 300 × 200",
     "unlisted.pdf": "labels.csv does not name it",
 }
