@@ -175,7 +175,7 @@ def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
 
     parts = experiment.build(config, source)
     federation = parts.assemble(config)
-    strategy = getattr(federation.strategy, "inner", federation.strategy)
+    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
     if isinstance(strategy, PrivateStrategy) and parts.rounds:
         for line in signal_lines(
             strategy.mechanism,

@@ -40,6 +40,8 @@ from fedpriv.training.computing import Computing
 
 KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
+STRATEGY = "strategy"
+"""The section, and the group, of the server's half of the algorithm."""
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
@@ -169,6 +171,7 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """
     path = find(name)
     choices, values = _split(list(overrides), name)
+    choices, own = _own_strategy(choices)
     # Of files elsewhere nobody knows what they include.
     known = any(folder in path.parents for folder in catalogue.folders())
     compose_once = _composed if known else _composed.__wrapped__
@@ -178,6 +181,8 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
         # The file may have settings of a keeper that the command line has not chosen.
         composed[KEEP] = {k: v for k, v in kept.items() if OmegaConf.is_dict(v) and TARGET in v}
     OmegaConf.set_struct(composed, False)
+    if own:  # it takes none of the settings of the strategy that the file has chosen
+        composed[STRATEGY] = {TARGET: own}
     for key, value in values:
         # Unknown keys too: the check names them all, with what was probably meant.
         try:
@@ -291,6 +296,20 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     if problems:
         raise Mistakes(source, problems)
     return choices, values
+
+
+def _own_strategy(choices: list[str]) -> tuple[list[str], str]:
+    """Returns the choices, and the dotted path of a class that was chosen as the strategy.
+
+    In its place FedAvg is chosen, for its client half, which trains for local epochs.
+    """
+    own = ""
+    for number, choice in enumerate(choices):
+        group, _, value = choice.partition("=")
+        if group == STRATEGY and "." in value:
+            choices, own = [*choices], value.strip()
+            choices[number] = f"{STRATEGY}=fedavg"
+    return choices, own
 
 
 def _hint(choices: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ it could have written anything into its config.yaml. So only that is constructed
 settings and does nothing: dataclasses of fedpriv and its three packages of parts, modules and
 optimizers of torch, and the functions that build our models and mechanisms. In particular no
 command, reader or writer of ours can be called, and no function that would construct in its turn.
+Flower's strategies hold settings, too.
 
 And what was changed since fedpriv wrote it is not built on.
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn, optim
 
 from fedpriv.config.construct import TARGET, import_target, join
@@ -52,6 +54,7 @@ READ_BY_ATTACKS = (
     "fields/",
 )
 OURS = ("fedpriv",)
+STRATEGIES = "flwr.serverapp.strategy."
 BUILDERS = ("fedpriv.models.", "fedpriv.privacy.mechanism")
 """Where functions may be named, if they return a model or a mechanism."""
 
@@ -145,7 +148,8 @@ def _is_part(path: Any) -> bool:
     """Says whether a dotted path names what only holds settings, or builds a model of ours."""
     parts = path.split(".") if isinstance(path, str) else []
     # Before the import, which runs a module.
-    if not parts or parts[0] not in (*OURS, "torch") or any(p.startswith("_") for p in parts):
+    known = parts and (parts[0] in (*OURS, "torch") or path.startswith(STRATEGIES))
+    if not known or any(p.startswith("_") for p in parts):
         return False
     if parts[:2] == ["fedpriv", "experiments"]:  # scripts
         return False
@@ -160,6 +164,8 @@ def _is_part(path: Any) -> bool:
             # A federation is one too, but reads data and trains as soon as it is made.
             return dataclasses.is_dataclass(target) and not issubclass(target, Federation)
         return inspect.isfunction(target) and module.startswith(BUILDERS) and _builds(target)
+    if module.startswith(STRATEGIES) and inspect.isclass(target):
+        return issubclass(target, FlowerStrategy)
     if module.startswith(("torch.nn.", "torch.optim.")) and inspect.isclass(target):
         return issubclass(target, nn.Module | optim.Optimizer)
     return False

@@ -24,6 +24,7 @@ from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_de
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
+from fedpriv.federation.flower_strategy import adapted
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
@@ -126,21 +127,23 @@ class Federation(Parts):
     config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        inner, settings = self.strategy, self.settings
+        settings = self.settings
+        inner = adapted(self.strategy, self.client, masked=self.masking is not None)
         if settings.workers and not self.ray.wanted:
             fork_server()  # imports what workers need while this process reads the data
-        if self.masking:
-            self.strategy = self.masking.around(inner)
-        if self.strategy.action != self.client.action:
+        # What runs: the strategy, in an adapter if it is Flower's, and behind masks.
+        self.algorithm = self.masking.around(inner) if self.masking else inner
+        if self.algorithm.action != self.client.action:
             raise Unworkable(
                 [
-                    f"strategy {type(inner).__name__} sends 'train.{self.strategy.action}', but "
+                    f"strategy {type(self.strategy).__name__} sends "
+                    f"'train.{self.algorithm.action}', but "
                     f"client {type(self.client).__name__} answers 'train.{self.client.action}': "
                     "take the two halves of one algorithm"
                 ]
             )
         # A second run starts from here, not from where the first one ended.
-        self.first_state = {name: array.copy() for name, array in self.strategy.state().items()}
+        self.first_state = {name: array.copy() for name, array in self.algorithm.state().items()}
         if cannot := unusable_device(settings.device):
             raise Unworkable([f"federation.device={settings.device!r}: {cannot}"])
         try:
@@ -161,11 +164,11 @@ class Federation(Parts):
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
         key, self.data_digest, self.parameters = "", "", 0
-        if self.strategy.mechanism:
+        if self.algorithm.mechanism:
             first = seeded_model(self.bound.build_model, self.seed)
             self.parameters = ParameterLayout(first).read()["float"].size
-            if isinstance(self.strategy, Masked) and (
-                coarse := self.strategy.coarse(self.clients, self.parameters)
+            if isinstance(self.algorithm, Masked) and (
+                coarse := self.algorithm.coarse(self.clients, self.parameters)
             ):
                 raise Unworkable(coarse)
             encoded = data_digest(self.bound.train, self.bound.rows)
@@ -177,7 +180,7 @@ class Federation(Parts):
                 encoded,
                 threads=settings.threads,
                 device=settings.device,
-                entropy=self.strategy.mechanism.entropy,
+                entropy=self.algorithm.mechanism.entropy,
                 computing={
                     **self.computing.changed(),
                     **({"cohort_batch": together} if together > 1 else {}),
@@ -199,7 +202,7 @@ class Federation(Parts):
     def _problems(self, inner: Strategy) -> list[str]:
         """Returns why the parts do not fit together, each with the setting that it is about."""
         problems = self.masking.problems(inner) if self.masking else []
-        problems += [f"strategy.{problem}" for problem in self.strategy.problems(self.clients)]
+        problems += [f"strategy.{problem}" for problem in self.algorithm.problems(self.clients)]
         least = self.settings.min_clients
         if least > self.clients:
             problems.append(
@@ -210,7 +213,7 @@ class Federation(Parts):
             self.client, self.bound, self.seed, self.settings, self.computing
         )
         problems += [p for k in self.keepers for p in k.problems(self.bound, self.seed)]
-        problems += unit_problems(self.strategy.mechanism, self.bound)
+        problems += unit_problems(self.algorithm.mechanism, self.bound)
         if self.faults:
             masked = self.masking is not None
             found = self.faults.problems(self.clients, self.settings, masked=masked)
@@ -220,7 +223,7 @@ class Federation(Parts):
     def _pretrained(self, pretraining: Pretraining, start: FederatedDataset) -> FederatedDataset:
         """Trains the model on public documents; returns the data bound to it."""
         public = pretraining.data.load()
-        if self.strategy.mechanism:
+        if self.algorithm.mechanism:
             self.published = published_problems(self.bound.documents, public.documents)
         for problem in self.published:
             print(f"no ε covers: {problem}", file=sys.stderr, flush=True)
@@ -323,10 +326,10 @@ class Federation(Parts):
     def ledger(self) -> Ledger:
         """Returns the ledger of a run of which nothing has been given away yet."""
         return Ledger(
-            mechanism=self.strategy.mechanism,
-            masked=isinstance(self.strategy, Masked),
-            uncovered=(*self.strategy.uncovered(), *self.published),
-            groups=largest_groups(self.strategy.mechanism, self.bound),
+            mechanism=self.algorithm.mechanism,
+            masked=isinstance(self.algorithm, Masked),
+            uncovered=(*self.algorithm.uncovered(), *self.published),
+            groups=largest_groups(self.algorithm.mechanism, self.bound),
             example=example_meaning(self.bound),
             data=self.data_digest,
         )
@@ -336,7 +339,7 @@ class Federation(Parts):
             raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
-        if self.strategy.mechanism:
+        if self.algorithm.mechanism:
             folder.write_json(LEDGER, self.ledger().to_json())
         # Last: with it the folder is a run's, and a ledger that is not there has been lost.
         made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
@@ -358,11 +361,12 @@ class _Run:
         grid.prepare = striking(federation.faults, federation.seed, grid)
         self.federation, self.folder, self.grid = federation, folder, grid
         self.rounds, self.progress = rounds, progress
-        self.settings, self.strategy = federation.settings, federation.strategy
+        self.settings, self.strategy = federation.settings, federation.algorithm
         device = torch.device(self.settings.device)
         self.exact = device.type == "cpu"
         self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
         self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
+        self.strategy.prepare(self.layout)
         self.arrays = to_array_record(self.layout.read())
         self.refused, self.reason = 0, ""
         self.ledger = self._ledger()
@@ -698,22 +702,23 @@ def _in_a_line(error: Exception) -> str:
 
 def public_settings(federation: Federation) -> dict[str, Any]:
     """Returns what everybody in a federation knows of it, and nothing of its data."""
-    strategy = federation.strategy
-    inner = strategy.inner if isinstance(strategy, Masked) else strategy
-    halves = {"strategy": inner, "client": federation.spec.client}
+    halves = {"strategy": federation.strategy, "client": federation.spec.client}
     config = federation.config or {}
     return {
         **{name: config[name] for name in ("model", "finetuning") if name in config},
         **{name: _plain(half) for name, half in halves.items()},
-        "masked": isinstance(strategy, Masked),
+        "masked": federation.masking is not None,
         "clients": federation.clients,
         **({"computing": changed} if (changed := federation.computing.changed()) else {}),
     }
 
 
 def _plain(half: object) -> dict[str, Any]:
-    """Returns a dataclass's settings by name, as JSON can hold them."""
-    fields = asdict(half) if is_dataclass(half) and not isinstance(half, type) else {}
+    """Returns a half's settings by name, as JSON can hold them: its fields, or plain attributes."""
+    simple = (bool, int, float, str, type(None))
+    fields = {k: v for k, v in vars(half).items() if k[0] != "_" and isinstance(v, simple)}
+    if is_dataclass(half) and not isinstance(half, type):
+        fields = asdict(half)
     known = {"class": f"{type(half).__module__}.{type(half).__qualname__}", **fields}
     plain: dict[str, Any] = json.loads(json.dumps(known, default=repr))
     return plain

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+
 from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import Data
 from fedpriv.federation.faults import Faults
 from fedpriv.federation.keep import Keeper
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.federation.strategy import Strategy
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
@@ -32,7 +33,8 @@ class Parts:
         model: the function that builds the model, given what the data knows of it (`labels=…` for
             documents); in YAML it is a section with `_partial_: true`.
         strategy: the server's half of the algorithm: it draws the clients of a round and aggregates
-            their updates.
+            their updates. One of fedpriv's (`fedpriv.federation.strategy.Strategy`), or any that
+            was written for Flower's message API, such as `flwr.serverapp.strategy.FedAdam`.
         client: the client's half of the algorithm: it trains on one client's documents.
         name: the name of the run, and of its folder in the folder `runs`.
         seed: the seed of all random choices in the run.
@@ -51,7 +53,7 @@ class Parts:
 
     data: Data
     model: Callable[..., Any]
-    strategy: Strategy
+    strategy: FlowerStrategy
     client: Client
     name: str = "federation"
     seed: int = 0

@@ -1,7 +1,7 @@
 """The server's half of an algorithm: Flower's `Strategy` with an action and a state to save.
 
-A stock Flower strategy runs on fedpriv's grids through its own `start`. The round loop, with its
-checkpoints, fault policy and streaming sums, needs this class.
+The round loop, with its checkpoints, fault policy and streaming sums, needs this class. A strategy
+that was written for Flower gets it from `fedpriv.federation.flower_strategy.FlowerAdapter`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.sampling import ClientSampling
 from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import ParameterLayout
 
 SEED, ATTEMPT, KEY, MODEL = "seed", "attempt", "key", "model"
 """Keys of the config that `configure_train` gets: the run's seed, the number of the attempt at the
@@ -49,6 +50,13 @@ class Strategy(FlowerStrategy):
     def problems(self, clients: int) -> list[str]:
         """Returns the reasons why this strategy cannot run on so many clients."""
         return []
+
+    def prepare(self, layout: ParameterLayout) -> None:
+        """Learns which tensors travel, before the first round of a run.
+
+        Args:
+            layout: of the run's model.
+        """
 
     def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
         """Returns the clients that `configure_train` draws, for the ledger of a private strategy.

@@ -7,6 +7,8 @@ import from ``flwr.supercore`` or ``flwr.simulation``, or use a private attribut
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import flwr.supercore.telemetry as telemetry
@@ -62,12 +64,36 @@ def _vector_array(vector: NDArray[Any]) -> VectorArray:
     return VectorArray(vector)
 
 
+class CopiedArray(VectorArray):
+    """A `VectorArray` whose `numpy()` is a copy that may be changed, as of Flower's own `Array`."""
+
+    __qualname__ = "Array"
+
+    def numpy(self) -> NDArray[Any]:
+        """Returns a copy of the array."""
+        copied: NDArray[Any] = self.__dict__["vector"].copy()
+        return copied
+
+
 def enter_run(run_id: int) -> Run:
     """Makes this process the server of a run, without which `Message(...)` refuses to be built."""
     TaskIdentity.task_id = 1
     TaskIdentity.run_id = run_id
     TaskIdentity.node_id = SERVER_NODE_ID
     return Run.create_empty(run_id)
+
+
+@contextmanager
+def as_server() -> Iterator[None]:
+    """Lets messages be built before there is a grid, and leaves no trace."""
+    names = ("_task_id", "_run_id", "_node_id")
+    before = {name: getattr(TaskIdentity, name) for name in names}
+    enter_run(run_id=1)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(TaskIdentity, name, value)
 
 
 def set_message_id(message: Message, message_id: str) -> None:

@@ -49,6 +49,7 @@ from fedpriv.federation.secagg.stages import MaskedRound
 from fedpriv.federation.strategy import ATTEMPT, MODEL, Strategy
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.runtime.vectors import ParameterLayout
 
 LEAST_STEPS = 4
 """The least standard deviation of a client's share of the noise in steps of the ring, see above."""
@@ -140,6 +141,10 @@ class Masked(Strategy):
     def problems(self, clients: int) -> list[str]:
         """Returns the inner strategy's problems."""
         return self.inner.problems(clients)
+
+    def prepare(self, layout: ParameterLayout) -> None:
+        """Tells the inner strategy which tensors travel."""
+        self.inner.prepare(layout)
 
     # One round
 

@@ -26,6 +26,7 @@ from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.curious import CuriousGrid
 from fedpriv.federation.keep import Prepared
 from fedpriv.federation.messages import (
+    CLIENT,
     METRICS,
     PARAMETERS,
     UPDATE,
@@ -155,10 +156,21 @@ class Observation:
             return
         total = RunningSum()
         for reply in replies:
-            add_sum(total, reply)
+            self._add(total, reply)
             yield reply
         if MASKED not in total.vectors and total.clients:
             self.aggregated(round, attempt, total)
+
+    def _add(self, total: RunningSum, reply: Message) -> None:
+        """Adds a chunk's sum, or the update of one client where the strategy gets them singly."""
+        if reply.has_error() or CLIENT in reply.content.metric_records[METRICS]:
+            add_sum(total, reply)
+            return
+        metrics = dict(reply.content.metric_records[METRICS])
+        weight: Any = metrics[self._weight] if self._weight else 1
+        total.add(to_vectors(reply.content.array_records[UPDATE]), weight)
+        client = self._number[reply.metadata.src_node_id]
+        total.note([client], {name: [value] for name, value in metrics.items()})  # type: ignore[list-item]
 
     def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
         """Writes the mean of the updates, where the round is kept."""

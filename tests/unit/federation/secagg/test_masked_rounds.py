@@ -85,7 +85,7 @@ def sum_error(ring):
 def assert_same_model(masked, plain, made, answered=CLIENTS, factor=1.0):
     """Equal up to the stated rounding of the sum, divided by those who answered."""
     off = np.abs(vector_of(masked) - vector_of(plain)).max()
-    allowed = sum_error(made.strategy.ring(CLIENTS, start().size)) / answered * factor
+    allowed = sum_error(made.algorithm.ring(CLIENTS, start().size)) / answered * factor
     assert off <= allowed + 1e-14
     assert off > allowed / 1e4  # it is rounding that one sees, not two plain runs
     assert np.linalg.norm(vector_of(plain) - start()) > 1e5 * allowed
@@ -111,10 +111,10 @@ def test_a_coarser_ring_rounds_more_and_one_coarser_than_the_noise_is_refused():
     plain, _, _ = play(None)
     coarse, _, made = play(Masking(threshold=0.6, bound=2.0**20))
     off = np.abs(vector_of(coarse) - vector_of(plain)).max()
-    step = made.strategy.ring(CLIENTS, start().size).step
+    step = made.algorithm.ring(CLIENTS, start().size).step
     assert off <= CLIENTS * step / 2 / CLIENTS + 1e-14
-    assert off > sum_error(made.strategy.ring(CLIENTS, start().size)) / 1e3 / CLIENTS
-    fine = make(MASKED).strategy.ring(CLIENTS, start().size)
+    assert off > sum_error(made.algorithm.ring(CLIENTS, start().size)) / 1e3 / CLIENTS
+    fine = make(MASKED).algorithm.ring(CLIENTS, start().size)
     assert off > sum_error(fine)
     # σC/√5/M = .2 · .5 / √5 / 2 = .0224, and a step of 2^-7 goes into it 2.9 times.
     with pytest.raises(Unworkable, match=r"share of the noise, 0.0224, is 2.9 steps of a ring"):
@@ -135,7 +135,7 @@ def test_feam_dp_steps_on_the_same_gradient_behind_masks():
     (ours, _, made), (plain, _, _) = (play(m, parts=parts(), rounds=3) for m in (MASKED, None))
     np.testing.assert_allclose(vector_of(ours), vector_of(plain), atol=1e-6)
     assert np.linalg.norm(vector_of(plain) - start()) > 0.05
-    moments = made.strategy.state()
+    moments = made.algorithm.state()
     assert int(moments["adam/step"]) == 3
     # What is decoded has the model's own type.
     assert moments["adam/exp_avg"].dtype == np.float64
@@ -276,7 +276,7 @@ def test_no_update_of_real_numbers_leaves_a_client():
 def test_masked_words_do_not_tell_the_update_and_not_even_twice_the_same():
     _, grid, made = play(MASKED, rounds=2)
     _, plain, _ = play(None, rounds=2)
-    ring = made.strategy.ring(CLIENTS, start().size)
+    ring = made.algorithm.ring(CLIENTS, start().size)
     words = [to_vectors(r.content[UPDATE])["masked"] for r in updates_of(grid)]
     values = [to_vectors(r.content[UPDATE])["float"] for r in updates_of(plain)]
     for word, value in zip(words, values, strict=True):
