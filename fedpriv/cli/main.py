@@ -19,7 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 import fedpriv
-from fedpriv.cli import attack, budget, clean, listing, report, run, sweep, verify
+from fedpriv.cli import attack, budget, clean, doctor, listing, new, report, run, sweep, verify
 from fedpriv.cli.command import Group
 from fedpriv.cli.data import command as data
 from fedpriv.cli.endings import (
@@ -39,6 +39,7 @@ SECTIONS = {
     "Finished runs": [attack.command, report.command, verify.command],
     "Privacy budget": [budget.command],
     "Data and disk space": [data.command, clean.command],
+    "This machine, and a project of yours": [doctor.command, new.command],
 }
 
 

@@ -68,7 +68,12 @@ def test_commands_stand_under_headings(capsys):
     out = capsys.readouterr().out
     headings = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[0] != " "]
     expected = ["Options", "Experiments", "Finished runs", "Privacy budget"]
-    assert headings == [*expected, "Data and disk space", "Examples"]
+    assert headings == [
+        *expected,
+        "Data and disk space",
+        "This machine, and a project of yours",
+        "Examples",
+    ]
 
 
 @pytest.mark.parametrize(

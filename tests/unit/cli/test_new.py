@@ -1,0 +1,82 @@
+"""`fedpriv new DIR`: a project that is whole, runs, and passes its own tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedpriv.cli.main import main
+from fedpriv.cli.new import TEMPLATES, package_name
+
+
+def test_every_file_is_written_under_the_projects_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "My-Study"]) == 0
+    *named, following = capsys.readouterr().out.splitlines()
+    files = [path for path in Path("My-Study").rglob("*") if path.is_file()]
+    assert sorted(map(Path, named)) == sorted(files)
+    assert len(files) == len(list(TEMPLATES.rglob("*.in"))) > 10
+    assert following == "next: cd My-Study && fedpriv run first"
+    for path in files:
+        text = path.read_text()
+        assert "{{" not in text
+        if path.suffix == ".py":
+            compile(text, str(path), "exec")
+        if path.suffix == ".yaml":
+            yaml.safe_load(text)
+    assert (tmp_path / "My-Study/my_study/attack.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("study", "study"), ("My-Study.2", "my_study_2"), ("a/b c", "b_c")]
+)
+def test_the_folder_names_the_package(name, package):
+    assert package_name(Path(name)) == package
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("full", "is there already, and not empty"),
+        ("json", "a module json is there already"),
+        ("numpy", "a module numpy is there already"),
+        ("fedpriv", "a module fedpriv is there already"),
+        ("class", "makes no name of a package"),
+        ("2024", "makes no name of a package"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused_and_nothing_written(
+    name, why, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    assert main(["new", name]) == 2
+    assert why in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["full", "notes.txt"]
+
+
+def test_an_empty_folder_will_do(tmp_path, capsys):
+    assert main(["new", str(tmp_path)]) == 0
+    assert (tmp_path / "README.md").is_file()
+
+
+@pytest.mark.slow
+def test_a_new_project_runs_and_passes_its_own_tests(tmp_path):
+    environment = {**os.environ, "FEDPRIV_CACHE": str(tmp_path / "cache")}
+
+    def run(*words, folder=tmp_path / "study"):
+        command = [sys.executable, "-m", *words]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("fedpriv", "new", "study", folder=tmp_path)
+    assert "after 2 rounds" in run("fedpriv", "run", "first")
+    assert "  momentum  " in run("fedpriv", "list", "strategy")
+    assert "6 passed" in run("pytest", "-q", "-p", "no:cacheprovider")
