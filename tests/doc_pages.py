@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-LANGUAGES = {"python", "yaml", "console", "sh", "text", "json", "bibtex"}
+LANGUAGES = {"python", "yaml", "console", "sh", "text", "json", "bibtex", "toml"}
 """What a block may be in. Python runs, YAML is read, commands are checked; the rest is shown."""
 
 

@@ -55,6 +55,7 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
         run_dir: the run folder that the command worked on, if any. If it was changed by hand, the
             message lists the changes, because any error may come from them.
     """
+    from fedpriv.config.catalogue import NameClash
     from fedpriv.config.experiment import Mistakes
     from fedpriv.config.trust import Untrusted
     from fedpriv.federation.grids.base import WorkersDied
@@ -68,7 +69,7 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.runtime.workers.jobs import JobsFailed
     from fedpriv.runtime.workers.ray_session import RayDidNotStart
 
-    if isinstance(error, Mistakes | NotARunFolder | Untrusted | InUse | LedgerMissing):
+    if isinstance(error, Mistakes | NameClash | NotARunFolder | Untrusted | InUse | LedgerMissing):
         return 2, str(error)
     if isinstance(error, Damaged):
         return 1, str(error)

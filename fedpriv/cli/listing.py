@@ -29,6 +29,11 @@ from fedpriv.config import catalogue
 def command(group: str | None) -> int:
     """List experiments, sweeps and config groups, or the choices of one group."""
     groups = catalogue.groups()
+    try:
+        plugins = catalogue.plugins()
+    except catalogue.NameClash as error:
+        print(error, file=sys.stderr)
+        return 2
     if group is not None and group not in groups:
         print(f"no config group {group!r}: expected one of {', '.join(groups)}", file=sys.stderr)
         return 2
@@ -37,10 +42,12 @@ def command(group: str | None) -> int:
     files = catalogue.experiments() if group is None else groups[group]
     for name, path in files.items():
         print(f"  {name:<20} {catalogue.headline(path)}")
+    for name, entry in plugins.get(group or "", {}).items():
+        print(f"  {name:<20} {catalogue.describe(entry)}")
     if group is None:
         print("Sweeps (fedpriv sweep NAME):")
         for name, path in catalogue.sweeps().items():
             print(f"  {name:<28} {catalogue.headline(path)}")
         for name, choices in groups.items():
-            print(f"{name}= {', '.join(choices)}")
+            print(f"{name}= {', '.join([*choices, *plugins.get(name, {})])}")
     return 0

@@ -62,18 +62,20 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
     Raises:
         Mistakes: if no attack is named, or none of that name is there.
     """
-    there = catalogue.groups()["attack"]
+    plugins = catalogue.plugins()["attack"]
+    there = [*catalogue.groups()["attack"], *plugins]
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
     known = f"expected one of {', '.join(there)}, or the dotted path of a class"
     if not chosen:
         raise experiment.Mistakes(source, [f"attack= is missing: {known}"])
-    own = "." in chosen  # a class of the user's, not one of our files
+    own = "." in chosen or chosen in plugins  # a class of the user's, not one of our files
     if not own and chosen not in there:
         raise experiment.Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
     rest = [*(o for o in overrides if not own or not o.startswith("attack=")), *["~attack"] * own]
     config = experiment.load(DEFAULTS, rest)
     if own:
-        config["attack"] = {**config.get("attack", {}), "_target_": chosen}
+        target = catalogue.dotted(plugins[chosen]) if chosen in plugins else chosen
+        config["attack"] = {**config.get("attack", {}), "_target_": target}
     config.setdefault("name", chosen.rpartition(".")[2])
     if not any(one.startswith("ocr") for one in rest) and not _reads_pages(config):
         config["ocr"] = None  # it need not be installed for attacks that reconstruct no page

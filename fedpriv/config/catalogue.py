@@ -1,16 +1,63 @@
-"""The experiments and the choices of each config group, by their files alone.
+"""The experiments and the choices of each config group, by their files and by entry points.
 
-Nothing that a file names is imported, so that `fedpriv list` and the shell's completion answer at
+Nothing that they name is imported, so that `fedpriv list` and the shell's completion answer at
 once.
 """
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 EXPERIMENTS = "experiments"
 SHARED = {"base", "attacks"}
 """Files of defaults, which are no experiments."""
+PLUGINS = {
+    "attack": "fedpriv.attacks",
+    "data": "fedpriv.data",
+    "model": "fedpriv.models",
+    "strategy": "fedpriv.strategies",
+}
+"""The config groups that installed packages add choices to, by the groups of their entry points."""
+
+
+class NameClash(ValueError):
+    """An installed package names a choice that is there already."""
+
+
+def plugins() -> dict[str, dict[str, EntryPoint]]:
+    """Returns the choices of installed packages in each group of `PLUGINS`.
+
+    Raises:
+        NameClash: if one has the name of another, or of a file; it names both.
+    """
+    files = groups()
+    found: dict[str, dict[str, EntryPoint]] = {group: {} for group in PLUGINS}
+    for group, named in PLUGINS.items():
+        for entry in sorted(entry_points(group=named), key=lambda entry: entry.name):
+            taken = files.get(group, {}).get(entry.name) or found[group].get(entry.name)
+            # A folder that is installed and also on the path lists its entries twice.
+            if isinstance(taken, EntryPoint) and taken.value == entry.value:
+                continue
+            if taken:
+                other = describe(taken) if isinstance(taken, EntryPoint) else str(taken)
+                raise NameClash(
+                    f"{group}={entry.name} is both {other} and {describe(entry)}: uninstall one of "
+                    "the two, or rename one; a class can also be given by its dotted path"
+                )
+            found[group][entry.name] = entry
+    return found
+
+
+def describe(entry: EntryPoint) -> str:
+    """Returns what an entry point names, and the package that it comes with."""
+    package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist else ""
+    return f"{dotted(entry)}{package}"
+
+
+def dotted(entry: EntryPoint) -> str:
+    """Returns the dotted path of what an entry point names."""
+    return entry.value.replace(":", ".")
 
 
 def folders() -> list[Path]:

@@ -28,7 +28,7 @@ from torch import nn
 from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
-from fedpriv.config.construct import TARGET, construct, join, near
+from fedpriv.config.construct import PARTIAL, TARGET, construct, join, near
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
@@ -171,7 +171,7 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """
     path = find(name)
     choices, values = _split(list(overrides), name)
-    choices, own = _own_strategy(choices)
+    choices, own = _own_parts(choices)
     # Of files elsewhere nobody knows what they include.
     known = any(folder in path.parents for folder in catalogue.folders())
     compose_once = _composed if known else _composed.__wrapped__
@@ -181,8 +181,8 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
         # The file may have settings of a keeper that the command line has not chosen.
         composed[KEEP] = {k: v for k, v in kept.items() if OmegaConf.is_dict(v) and TARGET in v}
     OmegaConf.set_struct(composed, False)
-    if own:  # it takes none of the settings of the strategy that the file has chosen
-        composed[STRATEGY] = {TARGET: own}
+    for group, target in own.items():  # which takes none of the settings that the file has
+        _put_in(composed, group, target)
     for key, value in values:
         # Unknown keys too: the check names them all, with what was probably meant.
         try:
@@ -298,23 +298,39 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     return choices, values
 
 
-def _own_strategy(choices: list[str]) -> tuple[list[str], str]:
-    """Returns the choices, and the dotted path of a class that was chosen as the strategy.
+def _own_parts(choices: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Separates choices of our files from classes of others: dotted paths and installed plug-ins.
 
-    In its place FedAvg is chosen, for its client half, which trains for local epochs.
+    Returns:
+        The choices for Hydra, and the dotted path for each of the other groups. For a strategy of
+        others FedAvg is chosen, for its client half, which trains for local epochs.
     """
-    own = ""
-    for number, choice in enumerate(choices):
-        group, _, value = choice.partition("=")
-        if group == STRATEGY and "." in value:
-            choices, own = [*choices], value.strip()
-            choices[number] = f"{STRATEGY}=fedavg"
-    return choices, own
+    own: dict[str, str] = {}
+    named = [tuple(word.strip() for word in choice.partition("=")) for choice in choices]
+    plugins = catalogue.plugins() if any(g in catalogue.PLUGINS for g, _, _ in named) else {}
+    for group, _, value in named:
+        entry = plugins.get(group, {}).get(value)
+        if entry or (group in plugins and "." in value):
+            own[group] = catalogue.dotted(entry) if entry else value
+    ours = [choice for choice in choices if choice.partition("=")[0].strip() not in own]
+    return [*ours, *[f"{STRATEGY}=fedavg"] * (STRATEGY in own)], own
+
+
+def _put_in(composed: DictConfig, group: str, target: str) -> None:
+    """Puts a class of others where its group stands in an experiment."""
+    if group == "data" and OmegaConf.select(composed, "data.source") is not None:
+        composed.data.source = {TARGET: target}  # dealt out and held out as the file says
+    else:
+        partial = {PARTIAL: True} if group == "model" else {}  # the data must name its labels first
+        composed[group] = {TARGET: target, **partial}
 
 
 def _hint(choices: Iterable[str]) -> str:
     """Returns what could have been meant by choices that do not exist."""
-    known, hints = catalogue.groups(), []
+    known: dict[str, list[str]] = {name: list(files) for name, files in catalogue.groups().items()}
+    for group, entries in catalogue.plugins().items():
+        known.setdefault(group, []).extend(entries)
+    hints = []
     for choice in choices:
         group, _, value = choice.partition("=")
         chosen = value.strip("[]").split(",")
