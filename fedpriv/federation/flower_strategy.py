@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as stock_strategies
@@ -229,7 +228,7 @@ class FlowerAdapter(Strategy):
         """Lets the strategy draw its cohort, and sends what it sends, in the order of clients."""
         self._arrays, self._seed = arrays, int(str(config[SEED]))
         self._attempt = int(str(config[ATTEMPT]))
-        named = self._named(to_vectors(arrays))
+        named = to_named(self._layout, to_vectors(arrays))
         nodes = list(grid.get_node_ids())
         with self._calling("configure", server_round):
             asked = self.stock.configure_train(server_round, named, ConfigRecord(), Roster(nodes))
@@ -246,7 +245,11 @@ class FlowerAdapter(Strategy):
                 metrics=(TRAIN_LOSS,) if self.masked else (NUM_EXAMPLES, TRAIN_LOSS),
                 settings=settings,
             )
-            flat = arrays if sent is named else to_array_record(self._flat(sent))
+            flat = (
+                arrays
+                if sent is named
+                else to_array_record(to_flat(self._layout, sent, to_vectors(arrays)))
+            )
             node, kind = message.metadata.dst_node_id, f"train.{self.action}"
             content = instruct(flat, instruction)
             messages.append(grid.create_message(content, kind, node, str(server_round)))
@@ -267,7 +270,9 @@ class FlowerAdapter(Strategy):
             except (AggregationError, InconsistentMessageReplies) as error:
                 name = type(self.stock).__name__
                 raise TooFewClients(f"{name} cannot aggregate the answers: {error}") from error
-        return to_array_record(self._flat(arrays)) if arrays is not None else None, metrics
+        if arrays is None:
+            return None, metrics
+        return to_array_record(to_flat(self._layout, arrays, to_vectors(self._arrays))), metrics
 
     def _single(self, replies: Iterable[Message]) -> Iterator[Message]:
         """Yields each client's reply with its model w + Δ_k, and error replies as they are."""
@@ -309,39 +314,9 @@ class FlowerAdapter(Strategy):
         yield readdressed(self._answer(model, metrics), first)
 
     def _answer(self, model: Vectors, metrics: Mapping[str, Any]) -> RecordDict:
-        return RecordDict({"arrays": self._named(model), "metrics": MetricRecord(dict(metrics))})
-
-    def _named(self, vectors: Vectors) -> ArrayRecord:
-        """Returns vectors as Flower's strategies know models: arrays by name, in their shapes.
-
-        Integers become float64: means of them are no integers, and some strategies change arrays in
-        place.
-        """
-        record = ArrayRecord()
-        for name, tensor in self._layout.named(vectors).items():
-            whole = not tensor.is_floating_point()
-            record[name] = CopiedArray((tensor.double() if whole else tensor).numpy())
-        return record
-
-    def _flat(self, record: ArrayRecord) -> Vectors:
-        """Returns named arrays as vectors, the inverse of `_named`.
-
-        Raises:
-            ValueError: if their names or shapes are not those of the model.
-        """
-        like = self._layout.named(to_vectors(self._arrays))
-        named: dict[str, torch.Tensor] = {}
-        for name, array in record.items():
-            numbers: NDArray[Any] = np.asarray(array.numpy())
-            if name in like and numbers.shape != tuple(like[name].shape):
-                raise ValueError(
-                    f"{type(self.stock).__name__} makes {name} of shape {numbers.shape}, the model "
-                    f"has {tuple(like[name].shape)}"
-                )
-            if name in like and not like[name].is_floating_point():
-                numbers = np.asarray(np.rint(numbers))
-            named[name] = as_tensor(numbers)
-        return self._layout.vectors(named)
+        return RecordDict(
+            {"arrays": to_named(self._layout, model), "metrics": MetricRecord(dict(metrics))}
+        )
 
     @contextmanager
     def _calling(self, what: str, round: int) -> Iterator[None]:
@@ -419,6 +394,46 @@ class Roster(Grid):
     def run(self) -> Run:
         """No run: the strategy knows its clients only."""
         self._no_line()
+
+
+def to_named(layout: ParameterLayout, vectors: Vectors) -> ArrayRecord:
+    """Returns vectors as Flower's strategies know models: arrays by name, in their shapes.
+
+    Integers become float64: means of them are no integers, and some strategies change arrays in
+    place.
+
+    Args:
+        layout: of the model.
+        vectors: of its tensors that travel.
+    """
+    record = ArrayRecord()
+    for name, tensor in layout.named(vectors).items():
+        whole = not tensor.is_floating_point()
+        record[name] = CopiedArray((tensor.double() if whole else tensor).numpy())
+    return record
+
+
+def to_flat(layout: ParameterLayout, record: ArrayRecord, like: Vectors) -> Vectors:
+    """Returns named arrays as vectors, the inverse of `to_named`, in the model's own types.
+
+    Args:
+        layout: of the model.
+        record: arrays with the names and shapes of the model's tensors, of any type.
+        like: vectors of the model.
+
+    Raises:
+        ValueError: if names or shapes are not those of the model.
+    """
+    tensors, named = layout.named(like), {}
+    for name, array in record.items():
+        numbers: NDArray[Any] = np.asarray(array.numpy())
+        shape = tuple(tensors[name].shape) if name in tensors else numbers.shape
+        if numbers.shape != shape:
+            raise ValueError(f"{name} has shape {numbers.shape}, and {shape} in the model")
+        if name in tensors and not tensors[name].is_floating_point():
+            numbers = np.asarray(np.rint(numbers))
+        named[name] = as_tensor(numbers)
+    return layout.vectors(named)
 
 
 def _parts(message: Message) -> tuple[ArrayRecord, dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from flwr.serverapp.strategy import FedProx
 from torch import nn
+from toy import federation, weights
 
-from fedpriv.clients.fedavg import Proximal
+from fedpriv.clients.fedavg import LocalTraining, Proximal
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer, train_epoch
 
@@ -34,3 +36,14 @@ def test_steps_follow_li_et_al():
         assert model.w.tolist() == pytest.approx(w.tolist(), abs=1e-6)
         assert loss == pytest.approx(before)  # without the term
     assert model.unused.item() == 7
+
+
+def test_clients_that_could_train_together_have_the_term_too(tmp_path):
+    def run(batch):
+        client = LocalTraining(batch_size=5, optimizer=Optimizer(lr=0.02))
+        made = federation(
+            strategy=FedProx(proximal_mu=0.5), client=client, cohort_batch=batch, runs=tmp_path
+        )
+        return weights(made.run(2))
+
+    assert run(4) == run(1)
