@@ -19,7 +19,19 @@ import click
 from click.shell_completion import shell_complete
 
 import fedpriv
-from fedpriv.cli import attack, budget, clean, doctor, listing, new, report, run, sweep, verify
+from fedpriv.cli import (
+    attack,
+    budget,
+    clean,
+    compare,
+    doctor,
+    listing,
+    new,
+    report,
+    run,
+    sweep,
+    verify,
+)
 from fedpriv.cli.command import Group
 from fedpriv.cli.data import command as data
 from fedpriv.cli.endings import (
@@ -36,7 +48,7 @@ COMPLETE = "_FEDPRIV_COMPLETE"
 
 SECTIONS = {
     "Experiments": [listing.command, run.run, run.resume, sweep.command],
-    "Finished runs": [attack.command, report.command, verify.command],
+    "Finished runs": [attack.command, report.command, compare.command, verify.command],
     "Privacy budget": [budget.command],
     "Data and disk space": [data.command, clean.command],
     "This machine, and a project of yours": [doctor.command, new.command],

@@ -1,4 +1,4 @@
-"""`fedpriv report RUN_DIR`: the report of a finished run, written again, or of several."""
+"""`fedpriv report RUN_DIR`: the report of a finished run, or of a sweep, written again."""
 
 from __future__ import annotations
 
@@ -17,52 +17,26 @@ from fedpriv.cli.command import Command
         fedpriv report runs/quickstart/2026-11-20_21-00-00
         fedpriv report RUN_DIR --redacted                    # to pass on: no pages, names or paths
         fedpriv report SWEEP_DIR --redacted                  # of a sweep
-        fedpriv report RUN_DIR RUN_DIR RUN_DIR -o fedavg_against_dp.html
     """,
 )
 @click.argument(
-    "run_dirs",
+    "run_dir",
     type=click.Path(file_okay=False, path_type=Path),
-    metavar="RUN_DIR...",
-    nargs=-1,
-    required=True,
-    help="The folder of a run or of a sweep. Several runs are compared on one page.",
+    metavar="RUN_DIR",
+    help="The folder of a run or of a sweep. `fedpriv compare` puts several on one page.",
 )
 @click.option(
     "--redacted",
     is_flag=True,
     help="Leave out pages, names, texts of documents and paths, so that the report may be passed "
-    "on. For one run or sweep, this writes report-redacted.html in its folder.",
+    "on. This writes report-redacted.html in the folder.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Where to write a comparison; comparison.html in this folder otherwise.",
-)
-def command(run_dirs: tuple[Path, ...], redacted: bool, output: Path | None) -> int:
-    """Write report.html of a run or a sweep again, or one page that compares several runs.
+def command(run_dir: Path, redacted: bool) -> int:
+    """Write report.html of a run or a sweep again.
 
     First brings the ε of a run's ledger up to date. The last line of standard output is the path of
     the page.
     """
-    from fedpriv.report.comparison import COMPARISON, write_comparison
-    from fedpriv.runtime.run_folder import RunFolder
-
-    if len(run_dirs) > 1:
-        for run_dir in run_dirs:
-            RunFolder.existing(run_dir)
-        page = output or Path(COMPARISON)
-        print(write_comparison(run_dirs, page, redacted=redacted))
-        return 0
-    if output is not None:
-        raise click.UsageError("-o is for a comparison: the report of a run stands in its folder")
-    return _of_one(run_dirs[0], redacted)
-
-
-def _of_one(run_dir: Path, redacted: bool) -> int:
-    """Accounts for what a run released and writes its report; or writes the page of a sweep."""
     from fedpriv.privacy.statement import account
     from fedpriv.report import sweep
     from fedpriv.report.build import write_report

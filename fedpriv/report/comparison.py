@@ -1,13 +1,18 @@
-"""Several runs side by side: utility, ε for each onlooker, and the verdict of each attack."""
+"""Several runs side by side: utility, ε for each onlooker, and the verdict of each attack.
+
+Runs that differ in nothing but their seed are one row, with the interval over the seeds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
@@ -21,7 +26,9 @@ from fedpriv.report.redaction import cleaner, public_name, redact
 from fedpriv.report.render import hero, page, said
 from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
+from fedpriv.report.sweep import FEWEST_FOR_95, Interval
 from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import LEAK, Result, Table
 
 COMPARISON = "comparison.html"
@@ -58,57 +65,184 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """Runs that differ in nothing but their seed; often it is a single one."""
+
+    runs: tuple[Compared, ...]
+
+    @property
+    def numbers(self) -> str:
+        """The numbers of the runs, such as "1, 2, 5"."""
+        return ", ".join(str(run.number) for run in self.runs)
+
+    @property
+    def label(self) -> str:
+        """The numbers, and what tells the runs from the others."""
+        several = f", {len(self.runs)} seeds" if len(self.runs) > 1 else ""
+        return f"{self.numbers}. {self.runs[0].label}{several}"
+
+    def metric(self, name: str) -> Interval | None:
+        """Returns the mean of a metric and its interval over the seeds."""
+        values = [run.metrics[name] for run in self.runs if name in run.metrics]
+        return Interval.of(values) if values else None
+
+    def promise(self, view: str) -> Promise | None:
+        """Returns what is promised in all runs: the largest ε, and none if one run has none."""
+        promises = [run.promises.get(view) for run in self.runs]
+        every = [one for one in promises if one is not None]
+        return max(every, key=_size) if len(every) == len(promises) else None
+
+    def dot(self, attack: str) -> Dot | None:
+        """Returns the number that a verdict rests on: over seeds, or with its own interval."""
+        numbers = [
+            number
+            for run in self.runs
+            if attack in run.results
+            and (number := run.results[attack].numbers.get(run.results[attack].primary))
+        ]
+        if len(numbers) == 1:
+            return Dot(numbers[0].value, numbers[0].interval, numbers[0].control)
+        if not numbers:
+            return None
+        over = Interval.of([number.value for number in numbers])
+        controls = [number.control for number in numbers if number.control is not None]
+        control = sum(controls) / len(controls) if controls else None
+        return Dot(over.mean, (over.low, over.high), control)
+
+
+@dataclass(frozen=True)
 class Dot:
-    """A number of one run in the figure: its interval and its control, where it has them."""
+    """A number of a row in the figure: its interval and its control, where it has them."""
 
     value: float
     interval: tuple[float, float] | None = None
     control: float | None = None
 
 
-def write_comparison(run_dirs: Sequence[Path], path: Path, *, redacted: bool = False) -> Path:
-    """Writes one page about several runs, and returns its path.
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side.
+
+    Attributes:
+        table: a row for each setting, by its label. A metric has its mean over the seeds under its
+            name and the ends of the interval under `NAME.low` and `NAME.high`, and so has each
+            attack the number that its verdict rests on. `epsilon` is the largest of all onlookers.
+        html: the page.
+        figure: the figure as SVG; "" where there is nothing to draw.
+        answer: how far the runs differ in leaks, ε and utility, in one sentence.
+        lines: each row in words, with utility and ε.
+    """
+
+    table: pd.DataFrame
+    html: str
+    figure: str
+    answer: str
+    lines: tuple[str, ...]
+
+    def write(self, path: Path | str) -> Path:
+        """Writes the page and returns its path."""
+        Path(path).write_bytes(self.html.encode("utf-8", "replace"))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the table and the figure."""
+        shown: str = self.table.to_html(float_format="{:.3g}".format, na_rep="—")
+        return shown + self.figure
+
+
+def compare(
+    runs: Iterable[RunFolder | Path | str],
+    path: Path | str | None = None,
+    *,
+    redacted: bool = False,
+) -> Comparison:
+    """Compares runs: one table, one figure with intervals over seeds, and one page.
 
     Args:
-        run_dirs: folders of runs, two or more.
-        path: of the page.
-        redacted: leave out paths, and texts among the settings, so that it may be passed on.
+        runs: two or more, or their folders. Those that differ in nothing but their seed are one
+            row: mean and 95 % interval from five seeds on, else from least to most.
+        path: where to write the page; None does not write it.
+        redacted: leave out paths, and texts among the settings, so that the page may be passed on.
 
     Raises:
-        ValueError: a folder holds no ``config.yaml``, or there is one folder only.
+        NotARunFolder: if one is no run.
+        ValueError: if there is one run only.
+
+    Example::
+
+        import fedpriv
+
+        runs = [fedpriv.run("quickstart", seed=seed) for seed in range(3)]
+        runs += [fedpriv.run("quickstart", strategy="fl_provider_dp", seed=s) for s in range(3)]
+        fedpriv.compare(runs, "comparison.html").table
     """
-    if len(run_dirs) < 2:
-        raise ValueError(f"got {len(run_dirs)} run folder: expected two or more to compare")
-    runs = [read_run(Path(folder)) for folder in run_dirs]
-    html = render(runs, redacted=redacted)
-    path.write_bytes(html.encode("utf-8", "replace"))
-    return path
+    folders = [RunFolder.existing(run.path if isinstance(run, RunFolder) else run) for run in runs]
+    if len(folders) < 2:
+        found = f"{len(folders)} run folder{'s' * (len(folders) != 1)}"
+        raise ValueError(f"got {found}: expected two or more to compare")
+    read = [read_run(folder.path) for folder in folders]
+    rows, names = _rows(read, redacted=redacted)
+    drawn, (_, *headings) = chart(rows, names), (told := table(rows, names)).headings
+    comparison = Comparison(
+        data_frame(rows),
+        render(read, redacted=redacted),
+        str(drawn.svg) if drawn else "",
+        answer([run for row in rows for run in row.runs], names),
+        tuple(
+            f"{label}: {', '.join(f'{h} {c}' for h, c in zip(headings, cells, strict=True))}"
+            for label, *cells in told.rows
+        ),
+    )
+    if path is not None:
+        comparison.write(path)
+    return comparison
+
+
+def _rows(runs: Sequence[Run], *, redacted: bool) -> tuple[list[Seeds], list[str]]:
+    """Returns the runs by what they differ in, and the names of the metrics to tell."""
+    settings = differences(runs, redacted=redacted)
+    alike: dict[str, list[int]] = {}
+    for place, run in enumerate(runs):
+        own = {name: value for name, value in _flat(run.config) if not _is_seed(name)}
+        alike.setdefault(repr(sorted(own.items())), []).append(place)
+    if any(len(places) > 1 for places in alike.values()):
+        settings = {name: told for name, told in settings.items() if not _is_seed(name)}
+    if redacted:
+        runs = [redact(run) for run in runs]
+    compared = [_compared(number, run, settings) for number, run in enumerate(runs, 1)]
+    names = leading_metrics({name for one in compared for name in one.metrics})[:MOST_METRICS]
+    return [Seeds(tuple(compared[place] for place in places)) for places in alike.values()], names
+
+
+def _is_seed(name: str) -> bool:
+    """Says whether a setting is the seed, of the run or of a part that takes its own from it."""
+    return name.rpartition(".")[2] == "seed"
 
 
 def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
     """Returns the page as HTML."""
     settings = differences(runs, redacted=redacted)
-    if redacted:
-        runs = [redact(run) for run in runs]
-    compared = [_compared(number, run, settings) for number, run in enumerate(runs, 1)]
+    rows, names = _rows(runs, redacted=redacted)
+    compared = sorted((run for row in rows for run in row.runs), key=lambda run: run.number)
     every = [finding for one in compared for finding in one.run.findings]
-    names = leading_metrics({name for one in compared for name in one.metrics})[:MOST_METRICS]
     headings = tuple(f"{one.number}" for one in compared)
-    rows = tuple((name, *values) for name, values in list(settings.items())[:MOST_SETTINGS])
+    differing = tuple((name, *values) for name, values in list(settings.items())[:MOST_SETTINGS])
     return page(
         "comparison.html.j2",
         redacted=redacted,
         answer=answer(compared, names),
         found=[(one.number, attacks_answer(one.run.findings)) for one in compared if one.results],
         stolen=picture if (picture := hero(every)) and picture["panels"] else None,
-        table=table(compared, names),
-        verdicts=verdicts(compared),
-        chart=chart(compared, names),
+        table=table(rows, names),
+        seeds=[len(row.runs) for row in rows if len(row.runs) > 1],
+        fewest=FEWEST_FOR_95,
+        verdicts=verdicts(rows),
+        chart=chart(rows, names),
         states=[
             (one.number, one.label, run_date(one.run.folder, one.run.config), run_state(one.run))
             for one in compared
         ],
-        settings=Table(("setting", *(f"run {name}" for name in headings)), rows),
+        settings=Table(("setting", *(f"run {name}" for name in headings)), differing),
         more=max(len(settings) - MOST_SETTINGS, 0),
     )
 
@@ -212,59 +346,85 @@ def _worst(one: Compared) -> float:
     return max((p.size if p.guaranteed else math.inf for p in views), default=math.inf)
 
 
-def table(compared: Sequence[Compared], names: Sequence[str]) -> Table:
-    """Returns a row for each run: its utility and ε for each onlooker."""
-    views = {p.view: p.name for one in compared for p in one.promises.values()}
-    rows = []
-    for one in compared:
-        scores = (show_value(one.metrics[name]) if name in one.metrics else "—" for name in names)
+def _size(promise: Promise) -> float:
+    return promise.size if promise.guaranteed else math.inf
+
+
+def table(rows: Sequence[Seeds], names: Sequence[str]) -> Table:
+    """Returns the utility of each row and its ε for each onlooker."""
+    views = {p.view: p.name for row in rows for run in row.runs for p in run.promises.values()}
+    cells = []
+    for row in rows:
+        scores = (str(row.metric(name) or "—") for name in names)
         epsilons = (
             "∞"
-            if (promise := one.promises.get(view)) is None
+            if (promise := row.promise(view)) is None
             else f"{promise.epsilon}{'' if promise.guaranteed else ' (not a guarantee)'}"
             for view in views
         )
-        rows.append((f"{one.number}. {one.label}", *scores, *epsilons))
+        cells.append((row.label, *scores, *epsilons))
     headings = ("run", *map(metric_label, names), *(f"ε: {name}" for name in views.values()))
-    return Table(headings, tuple(rows))
+    return Table(headings, tuple(cells))
 
 
-def verdicts(compared: Sequence[Compared]) -> Table:
-    """Returns a row for each run: the verdict of each attack, with the number it rests on."""
-    names = list(dict.fromkeys(name for one in compared for name in one.results))
-    rows = tuple(
-        (f"{one.number}. {one.label}", *(_verdict(one.results.get(name)) for name in names))
-        for one in compared
-    )
-    return Table(("run", *names), rows if names else ())
+def verdicts(rows: Sequence[Seeds]) -> Table:
+    """Returns the verdict of each attack on each row, with the number that it rests on."""
+    names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.results))
+    cells = tuple((row.label, *(_verdict(row, name) for name in names)) for row in rows)
+    return Table(("run", *names), cells if names else ())
 
 
-def _verdict(result: Result | None) -> str:
-    if result is None:
+def _verdict(row: Seeds, attack: str) -> str:
+    results = [run.results[attack] for run in row.runs if attack in run.results]
+    if not results:
         return "not attacked"
-    number = result.numbers.get(result.primary)
-    beside = ""
-    if number is not None:
-        control = "" if number.control is None else f" against {number.control:.3g}"
-        beside = f" ({result.primary} {number.value:.3g}{control})"
-    return f"{said(result)}{beside}"
+    counts = Counter(said(result) for result in results)
+    told = [f"{word} {n} of {len(results)}" for word, n in counts.items()]
+    dot = row.dot(attack)
+    if dot is None:
+        return "; ".join(told) if len(results) > 1 else said(results[0])
+    control = "" if dot.control is None else f" against {dot.control:.3g}"
+    spread = ""
+    if len(results) > 1 and dot.interval:
+        spread = f" [{dot.interval[0]:.3g}, {dot.interval[1]:.3g}]"
+    words = "; ".join(told) if len(results) > 1 else said(results[0])
+    return f"{words} ({results[0].primary} {dot.value:.3g}{spread}{control})"
 
 
-def chart(compared: Sequence[Compared], names: Sequence[str]) -> Chart | None:
-    """Returns a panel for the first metric, for ε and for each attack, with a line for each run."""
+def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
+    """Returns all numbers of all rows, as `Comparison.table` has them."""
+    records = []
+    for row in rows:
+        record: dict[str, Any] = {"run": row.runs[0].label, "runs": len(row.runs)}
+        for name in dict.fromkeys(name for run in row.runs for name in run.metrics):
+            if over := row.metric(name):
+                record |= {name: over.mean, f"{name}.low": over.low, f"{name}.high": over.high}
+        record["epsilon"] = max(_worst(run) for run in row.runs)
+        for attack in dict.fromkeys(name for run in row.runs for name in run.results):
+            results = [run.results[attack] for run in row.runs if attack in run.results]
+            record[f"{attack}.verdict"] = ", ".join(dict.fromkeys(map(said, results)))
+            if dot := row.dot(attack):
+                low, high = dot.interval or (math.nan, math.nan)
+                record |= {attack: dot.value, f"{attack}.low": low, f"{attack}.high": high}
+        records.append(record)
+    return pd.DataFrame(records).set_index("run")
+
+
+def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
+    """Returns a panel for the first metric, for ε and for each attack, with a line for each row."""
     panels: dict[str, dict[int, Dot]] = {}
     for name in names[:1]:
         panels[metric_label(name)] = {
-            one.number: Dot(one.metrics[name]) for one in compared if name in one.metrics
+            place: Dot(over.mean, (over.low, over.high) if len(row.runs) > 1 else None)
+            for place, row in enumerate(rows, 1)
+            if (over := row.metric(name))
         }
-    panels["ε"] = {one.number: Dot(size) for one in compared if math.isfinite(size := _worst(one))}
-    for attack in dict.fromkeys(name for one in compared for name in one.results):
-        found = {
-            one.number: one.results[attack].numbers[one.results[attack].primary]
-            for one in compared
-            if attack in one.results and one.results[attack].primary in one.results[attack].numbers
+    sizes = {place: max(map(_worst, row.runs)) for place, row in enumerate(rows, 1)}
+    panels["ε"] = {place: Dot(size) for place, size in sizes.items() if math.isfinite(size)}
+    for attack in dict.fromkeys(name for row in rows for run in row.runs for name in run.results):
+        panels[attack] = {
+            place: dot for place, row in enumerate(rows, 1) if (dot := row.dot(attack))
         }
-        panels[attack] = {n: Dot(x.value, x.interval, x.control) for n, x in found.items()}
     shown = {
         title: drawn
         for title, dots in panels.items()
@@ -274,26 +434,27 @@ def chart(compared: Sequence[Compared], names: Sequence[str]) -> Chart | None:
     if not shown:
         return None
     told = [
-        f"{title}: {', '.join(f'run {n} {dot.value:.3g}' for n, dot in dots.items())}"
+        f"{title}: {', '.join(f'run {rows[n - 1].numbers} {d.value:.3g}' for n, d in dots.items())}"
         for title, dots in shown.items()
     ]
     with style():
         layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.02)
-        figure = Canvas(figsize=(860 / 72, (70 + 26 * len(compared)) / 72), layout=layout)
+        figure = Canvas(figsize=(860 / 72, (70 + 26 * len(rows)) / 72), layout=layout)
         places = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (title, dots) in zip(places, shown.items(), strict=True):
             _draw_panel(axes, legible(title), dots)
-        places[0].set_yticks(range(1, len(compared) + 1))
-        places[0].set_ylim(len(compared) + 0.6, 0.4)
+        places[0].set_yticks(range(1, len(rows) + 1), [row.numbers for row in rows])
+        places[0].set_ylim(len(rows) + 0.6, 0.4)
         places[0].set_ylabel("run")
         drawing = svg(figure, f"{'; '.join(told)}.")
     return Chart(
         "The runs side by side",
         drawing,
         note="A run without a dot has no such number, or an ε that is not finite",
-        see="Each line is a run, by its number in the table. A bar is the 95 % interval, a cross "
-        "the control: what is found where nothing can leak. A good run has a high score, a small "
-        "ε, and attacks that come no further than the cross.",
+        see="Each line is a row of the table, by its numbers. A bar is the 95 % interval, of fewer "
+        f"than {FEWEST_FOR_95} seeds from least to most, and a cross is the control: what is found "
+        "where nothing can leak. A good run has a high score, a small ε, and attacks that come no "
+        "further than the cross.",
     )
 
 

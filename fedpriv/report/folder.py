@@ -18,9 +18,10 @@ from typing import Any, TypeGuard
 from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
+from fedpriv.runtime.run_folder import FINDINGS, RESULT
 from fedpriv.runtime.run_settings import settings_from, settings_text
 from fedpriv.runtime.verify import RETRAINED
-from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
+from fedpriv.threat.results import Result, read_result
 from fedpriv.threat.retrain import PLAN
 
 Row = Mapping[str, Any]

@@ -19,7 +19,7 @@ from toy import federation
 
 from fedpriv.report import sweep
 from fedpriv.report.build import write_report
-from fedpriv.report.comparison import write_comparison
+from fedpriv.report.comparison import compare
 from fedpriv.report.sweep import Column, Measured
 from fedpriv.threat.results import CANNOT_TELL, LEAK, Figure, Number, Result, Table
 
@@ -149,7 +149,7 @@ def pages(tmp_path_factory):
     return {
         "run": write_report(run).read_text("utf-8"),
         "redacted": write_report(run, redacted=True).read_text("utf-8"),
-        "comparison": write_comparison([run, run], parent / "both.html").read_text("utf-8"),
+        "comparison": compare([run, run], parent / "both.html").html,
         "sweep": sweep.html(sweep.Recorded("A sweep", columns, "", measured, claims, made)),
     }
 

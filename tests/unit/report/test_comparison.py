@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
 import yaml
 from PIL import Image
 
-from fedpriv.report.comparison import differences, render, write_comparison
+from fedpriv.report.comparison import compare, differences, render
 from fedpriv.report.folder import read_run
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Figure, Number, Result
 
@@ -31,6 +32,7 @@ def runs(tmp_path):
             "strategy": {"_target_": f"fedpriv.strategies.{('FedAvg', 'FLProviderDP')[place]}"},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "layout.json").write_text('{"version": 1}')
         (folder / "metrics.jsonl").write_text(json.dumps({"round": 1, "f1": f1, "loss": 1.0}))
         view = {"pld": epsilon or "inf", "guarantee": epsilon is not None}
         mechanism = {"clip_norm": 1.0} if epsilon else None
@@ -50,7 +52,7 @@ def rows_of(html):
 
 
 def test_the_page_says_what_differs(runs, tmp_path):
-    html = write_comparison(runs, tmp_path / "both.html").read_text("utf-8")
+    html = compare(runs, tmp_path / "both.html").html
     assert (
         "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, "
         "at most 8, and F1 lies between 0.250 and 0.750." in html
@@ -69,8 +71,8 @@ def test_the_page_says_what_differs(runs, tmp_path):
 
 
 def test_a_redacted_comparison_has_no_paths(runs, tmp_path):
-    full = write_comparison(runs, tmp_path / "full.html").read_text("utf-8")
-    html = write_comparison(runs, tmp_path / "both.html", redacted=True).read_text("utf-8")
+    full = compare(runs, tmp_path / "full.html").html
+    html = compare(runs, tmp_path / "both.html", redacted=True).html
     assert "/secret" in full
     assert "secret" not in html
     assert ["data.steps", "0", "1"] in rows_of(html)
@@ -97,9 +99,58 @@ def test_runs_without_anything_are_compared_too(tmp_path):
     assert "<script>" not in html
 
 
+def test_runs_that_differ_in_their_seed_are_one_row_with_an_interval(runs, tmp_path):
+    folders = [runs[1]]
+    for seed, f1 in enumerate([0.1, 0.2, 0.3, 0.4, 0.5]):
+        folder = tmp_path / f"seed-{seed}"
+        shutil.copytree(runs[0], folder)
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        (folder / "config.yaml").write_text(
+            yaml.safe_dump({**config, "seed": seed, "model": {"seed": seed}})
+        )
+        (folder / "metrics.jsonl").write_text(json.dumps({"round": 1, "f1": f1}))
+        folders.append(folder)
+    five = compare(folders, tmp_path / "five.html")
+    assert (tmp_path / "five.html").read_text("utf-8") == five.html
+    # t(0.975, 4) = 2.7764, and the deviation is .15811: 2.7764 * .15811 / sqrt(5) = .1963.
+    labels = [row[0] for row in rows_of(five.html)]
+    many = "2, 3, 4, 5, 6. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 5 seeds"
+    assert many in labels
+    assert [many, "0.300 [0.104, 0.496]", "—", "∞"] in rows_of(five.html)
+    assert [many, "leak 5 of 5 (apk 0.83 [0.83, 0.83] against 0.5)"] in rows_of(five.html)
+    row = five.table.loc["bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"]
+    assert (row.runs, row.epsilon) == (5, float("inf"))
+    assert (row.f1, row["f1.low"], row["f1.high"]) == pytest.approx((0.3, 0.1037, 0.4963), abs=1e-4)
+    single = five.table.loc[five.table.runs == 1].iloc[0]
+    assert (single["pmia.low"], single["pmia.high"], single.epsilon) == (0.72, 0.92, 8.0)
+    # Of fewer than five seeds an interval is from least to most.
+    two = compare(folders[:3])
+    assert "2, 3. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 2 seeds" in (
+        row[0] for row in rows_of(two.html)
+    )
+    assert next(r[1] for r in rows_of(two.html) if "2 seeds" in r[0]) == "0.150 [0.100, 0.200]"
+    assert "0.15" in two.figure
+    assert "<table" in two._repr_html_()
+
+
+def test_a_row_promises_what_all_its_seeds_promise(runs, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(runs[1], other)
+    config = yaml.safe_load((other / "config.yaml").read_text())
+    (other / "config.yaml").write_text(yaml.safe_dump({**config, "seed": 8}))
+    assert compare([runs[1], other]).table.epsilon.tolist() == [8.0]
+    (other / "ledger.json").unlink()
+    assert compare([runs[1], other]).table.epsilon.tolist() == [float("inf")]
+    assert (
+        "1, 2. bank, 2 seeds: F1 0.250, held-out loss 1.000, ε: "
+        in compare([runs[1], other]).lines[0]
+    )
+    assert compare([runs[1], other]).lines[0].endswith(" ∞")
+
+
 def test_one_run_is_no_comparison(runs, tmp_path):
     with pytest.raises(ValueError, match="got 1 run folder: expected two or more to compare"):
-        write_comparison(runs[:1], tmp_path / "x.html")
+        compare(runs[:1], tmp_path / "x.html")
 
 
 def test_a_stolen_page_is_on_the_first_screen_and_in_no_redacted_one(runs, tmp_path):
@@ -115,12 +166,12 @@ def test_a_stolen_page_is_on_the_first_screen_and_in_no_redacted_one(runs, tmp_p
         primary="psnr_roi_gain",
     )  # fmt: skip
     (attack / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
-    html = write_comparison(runs, tmp_path / "full.html").read_text("utf-8")
+    html = compare(runs, tmp_path / "full.html").html
     header, _, rest = html.partition("</header>")
     assert len(re.findall(r'<img[^>]* src="data:image/png', header)) == 2
     assert re.search(
         r"<li>Run 1: The server can .*</li>|<li>Run 1: .*private fields.*</li>", header
     )
     assert "data:image" not in rest
-    redacted = write_comparison(runs, tmp_path / "both.html", redacted=True).read_text("utf-8")
+    redacted = compare(runs, tmp_path / "both.html", redacted=True).html
     assert "data:image" not in redacted
