@@ -8,6 +8,7 @@ from .clients.fedsgd import BatchGradient as BatchGradient
 from .clients.fl_provider_dp import ProviderUpdates as ProviderUpdates
 from .config.attack import run_attack as run_attack
 from .config.experiment import Experiment as Experiment
+from .config.running import run as run
 from .data.document import Document as Document
 from .data.document import DocumentSet as DocumentSet
 from .data.document import Entity as Entity
@@ -28,6 +29,8 @@ from .models.pix2struct import pix2struct as pix2struct
 from .models.roberta import roberta as roberta
 from .models.vt5 import vt5 as vt5
 from .report.build import write_report as write_report
+from .report.comparison import Comparison as Comparison
+from .report.comparison import compare as compare
 from .runtime.run_folder import RunFolder as RunFolder
 from .strategies.feam_dp import FeAmDP as FeAmDP
 from .strategies.fedavg import FedAvg as FedAvg

@@ -56,8 +56,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render
     from fedpriv.report.build import write_report
-    from fedpriv.runtime.run_folder import RunFolder
-    from fedpriv.threat.results import FINDINGS
+    from fedpriv.runtime.run_folder import FINDINGS, RunFolder
 
     folder = RunFolder.existing(run_dir)
     if not trust:

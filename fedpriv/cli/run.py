@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     Everything is checked before anything starts. Progress goes to standard error; the last line of
     standard output is the run folder.
     """
-    from fedpriv.config import experiment
+    from fedpriv.config import experiment, running
 
     if show_settings:
         from fedpriv.config.reference import reference
@@ -64,13 +64,11 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
         return 0
     if multirun:
         return _sweep(name, overrides)
-    config = experiment.load(name, overrides)
-    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
-    config = {**config, experiment.COMPOSED: made}
-    _expect_workers(config)
+    config = running.composed(name, overrides)
     parts = experiment.build(config, name)
-    _check_attack(parts, config, name)
-    return _finish(_start(config, name, None), parts, trust=True)
+    running.check_attack(parts, config, name)
+    result = running.start(config, name)
+    return _finish(result, parts, trust=True)
 
 
 @click.command(
@@ -95,9 +93,8 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
 @trust
 def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     """Continue a run that was interrupted, or add rounds to one that has ended."""
-    from fedpriv.config import experiment
+    from fedpriv.config import experiment, running
     from fedpriv.config.trust import check_before_resume
-    from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.runtime.run_folder import RunFolder
 
     folder = RunFolder.existing(run_dir)
@@ -109,25 +106,24 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     if not trust:
         check_before_resume(folder, overrides)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
-    _expect_workers(config)
+    running.expect_workers(config)
     parts = experiment.build(config, str(run_dir))
     federation = parts.assemble(config)
-    progress = for_this_terminal()
-    result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=progress)
-    _write_report(parts, result)
+    result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=True)
+    running.reported(result, parts)
     return _finish(result, parts, trust=trust)
 
 
 def _sweep(name: str, overrides: Sequence[str]) -> int:
     """Runs every combination of the values that the overrides name."""
-    from fedpriv.config import experiment
+    from fedpriv.config import experiment, running
     from fedpriv.privacy.statement import in_short
     from fedpriv.runtime.progress import describe
     from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
     combinations = experiment.sweep(overrides)
     configs = [experiment.load(name, combination) for combination in combinations]
-    _expect_workers(configs[0])
+    running.expect_workers(configs[0])
     if any(config.get("attack") for config in configs):
         raise experiment.Mistakes(name, ["attack: an experiment with an attack runs without -m"])
     for config in configs:  # all of them, before the first starts
@@ -136,98 +132,37 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
     table: list[dict[str, Any]] = []
     for number, (config, combination) in enumerate(zip(configs, combinations, strict=True)):
         print(f"[{number + 1}/{len(configs)}] {' '.join(combination)}", file=sys.stderr)
-        result = _start(config, name, parent.path / str(number))
+        folder = parent.path / str(number)
+        result = running.start(config, name, folder)
         _summarise(result)
         last = result.metrics[-1] if result.metrics else {}
         spent = in_short(RunFolder.existing(result.run_dir).read_json(LEDGER))
-        folder = str(result.run_dir)
-        table.append({"overrides": combination, "run": folder, "last": last, "pld": spent})
+        table.append({"overrides": combination, "run": str(folder), "last": last, "pld": spent})
         parent.write_json("sweep.json", table)
     for row in table:
         private = "  ".join(f"ε({view}) {epsilon}" for view, epsilon in row["pld"].items())
         print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
     runs = [Path(row["run"]) for row in table]
     if len(runs) > 1 and all((run / "report.html").is_file() for run in runs):
-        from fedpriv.report.comparison import COMPARISON, write_comparison
+        from fedpriv.report.comparison import COMPARISON, compare
 
-        print(f"comparison: {write_comparison(runs, parent.path / COMPARISON)}")
+        compare(runs, parent.path / COMPARISON)
+        print(f"comparison: {parent.path / COMPARISON}")
     print(parent.path)
     return 0
 
 
-def _expect_workers(config: Mapping[str, Any]) -> None:
-    """Has workers' imports begin now, on another core, if an experiment will need workers here."""
-    from fedpriv.runtime.workers.fork_server import fork_server
-
-    federation, ray = config.get("federation"), config.get("ray")
-    workers = isinstance(federation, Mapping) and federation.get("workers")
-    on_ray = isinstance(ray, Mapping) and any(ray.values())
-    if workers and not on_ray:
-        fork_server()
-
-
-def _start(config: dict[str, Any], source: str, run_dir: Path | None) -> Result:
-    """Runs one experiment, after saying how strong its noise is against its signal."""
-    from fedpriv.config import experiment
-    from fedpriv.federation.private_strategy import PrivateStrategy
-    from fedpriv.privacy.signal import signal_lines
-    from fedpriv.runtime.progress import for_this_terminal
-
-    parts = experiment.build(config, source)
-    federation = parts.assemble(config)
-    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
-    if isinstance(strategy, PrivateStrategy) and parts.rounds:
-        for line in signal_lines(
-            strategy.mechanism,
-            federation.parameters,
-            federation.clients,
-            parts.rounds,
-            strategy.threshold,
-            getattr(strategy, "steps", None) if strategy.own_noise else None,
-        ):
-            _log(line)
-    result = federation.run(parts.rounds, run_dir=run_dir, progress=for_this_terminal())
-    _write_report(parts, result)
-    return result
-
-
-def _write_report(parts: Experiment, result: Result) -> None:
-    """Writes the report of a run that has ended, if its settings want one."""
-    if parts.federation.report:
-        from fedpriv.report.build import write_report
-
-        write_report(result.run_dir)
-
-
-def _check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> None:
-    """Checks what the experiment's attack is going to train, before anything starts."""
-    from fedpriv.config.experiment import Mistakes
-    from fedpriv.config.retraining import Rebuilt
-
-    check = getattr(parts.attack, "check", None)
-    if check is not None:
-        try:
-            check(Rebuilt(config, Path(name), _log, trust=True))
-        except ValueError as error:
-            if isinstance(error, Mistakes):
-                raise
-            raise Mistakes(name, [f"attack: {error}"]) from error
-
-
 def _finish(result: Result, parts: Experiment, *, trust: bool) -> int:
     """Says how the run ended, makes the experiment's attack on it, and returns the exit status."""
-    from fedpriv.config.attack import run_attack
+    from fedpriv.config.running import attacked
     from fedpriv.report import render
 
     _summarise(result)
     status = 0
-    if parts.attack is not None:
-        found = run_attack(
-            result.run_dir, parts.attack, log=_log, trust=trust, retrain=True, ocr=None
-        )
+    found = attacked(result, parts, trust=trust)
+    if found is not None:
         for line in render.lines(found):
             print(line)
-        _write_report(parts, result)
         status = 3 if found.refused else 0
     print(result.run_dir)
     refused_all = bool(result.metrics) and not any(r["accepted"] for r in result.metrics)
@@ -260,7 +195,3 @@ def _summarise(result: Result) -> None:
     report = result.run_dir / "report.html"
     if report.is_file():
         print(f"report: {report}")
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

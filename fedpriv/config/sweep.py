@@ -34,8 +34,16 @@ from fedpriv.report import sweep as report
 from fedpriv.report.sweep import RESULTS, Column, Measured, Recorded
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
-from fedpriv.threat.results import FINDINGS, RESULT, Result, read_result
+from fedpriv.runtime.run_folder import (
+    CONFIG,
+    FINAL,
+    FINDINGS,
+    LEDGER,
+    METRICS,
+    RESULT,
+    RunFolder,
+)
+from fedpriv.threat.results import Result, read_result
 
 PLAN, RUNS = "plan.json", "runs"
 

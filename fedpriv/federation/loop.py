@@ -42,7 +42,7 @@ from fedpriv.privacy.message_key import message_key
 from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.memory import is_large, keep_large_blocks
-from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.progress import Progress, for_this_terminal
 from fedpriv.runtime.run_folder import (
     FAILURES,
     FINAL,
@@ -274,7 +274,7 @@ class Federation(Parts):
         run_dir: Path | str | None = None,
         resume: bool = False,
         grid: RoundGrid | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool = False,
     ) -> Result:
         """Runs the federation to its `rounds`-th round.
 
@@ -284,7 +284,8 @@ class Federation(Parts):
             run_dir: the run's folder; None makes a new one under `runs`.
             resume: go on from the newest checkpoint in `run_dir`.
             grid: where the clients run; None starts what the settings name and ends it afterwards.
-            progress: what the person in front of the run sees; None shows nothing.
+            progress: what the person in front of the run sees. True shows what the command line
+                shows: a live display in a terminal or a notebook, lines elsewhere.
 
         Raises:
             TooFewClients: if so many rounds in a row got too few answers as `max_refused` allows.
@@ -313,7 +314,9 @@ class Federation(Parts):
                 ):
                     if not resume:
                         self._begin(folder, config)
-                    return _Run(self, folder, grid, rounds, progress or Progress()).run()
+                    if isinstance(progress, bool):
+                        progress = for_this_terminal() if progress else Progress()
+                    return _Run(self, folder, grid, rounds, progress).run()
             except (KeyboardInterrupt, SystemExit, OSError) as error:
                 if isinstance(error, OSError) and error.errno and error.filename is None:
                     error.filename = str(folder.path)  # a full disk says of no file that it is full

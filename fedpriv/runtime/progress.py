@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -112,9 +113,14 @@ class Display(Progress):
 
 
 def for_this_terminal() -> Progress:
-    """Returns a live display on a terminal, plain lines elsewhere; both on standard error."""
+    """Returns a live display on a terminal or in a notebook, and plain lines elsewhere.
+
+    All go to standard error. In a notebook rich needs ipywidgets for what moves, and there are
+    lines without them.
+    """
     console = Console(file=escaping_stderr())
-    return Display(console) if console.is_terminal else Lines()
+    widgets = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+    return Display(console) if console.is_terminal or widgets else Lines()
 
 
 def describe(record: Mapping[str, Any]) -> str:

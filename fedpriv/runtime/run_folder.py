@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -26,6 +26,9 @@ from torch import Tensor
 from fedpriv.runtime import run_files, run_lock, run_log
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LAYOUT = "layout.json"
 LAYOUT_VERSION = 1
@@ -39,6 +42,9 @@ LEDGER = "ledger.json"
 CHECKPOINTS = "checkpoints"
 FINAL = f"{CHECKPOINTS}/final.safetensors"
 START = f"{CHECKPOINTS}/start.safetensors"
+FINDINGS = "findings"
+RESULT = "result.json"
+"""The name of an attack's result in its folder under `FINDINGS`."""
 
 _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 
@@ -151,6 +157,40 @@ class RunFolder:
                     run_log.end(self.path, command, error)
                 raise
             run_log.end(self.path, command)
+
+    @property
+    def metrics(self) -> DataFrame:
+        """A row for each round: `fedpriv.runtime.run_tables.metrics`."""
+        from fedpriv.runtime import run_tables
+
+        return run_tables.metrics(self)
+
+    @property
+    def ledger(self) -> DataFrame:
+        """A row for each onlooker, with ε: `fedpriv.runtime.run_tables.ledger`."""
+        from fedpriv.runtime import run_tables
+
+        return run_tables.ledger(self)
+
+    @property
+    def findings(self) -> DataFrame:
+        """A row for each number that an attack found: `fedpriv.runtime.run_tables.findings`."""
+        from fedpriv.runtime import run_tables
+
+        return run_tables.findings(self)
+
+    @property
+    def partition(self) -> DataFrame:
+        """A row for each document: `fedpriv.runtime.run_tables.partition`."""
+        from fedpriv.runtime import run_tables
+
+        return run_tables.partition(self)
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows of the run."""
+        from fedpriv.runtime import run_tables
+
+        return run_tables.html(self)
 
     def config(self) -> dict[str, Any]:
         """Reads the resolved settings.

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from fedpriv.runtime.run_folder import RunFolder
-
-FINDINGS = "findings"
-RESULT = "result.json"
+from fedpriv.runtime.run_folder import FINDINGS, RESULT, RunFolder
 
 DONE, NOTHING_CLAIMED = "done", "nothing claimed"
 NOT_GRANTED, NOT_APPLICABLE = "not granted", "not applicable"

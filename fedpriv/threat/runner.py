@@ -19,19 +19,17 @@ from torch import nn
 import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_files import Damaged
-from fedpriv.runtime.run_folder import LEDGER, RunFolder, check_name
+from fedpriv.runtime.run_folder import FINDINGS, LEDGER, RESULT, RunFolder, check_name
 from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.fork_server import cpu_seconds
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks, told_once
 from fedpriv.threat.grants import GRANTS, AttackedRun, wanted
 from fedpriv.threat.results import (
-    FINDINGS,
     NOT_APPLICABLE,
     NOT_GRANTED,
     NOTHING_CLAIMED,
     REFUSED,
-    RESULT,
     Files,
     Result,
     joined,

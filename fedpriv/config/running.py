@@ -1,0 +1,177 @@
+"""An experiment from its file to the end of its run, as the command line and Python start it.
+
+What is needed after the rounds, such as matplotlib, is imported then: workers begin sooner.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedpriv.config import experiment
+from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.federation.loop import Result
+from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.privacy.signal import signal_lines
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.workers.fork_server import fork_server
+
+if TYPE_CHECKING:
+    from fedpriv.threat.results import Result as AttackResult
+
+
+def run(
+    name: str, /, *overrides: str, progress: Progress | bool = True, **settings: Any
+) -> RunFolder:
+    """Runs an experiment as `fedpriv run` does: its rounds, its attack, and its report.
+
+    Args:
+        name: an experiment of `fedpriv list`, or a YAML file.
+        overrides: as on the command line, such as "client.epochs=2".
+        progress: as `Federation.run` takes it.
+        settings: the same by name: a choice of a config group (`strategy="fedavg"`) or a value
+            (`rounds=3`, `client={"epochs": 2}`).
+
+    Returns:
+        The folder of the run, whose `metrics`, `ledger`, `findings` and `partition` are tables.
+
+    Raises:
+        Mistakes: with everything that is wrong with the settings, before anything starts.
+        ValueError: if the data cannot be read, or the parts do not fit together.
+
+    Example::
+
+        import fedpriv
+
+        run = fedpriv.run("quickstart", rounds=3, strategy="fedavg")
+        print(run.metrics["f1"], run.path)
+    """
+    words = [*overrides, *(f"{key}={in_hydra(value)}" for key, value in settings.items())]
+    config = composed(name, words)
+    parts = experiment.build(config, name)
+    check_attack(parts, config, name)
+    result = start(config, name, progress=progress)
+    attacked(result, parts, trust=True)
+    return RunFolder.existing(result.run_dir)
+
+
+def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns an experiment's settings, with a note of what they were composed from.
+
+    Workers begin to import what they need meanwhile, on another core.
+    """
+    config = experiment.load(name, overrides)
+    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
+    expect_workers(config)
+    return {**config, experiment.COMPOSED: made}
+
+
+def expect_workers(config: Mapping[str, Any]) -> None:
+    """Has workers' imports begin now, on another core, if an experiment will need workers here."""
+    federation, ray = config.get("federation"), config.get("ray")
+    workers = isinstance(federation, Mapping) and federation.get("workers")
+    on_ray = isinstance(ray, Mapping) and any(ray.values())
+    if workers and not on_ray:
+        fork_server()
+
+
+def start(
+    config: dict[str, Any],
+    source: str,
+    run_dir: Path | None = None,
+    *,
+    progress: Progress | bool = True,
+) -> Result:
+    """Runs the rounds, after saying how strong the noise is against the signal."""
+    parts = experiment.build(config, source)
+    federation = parts.assemble(config)
+    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
+    if isinstance(strategy, PrivateStrategy) and parts.rounds:
+        for line in signal_lines(
+            strategy.mechanism,
+            federation.parameters,
+            federation.clients,
+            parts.rounds,
+            strategy.threshold,
+            getattr(strategy, "steps", None) if strategy.own_noise else None,
+        ):
+            to_stderr(line)
+    result = federation.run(parts.rounds, run_dir=run_dir, progress=progress)
+    reported(result, parts)
+    return result
+
+
+def reported(result: Result, parts: Experiment) -> None:
+    """Writes the report of a run, if its settings want one."""
+    if parts.federation.report:
+        from fedpriv.report.build import write_report
+
+        write_report(result.run_dir)
+
+
+def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> None:
+    """Checks what the experiment's attack is going to train, before anything starts.
+
+    Raises:
+        Mistakes: if it cannot be trained.
+    """
+    check = getattr(parts.attack, "check", None)
+    if check is not None:
+        from fedpriv.config.retraining import Rebuilt
+
+        try:
+            check(Rebuilt(config, Path(name), to_stderr, trust=True))
+        except ValueError as error:
+            if isinstance(error, Mistakes):
+                raise
+            raise Mistakes(name, [f"attack: {error}"]) from error
+
+
+def attacked(result: Result, parts: Experiment, *, trust: bool) -> AttackResult | None:
+    """Makes the experiment's attack, if it has one, and writes the report again."""
+    if parts.attack is None:
+        return None
+    from fedpriv.config.attack import run_attack
+
+    found = run_attack(
+        result.run_dir, parts.attack, log=to_stderr, trust=trust, retrain=True, ocr=None
+    )
+    reported(result, parts)
+    return found
+
+
+def in_hydra(value: Any) -> str:
+    r"""Returns a value in the syntax of overrides.
+
+    >>> in_hydra({"epochs": 2, "path": "it's, here"}), in_hydra([0.1, None, True])
+    ("{epochs:2,path:'it\\'s, here'}", '[0.1,null,true]')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{in_hydra(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(in_hydra, value))}]"
+    text = str(value)
+    if re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII) and text.lower() not in _NOT_TEXT:
+        return text  # as a person writes it, and as choices of config groups must be written
+    # A backslash counts as one only before a quote or at the end.
+    return "'" + re.sub(r"(\\*)('|$)", _escaped, text) + "'"
+
+
+_NOT_TEXT = ("null", "true", "false", "nan", "inf")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[1] * 2 + ("\\'" if found[2] else "")
+
+
+def to_stderr(line: str) -> None:
+    """Prints a line where progress goes."""
+    print(line, file=sys.stderr, flush=True)
