@@ -28,7 +28,7 @@ from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    import pandas
 
 LAYOUT = "layout.json"
 LAYOUT_VERSION = 1
@@ -159,28 +159,28 @@ class RunFolder:
             run_log.end(self.path, command)
 
     @property
-    def metrics(self) -> DataFrame:
+    def metrics(self) -> pandas.DataFrame:
         """A row for each round: `fedpriv.runtime.run_tables.metrics`."""
         from fedpriv.runtime import run_tables
 
         return run_tables.metrics(self)
 
     @property
-    def ledger(self) -> DataFrame:
+    def ledger(self) -> pandas.DataFrame:
         """A row for each onlooker, with ε: `fedpriv.runtime.run_tables.ledger`."""
         from fedpriv.runtime import run_tables
 
         return run_tables.ledger(self)
 
     @property
-    def findings(self) -> DataFrame:
+    def findings(self) -> pandas.DataFrame:
         """A row for each number that an attack found: `fedpriv.runtime.run_tables.findings`."""
         from fedpriv.runtime import run_tables
 
         return run_tables.findings(self)
 
     @property
-    def partition(self) -> DataFrame:
+    def partition(self) -> pandas.DataFrame:
         """A row for each document: `fedpriv.runtime.run_tables.partition`."""
         from fedpriv.runtime import run_tables
 
