@@ -113,6 +113,12 @@ trust = click.option(
     help="Use the folder even if it was changed by hand, or names code that is not part of "
     "fedpriv. That code will be run.",
 )
+redacted = click.option(
+    "--redacted",
+    is_flag=True,
+    help="Leave out pages, names, texts of documents and paths, so that the page may be passed on. "
+    "Of one run or sweep it is report-redacted.html in its folder.",
+)
 show_settings = click.option(
     "--settings",
     "show_settings",

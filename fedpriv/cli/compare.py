@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fedpriv.cli.command import Command
+from fedpriv.cli.command import Command, redacted
 
 
 @click.command(
@@ -27,11 +27,7 @@ from fedpriv.cli.command import Command
     required=True,
     help="Folders of runs. Those that differ in nothing but their seed are one row.",
 )
-@click.option(
-    "--redacted",
-    is_flag=True,
-    help="Leave out pages, names, texts of documents and paths, so that the page may be passed on.",
-)
+@redacted
 @click.option(
     "-o",
     "--output",

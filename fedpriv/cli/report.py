@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedpriv.cli.command import Command
+from fedpriv.cli.command import Command, redacted
 
 
 @click.command(
@@ -25,12 +25,7 @@ from fedpriv.cli.command import Command
     metavar="RUN_DIR",
     help="The folder of a run or of a sweep. `fedpriv compare` puts several on one page.",
 )
-@click.option(
-    "--redacted",
-    is_flag=True,
-    help="Leave out pages, names, texts of documents and paths, so that the report may be passed "
-    "on. This writes report-redacted.html in the folder.",
-)
+@redacted
 def command(run_dir: Path, redacted: bool) -> int:
     """Write report.html of a run or a sweep again.
 

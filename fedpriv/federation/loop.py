@@ -53,9 +53,9 @@ from fedpriv.runtime.run_folder import (
     RunFolder,
 )
 from fedpriv.runtime.seeds import torch_seed
-from fedpriv.runtime.tensorboard import events
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.runtime.trackers import base as trackers
 from fedpriv.runtime.vectors import ParameterLayout, as_tensor
 from fedpriv.runtime.versions import versions
 from fedpriv.runtime.workers.fork_server import fork_server
@@ -212,6 +212,7 @@ class Federation(Parts):
         problems += _training_problems(
             self.client, self.bound, self.seed, self.settings, self.computing
         )
+        problems += trackers.problems(self.settings.trackers)
         problems += [p for k in self.keepers for p in k.problems(self.bound, self.seed)]
         problems += unit_problems(self.algorithm.mechanism, self.bound)
         if self.faults:
@@ -383,7 +384,7 @@ class _Run:
         start = self._restore()
         clients = self.federation.clients
         with (
-            events(self.folder.path, start) as board,
+            trackers.following(self.settings.trackers, self._tracked(start)) as boards,
             self.progress.following(self.folder.path, start, self.rounds, clients),
         ):
             # A run of no rounds is one evaluation.
@@ -392,7 +393,8 @@ class _Run:
                 record = self._round(round)
                 self._finish_round(round, record)
                 self.progress.round(record)
-                board.round(record)
+                for board in boards:
+                    board.round(record)
                 if self._gives_up():
                     self._after()  # nobody need resume it, and what was kept can be attacked
                     last = f"{n} rounds in a row" if (n := self.refused) > 1 else "the last round"
@@ -425,6 +427,12 @@ class _Run:
             self.federation.spec.key,
             public_settings(self.federation),
             self.progress.note,
+        )
+
+    def _tracked(self, done: int) -> trackers.Tracked:
+        federation = self.federation
+        return trackers.Tracked(
+            self.folder.path, Path(federation.runs), federation.name, done, self.folder.config()
         )
 
     def _after(self) -> None:

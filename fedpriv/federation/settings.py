@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from fedpriv.runtime.trackers.base import TRACKERS
 from fedpriv.training.computing import Computing
 
 MOST_WORKERS = 1024
@@ -47,6 +48,10 @@ class Settings:
         checkpoint_every: the number of rounds from one checkpoint to the next; the last round
             always has one.
         keep_checkpoints: the number of newest checkpoints that are kept; 0 keeps all.
+        trackers: where else the metrics go: any of "tensorboard", "mlflow" and "wandb". The last
+            two need `pip install fedpriv[trackers]`. MLflow writes into `mlflow.db` in the folder
+            `runs`, or where MLFLOW_TRACKING_URI says; Weights & Biases into the run folder, and to
+            its service only with WANDB_MODE=online.
         report: whether the command that runs the experiment also writes report.html; `fedpriv
             report` writes it in any case.
     """
@@ -63,6 +68,7 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
+    trackers: tuple[str, ...] = ("tensorboard",)
     report: bool = True
 
     def __post_init__(self) -> None:
@@ -76,6 +82,8 @@ class Settings:
             "checkpoint_every": 1,
             "keep_checkpoints": 0,
         }
+        if unknown := [name for name in self.trackers if name not in TRACKERS]:
+            raise ValueError(f"trackers: got {unknown[0]!r}: expected any of {', '.join(TRACKERS)}")
         if self.cohort_batch != "auto" and self.cohort_batch < 1:
             raise ValueError(f"cohort_batch={self.cohort_batch}: expected at least 1, or 'auto'")
         for name, minimum in least.items():

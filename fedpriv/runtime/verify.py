@@ -17,8 +17,8 @@ from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
 CONFIG = "config.yaml"
 RETRAINED = "retrained"
 """Folder of the variants that attacks trained, each a run folder with a log of its own."""
-NOT_ENTERED = "tensorboard"
-"""Folder that another library writes. It only repeats metrics.jsonl."""
+NOT_ENTERED = ("tensorboard", "wandb")
+"""Folders that other libraries write. They only repeat metrics.jsonl."""
 BLOCK = 1 << 20
 
 
@@ -86,7 +86,7 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
 def _ours(name: str) -> bool:
     """Returns whether a file without a line in the log was added by somebody else."""
     first, *rest = Path(name).parts
-    written_by_others = first == NOT_ENTERED or (first == RETRAINED and len(rest) > 1)
+    written_by_others = first in NOT_ENTERED or (first == RETRAINED and len(rest) > 1)
     own = name == LOG or (not rest and first.startswith(LOCK))
     half = Path(name).name.startswith(".") and name.endswith(run_files.PART)
     return not (written_by_others or own or half)

@@ -103,7 +103,8 @@ def test_no_yaml_is_left_unvisited():
 
 def test_the_settings_of_a_run_are_spelled_out_with_their_defaults():
     config = experiment.load("docvqa_vt5", ["federation.workers=0"])
-    assert config["federation"] == dataclasses.asdict(Settings())
+    # A composed file has lists where Python has tuples.
+    assert config["federation"] == {**dataclasses.asdict(Settings()), "trackers": ["tensorboard"]}
     assert config["ray"].keys() == dataclasses.asdict(RaySettings()).keys()
     assert config["privacy"].keys() == dataclasses.asdict(Privacy()).keys()
     assert config["training"].keys() == dataclasses.asdict(Training()).keys()

@@ -1,26 +1,26 @@
-"""TensorBoard events of a run."""
+"""TensorBoard: events in the run folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from fedpriv.runtime import run_files
+from fedpriv.runtime.trackers.base import Tracked, numbers
 
 
 @contextmanager
-def events(run_dir: Path, done: int) -> Iterator[Events]:
+def follow(run: Tracked) -> Iterator[Events]:
     """Writes the events of rounds after `done`; those of a killed run after it are overwritten.
 
     Raises:
         Damaged: if their folder is a link.
     """
-    place = run_files.make_folder(run_dir, "tensorboard")
-    writer = SummaryWriter(str(place), purge_step=done + 1)
+    place = run_files.make_folder(run.run_dir, "tensorboard")
+    writer = SummaryWriter(str(place), purge_step=run.done + 1)
     writer.flush()  # which makes the file
     for path in place.iterdir():
         if not path.is_symlink():
@@ -39,14 +39,6 @@ class Events:
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Writes one round."""
-        for name, value in _numbers(record):
+        for name, value in numbers(record):
             self._writer.add_scalar(name, value, record["round"])
         self._writer.flush()
-
-
-def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name != "round":
-            yield f"{prefix}{name}", float(value)
