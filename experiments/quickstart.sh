@@ -64,7 +64,7 @@ private=$last
 fed attack "$private" attack=server_membership
 
 say "5. All of it on one page."
-fed report "$federation" "$private" "$page" -o "$runs/quickstart.html"
+fed compare "$federation" "$private" "$page" -o "$runs/quickstart.html"
 
 cat <<END
 

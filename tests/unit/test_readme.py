@@ -6,6 +6,8 @@ Its blocks and links are checked with those of the docs, in `test_docs.py`.
 import re
 from pathlib import Path
 
+from fedpriv.cli.main import commands
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -14,12 +16,24 @@ def test_it_is_read_to_the_end():
     assert len(README.splitlines()) <= 150
 
 
+def commands_of_the_quickstart():
+    script = (ROOT / "experiments/quickstart.sh").read_text("utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^ *(fed|ahead \w+) (.+)$", script, re.MULTILINE)
+    return [["fed", *line.replace('"', "").split()] for _, line in lines]
+
+
+def test_the_quickstart_takes_options_that_its_commands_have():
+    ran = commands_of_the_quickstart()
+    assert len(ran) == 7
+    for _, name, *words in ran:
+        options = {one for param in commands.commands[name].params for one in param.opts}
+        assert options.issuperset(word for word in words if word.startswith("-")), name
+
+
 def test_its_first_table_shows_what_the_quickstart_runs():
     shown = re.findall(r"^\| `fedpriv (.+?)` \|", README.replace('"', ""), re.MULTILINE)
     assert len(shown) == 4
-    script = (ROOT / "experiments/quickstart.sh").read_text("utf-8")
-    lines = re.findall(r"^ *(fed|ahead \w+) (.+)$", script, re.MULTILINE)
-    ran = [["fed", *line.replace('"', "").split()] for _, line in lines]
+    ran = commands_of_the_quickstart()
     for command in shown:
         name, subject, *settings = command.split()
         fits = [words for words in ran if words[1] == name and set(settings) <= set(words)]
