@@ -116,6 +116,7 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
     from fedpriv.config import experiment
     from fedpriv.config.construct import near
     from fedpriv.data.folder.reader import Folder
+    from fedpriv.data.hub.reader import HubData
 
     path = Path(given)
     chosen = given.removeprefix(f"{GROUP}=")
@@ -129,8 +130,9 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
         except (ValueError, OSError) as error:
             raise experiment.Mistakes(given, [str(error)]) from error
         name = path.resolve().name or "root"
-        if overrides and isinstance(source, Folder):
-            return name, _built(_section("folder", given, overrides, str(path)), given)
+        if overrides and isinstance(source, Folder | HubData):
+            choice, key = ("folder", "root") if isinstance(source, Folder) else ("hf", "path")
+            return name, _built(_section(choice, given, overrides, (key, str(path))), given)
         _refuse_settings(given, overrides, f"the folder is read by {type(source).__name__}")
         return name, source
     if chosen in choices:
@@ -142,14 +144,23 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
     raise experiment.Mistakes(given, [problem])
 
 
-def _section(choice: str, given: str, overrides: Sequence[str], root: str | None = None) -> Any:
-    """Returns the data section of a choice of data=, with settings."""
+def _section(
+    choice: str, given: str, overrides: Sequence[str], place: tuple[str, str] | None = None
+) -> Any:
+    """Returns the data section of a choice of data=, with settings.
+
+    Args:
+        choice: of data=.
+        given: by the user, for errors.
+        overrides: the settings.
+        place: the setting of the source that says where the data lie, and its value.
+    """
     from fedpriv.config import experiment
 
     settings = [f"{GROUP}={choice}", *overrides]
-    if root is not None:
-        quoted = root.replace("\\", "\\\\").replace("'", "\\'")
-        settings.append(f"{GROUP}.source.root='{quoted}'")
+    if place is not None:
+        quoted = place[1].replace("\\", "\\\\").replace("'", "\\'")
+        settings.append(f"{GROUP}.source.{place[0]}='{quoted}'")
     try:
         return experiment.load("quickstart", settings)[GROUP]
     except experiment.Mistakes as error:

@@ -11,6 +11,8 @@ from pathlib import Path
 from fedpriv.data.document import DataError, DocumentSource, found_in
 from fedpriv.data.folder.page_file import SUFFIXES, TABLES, list_files
 from fedpriv.data.folder.reader import Folder
+from fedpriv.data.hub.reader import HubData
+from fedpriv.data.hub.table import SAVED
 from fedpriv.data.readers.cord import Cord
 from fedpriv.data.readers.docile import Docile
 from fedpriv.data.readers.docvqa import DocVqa
@@ -29,6 +31,7 @@ LAYOUTS = (
     "DocILE: annotations/ and ocr/ beside a list such as train.json",
     "DocVQA: train_v1.0.json, val_v1.0.json or test_v1.0.json",
     f"your own: pages ({', '.join(SUFFIXES)}) in the folder or its subfolders",
+    "a data set of the datasets library: what save_to_disk writes",
     "PFL-DocVQA: .parquet files, in imdb/ or here (`fedpriv data convert`)",
 )
 
@@ -43,6 +46,9 @@ def recognise(folder: Path) -> DocumentSource:
 
     if any((folder / table).is_file() for table in TABLES):
         return Folder(root, on_error="skip")
+
+    if any((folder / state).is_file() for state in SAVED):
+        return HubData(root, on_error="skip")
 
     halves = (folder / "train", folder / "test")
     if any((half / "img").is_dir() and (half / "entities").is_dir() for half in halves):

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpriv.data.document import Document, DocumentSet, Question
 from fedpriv.data.folder.page import FolderPage
+from fedpriv.data.hub.page import HubPage
 from fedpriv.report.wording import counted
 from fedpriv.runtime.terminal import visible
 
@@ -27,6 +28,7 @@ ORIGINS = {
     "side": "side files",
     "text": "text layers of PDFs",
     "ocr": "Tesseract",
+    "given": "the data set",
     "none": "nowhere",
 }
 """Names of what words come from."""
@@ -76,7 +78,7 @@ def survey(found: DocumentSet) -> dict[str, Any]:
 def _origins(documents: Iterable[Document]) -> Iterator[str]:
     """Yields where the words of a page come from, for pages whose reader chooses."""
     for document in documents:
-        if isinstance(document.page, FolderPage):
+        if isinstance(document.page, FolderPage | HubPage):
             yield ORIGINS[document.page.origin()]
 
 

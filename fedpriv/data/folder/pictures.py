@@ -1,4 +1,4 @@
-"""Pages of image files: PNG, JPEG, WebP, and TIFF with one page or many.
+"""Pages of image files, or of their content: PNG, JPEG, WebP, and TIFF with one page or many.
 
 The format is told by the content. A photograph is turned as its camera says (EXIF), and what is
 transparent is white, as a viewer shows both.
@@ -6,6 +6,7 @@ transparent is white, as a viewer shows both.
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,18 +24,19 @@ from fedpriv.data.readers.annotation import page_size
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
 
 
-def page_sizes(path: Path, most: int) -> list[tuple[int, int]]:
+def page_sizes(path: Path, most: int, content: bytes | None = None) -> list[tuple[int, int]]:
     """Returns width and height of each page in pixels, after decoding every one.
 
     Args:
         path: of the image.
         most: the largest number of pages.
+        content: of the image; None reads the file. The path then only tells where it stands.
 
     Raises:
         DataError: if one of the pages cannot be decoded, or there are more.
     """
     sizes: list[tuple[int, int]] = []
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         for page in _pages(image):
             if len(sizes) == most:
                 raise ValueError(f"more than {most:,} pages")
@@ -42,13 +44,13 @@ def page_sizes(path: Path, most: int) -> list[tuple[int, int]]:
     return sizes
 
 
-def draw(path: Path, number: int) -> NDArray[np.uint8]:
-    """Returns one page, numbered from 0 (height × width × 3).
+def draw(path: Path, number: int, content: bytes | None = None) -> NDArray[np.uint8]:
+    """Returns one page, numbered from 0 (height × width × 3); `content` as of `page_sizes`.
 
     Raises:
         DataError: if it cannot be decoded, or there is no such page.
     """
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         if number:
             image.seek(number)
         page = _upright(image)
@@ -60,18 +62,20 @@ def draw(path: Path, number: int) -> NDArray[np.uint8]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             # Pillow warns of large images before our own limit, and of odd metadata.
             warnings.simplefilter("ignore")
-            with Image.open(path, formats=FORMATS) as image:
+            opened = path if content is None else io.BytesIO(content)
+            with Image.open(opened, formats=FORMATS) as image:
                 yield image
     except (DataError, MemoryError):
         raise
     # A damaged file makes Pillow raise nearly anything, SyntaxError and struct.error among them.
     except Exception as error:
-        why = "it is empty" if not path.stat().st_size else str(error) or type(error).__name__
+        empty = not (path.stat().st_size if content is None else content)
+        why = "it is empty" if empty else str(error) or type(error).__name__
         raise DataError(path, f"not a picture that Pillow can read: {why}") from error
 
 

@@ -20,21 +20,18 @@ from fedpriv.data.document import (
     OnError,
     Question,
 )
-from fedpriv.data.folder import placing, tesseract
+from fedpriv.data.folder import placing
 from fedpriv.data.folder.page import FolderPage
 from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_files, remembered
 from fedpriv.data.folder.placing import Place
-from fedpriv.data.folder.progress import Count, cores, duration, on_all_cores, tell
+from fedpriv.data.folder.progress import Count, cores, on_all_cores, tell
 from fedpriv.data.folder.table import RESERVED, FileLabels, Table, find_table, read_table
-from fedpriv.data.folder.words import Reading
+from fedpriv.data.folder.words import TOLD, Reading, read_ahead
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
 from fedpriv.data.reading import shown
 from fedpriv.data.spelling import like_spellings
 from fedpriv.runtime.cache import cache_folder, files_digest, hash_of, private_folder, write_entry
 from fedpriv.runtime.seeds import generator
-
-TOLD = 20
-"""Near-duplicate providers and fields that are named; the others are only counted."""
 
 ALIKE = "providers that look alike"
 """A topic of the remarks."""
@@ -127,9 +124,17 @@ class Folder:
         owners, unowned = self._providers(files, table)
         files = [file for file in files if file.name in owners]
         reading = Reading(str(root.absolute()), self.dpi, self.words, self.language, self.layout)
-        unread = _read_words(reading, files)
-        problems += [*broken, *unowned, *unread.values()]
-        files = [file for file in files if file.name not in unread]
+        unread = read_ahead(
+            root,
+            [(file, number) for file in files for number in range(len(file.sizes))],
+            lambda page: reading.entry(*page),
+            lambda page: reading.read(*page),
+            lambda page: page_name(*page),
+        )
+        # One message for a file, of its first page that cannot be read.
+        errors = {file.name: error for (file, _), error in reversed(unread.items())}
+        problems += [*broken, *unowned, *reversed(errors.values())]
+        files = [file for file in files if file.name not in errors]
         if not files or (problems and self.on_error == "raise"):
             raise DataErrors(root, problems)
         rows = table.files if table else {}
@@ -142,8 +147,7 @@ class Folder:
         )
         sizes = Counter(owners[file.name] for file in files)
         remarks = _remarks(listing, rows, places, sizes, self._told_by(table))
-        if alike := remarks.get(ALIKE):
-            tell("\n  ".join([f"{ALIKE}; if they are one, name them alike:", *alike]))
+        tell_alike(remarks.get(ALIKE, ()))
         return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
 
     def _fields(self, table: Table | None) -> tuple[str, ...]:
@@ -220,41 +224,6 @@ class Folder:
                 why = f"{file.name} has no {column}, which is to be its provider"
                 problems.append(DataError(table.path, why, row.line))
         return owners, problems
-
-
-def _read_words(reading: Reading, files: Sequence[PageFile]) -> dict[str, DataError]:
-    """Reads the words of all pages into the cache; returns the first error of each file.
-
-    Raises:
-        DataErrors: if Tesseract is needed and not there, with the pages that need it.
-    """
-    pages = [(file, number) for file in files for number in range(len(file.sizes))]
-    fresh = [page for page in pages if not reading.is_kept(*page)]
-    lacking: dict[str, str] = {}
-
-    def read(page: tuple[PageFile, int]) -> None:
-        file, number = page
-        try:
-            reading.read(file, number)
-        except tesseract.NoTesseractError as error:
-            lacking[page_name(file, number)] = str(error)
-
-    count = Count(len(fresh), "pages read", first=2 * cores())
-    unread: dict[str, DataError] = {}
-    for (file, _), error in zip(fresh, on_all_cores(read, fresh, count), strict=True):
-        if error is not None:
-            unread.setdefault(file.name, error)
-    if lacking:
-        named = "; ".join(sorted(lacking)[:TOLD]) + ("; …" if len(lacking) > TOLD else "")
-        why = (
-            f"{next(iter(lacking.values()))}. {counted(len(lacking), 'page')} without words: "
-            f"{named}. Or put words beside them (side files), or take none "
-            "(data.source.words=none)"
-        )
-        raise DataErrors(reading.root, [*unread.values(), DataError(reading.root, why)])
-    if (seconds := count.clock() - count.began) > 60:
-        tell(f"{len(fresh):,} pages read in {duration(seconds)}; the cache keeps them")
-    return unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +304,11 @@ def _pages(
         value = row.fields[field]
         answers = (value,) if found is None else tuple(dict.fromkeys((value, found.spelling)))
         page, start, stop = found.place if found else (0, 0, 0)
-        questions[page].append(Question(field, _wording(field, file.name), answers))
+        questions[page].append(Question(field, wording(field, file.name), answers))
         if found:
             entities[page].append((field, start, stop))
     if not row.questions and "provider" not in placed:
-        asked = Question("provider", _wording("provider", file.name), (provider,))
+        asked = Question("provider", wording("provider", file.name), (provider,))
         for number in range(len(file.sizes)):
             questions[number].append(asked)
     for text, answers in row.questions.items():
@@ -359,7 +328,7 @@ def _pages(
     ]
 
 
-def _wording(field: str, name: str) -> str:
+def wording(field: str, name: str) -> str:
     """Returns a question on a field, the same in every run."""
     plain = field.replace("_", " ").strip()
     phrasings = RECEIPT_QUESTIONS.get(field) or QUESTION_TEMPLATES.get(field)
@@ -391,10 +360,6 @@ def _remarks(
     told_by: str,
 ) -> dict[str, tuple[str, ...]]:
     """Returns what there is to know beside the documents; see `DocumentSet.remarks`."""
-    alike = [
-        f"{shown(one)} ({sizes[one]}) and {shown(other)} ({sizes[other]})"
-        for one, other in like_spellings(sizes)
-    ]
     missing = [
         f"{name}: {field} {shown(rows[name].fields[field])}"
         for name, placed in places.items()
@@ -406,18 +371,30 @@ def _remarks(
     shares = [f"{field}: {absent[field]:,} of {asked[field]:,} files" for field in absent]
     remarks = {
         "providers are told by": [told_by],
-        ALIKE: _first(alike),
-        "fields not found on their page": [*shares, *_first(missing)],
-        "files that are no pages": _first(list(listing.others)),
+        ALIKE: alike(sizes),
+        "fields not found on their page": [*shares, *first_lines(missing)],
+        "files that are no pages": first_lines(list(listing.others)),
     }
     return {topic: tuple(lines) for topic, lines in remarks.items() if lines}
 
 
-def _first(lines: list[str]) -> list[str]:
+def alike(sizes: Mapping[str, int]) -> list[str]:
+    """Returns a line on each two providers that look like two spellings of one.
+
+    Args:
+        sizes: pages or files of each provider.
+    """
+    pairs = like_spellings(sizes)
+    return first_lines([f"{shown(a)} ({sizes[a]}) and {shown(b)} ({sizes[b]})" for a, b in pairs])
+
+
+def tell_alike(lines: Sequence[str]) -> None:
+    """Shows what `alike` returned before anything is trained."""
+    if lines:
+        tell("\n  ".join([f"{ALIKE}; if they are one, name them alike:", *lines]))
+
+
+def first_lines(lines: list[str]) -> list[str]:
+    """Returns the first `TOLD` lines, and how many more there are."""
     more = len(lines) - TOLD
     return [*lines[:TOLD], f"and {more:,} more"] if more > 0 else lines
-
-
-def counted(count: int, what: str) -> str:
-    """Returns "1 page", "2 pages"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"

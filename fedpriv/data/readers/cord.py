@@ -114,6 +114,45 @@ class Cord:
         return DocumentSet("CORD", tuple(documents), tuple(sorted(labels)), skipped)
 
 
+def read_lines(
+    path: Path, content: Any, scale: tuple[float, float], size: tuple[int, int]
+) -> Fields:
+    """Returns the fields of a receipt; each line is a segment.
+
+    Args:
+        path: of the annotation, for errors.
+        content: of the annotation.
+        scale: factors from the annotation's pixels to those of the page.
+        size: of the page, in pixels.
+
+    Raises:
+        DataError: if the annotation is malformed, or a box does not fit the page.
+    """
+    fields = Fields()
+    with at(path, ""):
+        lines = member(content, "valid_line", list)
+    for number, line in enumerate(lines):
+        words: list[Word] = []
+        with at(path, f"valid_line[{number}]"):
+            label = text_of(line, "category")
+            if not label:
+                raise ValueError(f"expected a category, found {shown(line['category'])}")
+            for word in member(line, "words", list):
+                if text := text_of(word):
+                    quad = member(word, "quad", dict)
+                    corners = numbers([quad.get(corner) for corner in _CORNERS], 8)
+                    words.append(Word(text, fitted(around(corners), scale, size), number))
+        fields.add(words, "" if label == "other" else label)
+    return fields
+
+
+def stated_size(content: Any) -> tuple[int, int] | None:
+    """Returns the size in pixels that `meta.image_size` of an annotation states, if any."""
+    meta = content.get("meta") if isinstance(content, dict) else None
+    given = meta.get("image_size") if isinstance(meta, dict) else None
+    return None if given is None else size_in(given)
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Reads the receipt of one stem of a split's folder."""
@@ -132,21 +171,7 @@ class _Reader:
                 why = f"the text of ground_truth is not JSON: {error}"
                 raise DataError(path, why) from error
         page, size, scale = self._page(folder / "image" / f"{stem}.png", path, content)
-        fields = Fields()
-        with at(path, ""):
-            lines = member(content, "valid_line", list)
-        for number, line in enumerate(lines):
-            words: list[Word] = []
-            with at(path, f"valid_line[{number}]"):
-                label = text_of(line, "category")
-                if not label:
-                    raise ValueError(f"expected a category, found {shown(line['category'])}")
-                for word in member(line, "words", list):
-                    if text := text_of(word):
-                        quad = member(word, "quad", dict)
-                        corners = numbers([quad.get(corner) for corner in _CORNERS], 8)
-                        words.append(Word(text, fitted(around(corners), scale, size), number))
-            fields.add(words, "" if label == "other" else label)
+        fields = read_lines(path, content, scale, size)
         name = f"{split}/{stem}"
         return fields.document(name, name, page, size=size, split=split)
 
@@ -155,9 +180,7 @@ class _Reader:
     ) -> tuple[Path | NDArray[np.uint8], tuple[int, int], tuple[float, float]]:
         """Returns the page, its size, and the factors from the annotation's pixels to its own."""
         with at(path, "meta"):
-            meta = content.get("meta") if isinstance(content, dict) else None
-            given = meta.get("image_size") if isinstance(meta, dict) else None
-            stated = None if given is None else size_in(given)
+            stated = stated_size(content)
             if self.images == "blank":
                 if stated is None:
                     raise ValueError('no image_size: images="blank" needs one')

@@ -60,8 +60,9 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
     # What differs between the models of a study is chosen by the model.
     of_study = group == "extraction_model"
     name, chosen = ("extraction", "model") if of_study else ("quickstart", group)
-    # A folder of one's own has no default place.
-    more = ["data.source.root=scans"] if (group, choice) == ("data", "folder") else []
+    # Data of one's own have no default place.
+    places = {"folder": ["data.source.root=scans"], "hf": ["data.source.path=scans"]}
+    more = places.get(choice, []) if group == "data" else []
     experiment.build(experiment.load(name, [f"{chosen}={choice}", *more]))
 
 

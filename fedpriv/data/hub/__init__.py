@@ -1,0 +1,1 @@
+"""Data sets of the `datasets` library, from the hub or from a folder: `data=hf`."""

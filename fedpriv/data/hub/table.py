@@ -1,0 +1,196 @@
+"""The rows of a data set as Arrow files, which every process opens for itself."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpriv.data.document import DataError, check_file, found_in
+from fedpriv.data.folder.page_file import MOST_BYTES
+from fedpriv.data.paths import inside
+from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.cache import file_stamp, hash_of, private_folder
+
+SAVED = ("dataset_dict.json", "state.json")
+"""Files that `save_to_disk` writes, of several splits and of one."""
+
+
+class NoDatasetsError(RuntimeError):
+    """The datasets library is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A split of a data set.
+
+    Attributes:
+        split: its name; "" if the data set has none.
+        files: the Arrow files with its rows, in their order.
+        stamp: a hash of their places, sizes and times.
+        root: the folder of the data set, in which images named by a path must lie; "" for one of
+            the hub, whose images must lie in the caches of Hugging Face.
+    """
+
+    split: str
+    files: tuple[str, ...]
+    stamp: str
+    root: str
+
+    def row(self, number: int, names: tuple[str, ...]) -> dict[str, Any]:
+        """Returns the values of some columns of a row; images as they are stored."""
+        return _opened(self, names)[number]  # type: ignore[no-any-return]
+
+    def features(self) -> Mapping[str, Any]:
+        """Returns the feature of each column."""
+        return _opened(self, None).features  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return len(_opened(self, None))
+
+    def picture(self, value: Any) -> bytes:
+        """Returns the content of an image.
+
+        Args:
+            value: as the column has it: bytes, a path, or a mapping with either.
+
+        Raises:
+            ValueError: if there is none, or a path leads out of the data set.
+        """
+        content = value.get("bytes") if isinstance(value, Mapping) else None
+        if content is not None:
+            return bytes(content)
+        path = value.get("path") if isinstance(value, Mapping) else value
+        if not isinstance(path, str) or not path:
+            raise ValueError(f"expected an image, found {shown(value)}")
+        file = self._file(path)
+        check_file(file)
+        if (size := file.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"{size:,} bytes: expected at most {MOST_BYTES:,}")
+        return file.read_bytes()
+
+    def _file(self, path: str) -> Path:
+        if not os.path.isabs(path):
+            if not self.root:
+                raise ValueError(f"{shown(path)} is not in the data set")
+            return inside(Path(self.root), path)
+        for home in [Path(self.root)] if self.root else _caches():
+            relative = os.path.relpath(path, home.absolute())
+            if not relative.startswith(".."):
+                return inside(home, relative)
+        raise ValueError(f"{shown(path)} lies outside of the data set; nothing was read")
+
+
+def open_tables(path: str, name: str | None, revision: str | None) -> list[Table]:
+    """Returns the splits of a data set, with their rows on disk.
+
+    Args:
+        path: a folder that `save_to_disk` wrote, a folder with files that `datasets` reads
+            (Parquet, JSON lines, CSV, pictures), or the name of a data set on the hub.
+        name: of its configuration, if it has several.
+        revision: of the hub: a branch, a tag or a commit.
+
+    Raises:
+        DataError: if there is none, or it cannot be read.
+        NoDatasetsError: if the library is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise NoDatasetsError(
+            "data=hf needs the datasets library: pip install 'fedpriv[datasets]'"
+        ) from error
+    folder = Path(path)
+    is_folder = folder.is_dir()
+    if not is_folder and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", path):
+        raise DataError(path, "expected a folder, or a name on the hub such as nielsr/funsd")
+    try:
+        datasets.disable_progress_bars()
+        if is_folder and any((folder / file).is_file() for file in SAVED):
+            _check_state(folder)
+            found = datasets.load_from_disk(str(folder), keep_in_memory=False)
+        else:
+            # What is read of a folder here is kept where all that is private is kept.
+            cache = str(private_folder("datasets")) if is_folder else None
+            where = str(folder.resolve()) if is_folder else path
+            builder = datasets.load_dataset_builder(where, name, revision=revision, cache_dir=cache)
+            if is_folder:
+                _check_files(folder, builder)
+            builder.download_and_prepare()
+            found = builder.as_dataset()
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # the library raises errors of many others
+        missing = "" if is_folder else f"; there is no folder {path}"
+        why = (str(error).strip().splitlines() or [""])[0]
+        raise DataError(
+            path, f"datasets cannot read it: {type(error).__name__}: {why}{missing}"
+        ) from error
+    splits = found if isinstance(found, dict) else {str(found.split or ""): found}
+    root = str(folder.absolute()) if is_folder else ""
+    tables: list[Table] = []
+    for split, rows in splits.items():
+        if len(rows):
+            files = tuple(one["filename"] for one in rows.cache_files)
+            stamp = hash_of([file_stamp(Path(file)) for file in files])
+            tables.append(Table(str(split), files, stamp, root))
+    for table in tables:
+        if len(table) != len(splits[table.split]):
+            why = f"{table.split or 'it'} is a selection of rows: save it with save_to_disk"
+            raise DataError(path, why)
+    return tables
+
+
+def _check_state(folder: Path) -> None:
+    """Refuses a saved data set whose list of files leads out of it."""
+    top = folder / SAVED[0]
+    if not top.is_file():
+        parts = [folder]
+    else:
+        content = read_json(top)
+        named = content.get("splits") if isinstance(content, dict) else None
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise DataError(top, f"expected a list of splits, found {shown(content)}")
+        parts = [inside(folder, one) for one in named]
+    for part in parts:
+        state = part / SAVED[1]
+        content = read_json(state)
+        files = content.get("_data_files") if isinstance(content, dict) else None
+        if not isinstance(files, list):
+            raise DataError(state, f"expected a list of files; {found_in(part)}")
+        for file in files:
+            named = file.get("filename") if isinstance(file, dict) else None
+            check_file(inside(part, named if isinstance(named, str) else ""))
+
+
+def _check_files(folder: Path, builder: Any) -> None:
+    """Refuses a folder whose own description names files outside of it."""
+    home = folder.resolve()
+    for files in (builder.config.data_files or {}).values():
+        for file in files:
+            if home not in Path(str(file)).resolve().parents:
+                raise DataError(folder, f"{shown(str(file))} lies outside of it; nothing was read")
+
+
+def _caches() -> list[Path]:
+    from datasets import config
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return [Path(config.HF_DATASETS_CACHE), Path(HF_HUB_CACHE)]
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(table: Table, names: tuple[str, ...] | None) -> Any:
+    import datasets
+
+    rows = datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in table.files])
+    if names is not None:
+        rows = rows.select_columns(list(names))
+        for name, feature in rows.features.items():
+            if isinstance(feature, datasets.Image):
+                rows = rows.cast_column(name, datasets.Image(decode=False))
+    return rows

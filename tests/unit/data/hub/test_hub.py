@@ -1,0 +1,414 @@
+"""Data sets of the `datasets` library become documents, whatever their columns are called."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, Features, Image, List, Value
+from hub_sets import (
+    ENTITIES,
+    PIXELS,
+    SIZE,
+    TAGS,
+    THOUSANDTHS,
+    WORDS,
+    asked,
+    cord,
+    image,
+    png,
+    save,
+    split,
+    tagged,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedpriv.cli.main import main
+from fedpriv.data.digests import document_digest
+from fedpriv.data.document import DataError, DataErrors
+from fedpriv.data.folder import tesseract
+from fedpriv.data.hub import page
+from fedpriv.data.hub.boxes import UNITS, choose, fitting, whole_of
+from fedpriv.data.hub.columns import Columns
+from fedpriv.data.hub.reader import HubData
+from fedpriv.data.hub.row import entities_of
+
+HAS_TESSERACT = pytest.mark.skipif(not shutil.which("tesseract"), reason="needs Tesseract")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    page._text.cache_clear()
+    page._pixels.cache_clear()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "set"
+
+
+def entities(document):
+    return [
+        (one.label, tuple(document.words[word].text for word in one.words))
+        for one in document.entities
+    ]
+
+
+def load(data, folder, **settings):
+    return HubData(save(data, folder), **settings).load()
+
+
+# --------------------------------------------------------------------------- forms on the hub
+
+
+def check_pages(found, count=3):
+    assert len(found.documents) == count
+    for document in found.documents:
+        assert [word.text for word in document.words] == list(WORDS)
+        assert entities(document) == ENTITIES
+        boxes = np.array([word.box for word in document.words])
+        assert np.abs(boxes - np.array(PIXELS)).max() <= 0.6
+        assert document.size == SIZE
+        assert document.image().size == SIZE
+
+
+def test_funsd_and_its_kind_need_nothing_said(folder):
+    found = load(split(tagged(), tagged(first=3)), folder)
+    check_pages(found, 6)
+    assert [one.id for one in found.documents] == [
+        "train/0", "train/1", "train/2", "test/0", "test/1", "test/2",
+    ]  # fmt: skip
+    assert [one.split for one in found.documents] == ["train"] * 3 + ["test"] * 3
+    assert found.labels == ("COMPANY", "TOTAL")
+    assert len({one.provider for one in found.documents}) == 6
+    assert found.remarks["boxes"] == ("of 0 to 1000, told by what fits; 6 of 6 pages fit",)
+    assert "words: words (guessed)" in found.remarks["columns"]
+
+
+def test_other_names_of_the_same_columns(folder):
+    check_pages(load(tagged(words="tokens"), folder))
+
+
+def test_cord_as_it_lies_on_the_hub(folder):
+    found = load(cord(), folder)
+    check_pages(found, 2)
+    assert found.labels == ("COMPANY", "TOTAL")
+
+
+def test_receipts_with_the_paths_of_their_images(folder, tmp_path):
+    """SROIE's usual form has `image_path`, and an image that nobody has is told at once."""
+    data = tagged().remove_columns("image").add_column("image_path", ["a.png", "b.png", "c.png"])
+    path = save(data, folder)
+    with pytest.raises(DataError, match=r"image_path of .*: .*Put the images into the data set"):
+        HubData(path).load()
+    blank = HubData(path, images="blank").load()
+    assert [word.text for word in blank.documents[0].words] == list(WORDS)
+    assert blank.documents[0].pixels().min() == 255
+    for number, name in enumerate("abc"):
+        (folder / f"{name}.png").write_bytes(png(number))
+    check_pages(HubData(path).load())
+
+
+@HAS_TESSERACT
+def test_questions_on_one_page_are_one_document(folder):
+    tesseract.version.cache_clear()
+    found = load(asked(), folder)
+    first, second = found.documents
+    assert [(q.text, q.answers) for q in first.questions] == [
+        ("Who?", ("ACME Ltd", "ACME")), ("How much?", ("0",)),
+    ]  # fmt: skip
+    assert [(q.text, q.answers) for q in second.questions] == [("How much?", ("1",))]
+    assert (first.provider, second.provider) == ("aaaa", "bbbb")
+    # There are no words, so Tesseract reads them.
+    assert [word.text for word in second.words] == ["ACME", "Ltd", "Total", "1"]
+    assert first.page.origin() == "ocr"
+
+
+def test_questions_by_language_and_answers_that_are_not_there(folder):
+    data = Dataset.from_dict(
+        {
+            "query": [
+                {"de": "Wer?", "en": "Who?"}, {"de": "Wer?", "en": None}, {"de": None, "en": " "},
+            ],
+            "answer": ["ACME", None, "no question"],
+            "image": [image(0), image(1), image(2)],
+        },
+        Features({"query": {"de": Value("string"), "en": Value("string")},
+                  "answer": Value("string"), "image": Image()}),
+    )  # fmt: skip
+    found = load(data, folder, words="none")
+    assert [[(q.text, q.answers) for q in one.questions] for one in found.documents] == [
+        [("Who?", ("ACME",))], [("Wer?", ())], [],
+    ]  # fmt: skip
+    assert found.documents[0].words == ()
+
+
+def test_a_folder_of_parquet(folder):
+    folder.mkdir()
+    tagged().to_parquet(str(folder / "train.parquet"))
+    found = HubData(str(folder)).load()
+    check_pages(found)
+    assert [one.split for one in found.documents] == ["train"] * 3
+
+
+# -------------------------------------------------------------------------- boxes and their unit
+
+
+@pytest.mark.parametrize(
+    ("boxes", "unit"),
+    [
+        (PIXELS, "pixels"),
+        (THOUSANDTHS, "0 to 1000"),
+        (tuple(tuple(side / 1000 for side in box) for box in THOUSANDTHS), "0 to 1,"),
+        (tuple((x, y, r, y, r, b, x, b) for x, y, r, b in PIXELS), "pixels"),
+    ],
+)
+def test_the_unit_of_boxes_is_told_by_what_fits(boxes, unit, folder):
+    found = load(tagged(boxes), folder)
+    check_pages(found)
+    assert unit in found.remarks["boxes"][0]
+
+
+def test_the_unit_can_be_said(folder):
+    path = save(tagged(THOUSANDTHS), folder)
+    with pytest.raises(DataErrors, match=r"rows\[0\]: bboxes\[2\]: the box .* does not fit"):
+        HubData(path, boxes="pixel").load()
+    check_pages(HubData(path, boxes="thousandth").load())
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(0, 0.9)] * 2, *[st.floats(0.02, 0.1)] * 2),
+        min_size=1, max_size=20,
+    ),
+    st.tuples(st.integers(200, 4000), st.integers(200, 4000)),
+    st.sampled_from(UNITS),
+)  # fmt: skip
+def test_pages_whose_text_reaches_the_corner_tell_their_unit(places, size, unit):
+    shares = [(x, y, x + w, y + h) for x, y, w, h in places] + [(0.9, 0.9, 1.0, 1.0)]
+    width, height = whole_of(unit, size)
+    boxes = [(a * width, b * height, c * width, d * height) for a, b, c, d in shares]
+    found = fitting(boxes, size)
+    assert found[unit] == pytest.approx(1.0, abs=1e-6)
+    chosen, misfits = choose([found])
+    assert misfits == 0
+    # A page of about 1000 pixels reads nearly the same in both units.
+    near = all(abs(side - 1000) <= 20 for side in size)
+    assert chosen == unit or (near and {chosen, unit} == {"pixel", "thousandth"})
+
+
+def test_one_bad_page_does_not_change_the_unit_of_all(folder):
+    bad = [[[0, 0, 1000, 5000]] * 4, *[[list(box) for box in THOUSANDTHS]] * 4]
+    data = tagged(count=5).remove_columns("bboxes").add_column("bboxes", bad)
+    found = load(data, folder, on_error="skip")
+    check_pages(found, 4)
+    assert [str(one) for one in found.skipped] == [
+        f"{folder}: rows[0]: bboxes[0]: the box 0, 0, 1000, 5000 does not fit the page of 600 × "
+        "400 pixels: 0 to 2000 is not within the page's 0 to 400 pixels"
+    ]
+
+
+# -------------------------------------------------------------------------------------- tags
+
+
+def test_tags_of_every_scheme():
+    words = {
+        "BIO": ["B-a", "I-a", "O", "B-a", "B-a", "I-b"],
+        "IO": ["I-a", "I-a", "O", "I-a", "B-a", "I-b"],
+        "BIOES": ["B-a", "E-a", "O", "S-a", "S-a", "S-b"],
+    }
+    for tags in words.values():
+        assert [(one.label, one.words) for one in entities_of(tags)] == [
+            ("a", (0, 1)), ("a", (3,)), ("a", (4,)), ("b", (5,)),
+        ]  # fmt: skip
+    plain = entities_of(["a", "a", "other", "a", "b"])
+    assert [(one.label, one.words) for one in plain] == [("a", (0, 1)), ("a", (3,)), ("b", (4,))]
+
+
+@given(st.lists(st.sampled_from([*TAGS, "a", "S-x", "E-x"]), max_size=30))
+def test_each_word_is_in_one_entity_or_in_none(tags):
+    found = entities_of(tags)
+    words = [word for one in found for word in one.words]
+    assert words == sorted(set(words)) == [n for n, tag in enumerate(tags) if tag != "O"]
+    for one in found:
+        assert all(
+            tags[word].removeprefix("B-")[-len(one.label) :] == one.label for word in one.words
+        )
+
+
+# ---------------------------------------------------------------------------------- providers
+
+
+def test_what_tells_the_provider(folder):
+    companies = ["ACME Ltd", "Acme Ltd.", "Globex"]
+    path = save(tagged(company=(Value("string"), companies)), folder)
+    found = HubData(path).load()
+    assert [one.provider for one in found.documents] == companies
+    assert len(found.remarks["providers that look alike"]) == 1
+    [asked_for, *_] = found.documents[2].questions
+    assert asked_for.answers == ("Globex",)
+    pages = HubData(path, provider="page").load().documents
+    assert [one.provider for one in pages] == ["0", "1", "2"]
+    labels = HubData(path, provider="COMPANY").load().documents
+    assert {one.provider for one in labels} == {"ACME Ltd"}
+    with pytest.raises(DataErrors, match=r"rows\[0\]: no DATE, which is to be its provider"):
+        HubData(path, provider="DATE").load()
+
+
+def test_a_provider_may_be_a_class(folder):
+    feature = ClassLabel(names=["north", "south"])
+    found = load(tagged(vendor=(feature, [1, 0, 1])), folder)
+    assert [one.provider for one in found.documents] == ["south", "north", "south"]
+
+
+def test_the_same_image_is_the_same_document(folder):
+    found = load(split(tagged(), tagged(count=1)), folder)
+    assert [one.whole for one in found.documents] == ["train/0", "train/1", "train/2", "train/0"]
+    assert found.remarks["pages with the same image"] == ("test/0 has the image of train/0",)
+
+
+# ---------------------------------------------------------------------------------- laziness
+
+
+def test_a_page_is_small_and_the_same_elsewhere(folder, tmp_path):
+    path = save(tagged(), folder)
+    first = HubData(path).load().documents[0]
+    assert len(pickle.dumps(first)) < 2500
+    assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - as workers get it
+    shutil.copytree(folder, tmp_path / "moved")
+    moved = HubData(str(tmp_path / "moved")).load().documents[0]
+    assert document_digest(moved) == document_digest(first)
+    other = HubData(path, columns=Columns(tags="")).load().documents[0]
+    assert document_digest(other) != document_digest(first)
+
+
+def test_what_was_seen_is_not_looked_at_again(folder, monkeypatch):
+    path = save(tagged(), folder)
+    HubData(path).load()
+    monkeypatch.setattr("fedpriv.data.hub.reader.pictures.page_sizes", None)
+    check_pages(HubData(path).load())
+    # Another data set in the same place is another one.
+    shutil.rmtree(folder)
+    save(tagged(count=4), folder)
+    with pytest.raises(TypeError):
+        HubData(path).load()
+
+
+# ----------------------------------------------------------------------------------- bad input
+
+
+def test_all_bad_rows_are_told_at_once(folder):
+    """Each row has a fault of its own."""
+    rows = {
+        "id": ["a", "a", "c", "d", "e", "f"],
+        "words": [list(WORDS)] * 4 + [["one"], list(WORDS)],
+        "bboxes": [[list(box) for box in PIXELS]] * 3 + [[[1, 2, 3]] * 4] + [[]] + [
+            [[0, 0, 900, 10]] * 4
+        ],
+        "ner_tags": [[1, 2, 0, 3]] * 4 + [[0], [0] * 4],
+        "image": [image(0), image(1), {"bytes": b"", "path": None}, image(3), image(4), image(5)],
+    }  # fmt: skip
+    data = Dataset.from_dict(rows, tagged().features)
+    with pytest.raises(DataErrors) as caught:
+        load(data, folder)
+    assert [one.why for one in caught.value.errors] == [
+        "rows[2]: not a picture that Pillow can read: it is empty",
+        "rows[3]: bboxes[0]: expected 4 finite numbers, found [1, 2, 3]",
+        "rows[4]: expected as many words as boxes and tags; found 1 in words, 0 in bboxes, "
+        "1 in ner_tags",
+        "rows[5]: bboxes[0]: the box 0, 0, 900, 10 does not fit the page of 600 × 400 pixels: "
+        "0 to 900 is not within the page's 0 to 600 pixels",
+        "rows[1]: its identifier 'a' is that of rows[0], too",
+    ]
+    assert all(str(one).startswith(str(folder)) for one in caught.value.errors)
+    kept = HubData(str(folder), on_error="skip").load()
+    assert [one.id for one in kept.documents] == ["a"]
+    assert len(kept.skipped) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"columns": Columns(words="tokns")}, "columns.words='tokns': no such column"),
+        ({"columns": Columns(words="wrds")}, "did you mean 'words'"),
+        ({"columns": Columns(boxes="words")}, "columns.boxes='words' holds .*: expected lists of"),
+        ({"columns": Columns(boxes="")}, "no column their boxes"),
+        ({"columns": Columns(image="")}, "no column of images; .*data.source.images=blank"),
+        ({"splits": ("test",)}, r"data.source.splits: no rows of \['test'\]"),
+        ({"images": "blank", "columns": Columns(words="")}, "white pages without words"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(folder, settings, says):
+    with pytest.raises(DataError, match=says):
+        load(tagged(), folder, **settings)
+
+
+@pytest.mark.parametrize("setting", ["boxes", "images", "words", "layout"])
+def test_choices_are_named(setting):
+    with pytest.raises(ValueError, match=f"^{setting}='no': expected one of "):
+        HubData("any", **{setting: "no"})
+
+
+def test_what_is_no_data_set(folder, tmp_path):
+    with pytest.raises(DataError, match="expected a folder, or a name on the hub"):
+        HubData(str(tmp_path / "none")).load()
+    with pytest.raises(DataError, match="there is no folder owner/none"):
+        HubData("owner/none").load()
+    folder.mkdir()
+    with pytest.raises(DataError, match="datasets cannot read it"):
+        HubData(str(folder)).load()
+    with pytest.raises(DataError, match=r"cannot read it|no rows"):
+        load(tagged(count=0), tmp_path / "empty")
+
+
+def test_nothing_outside_of_the_folder_is_opened(folder, tmp_path):
+    (tmp_path / "secret.png").write_bytes(png())
+    outside = {"bytes": None, "path": str(tmp_path / "secret.png")}
+    features = Features({"image": Image(), "words": List(Value("string"))})
+    data = Dataset.from_dict({"image": [outside], "words": [["x"]]}, features)
+    # save_to_disk would put the image into the folder, so its path is put back.
+    kept = {"image": {"path": Value("string"), "bytes": Value("binary")}}
+    path = save(Dataset.from_dict({"image": [outside]}, Features(kept)), folder)
+    info = folder / "dataset_info.json"
+    content = json.loads(info.read_text())
+    content["features"]["image"] = {"_type": "Image"}
+    info.write_text(json.dumps(content))
+    del data
+    with pytest.raises(DataError):
+        HubData(path, words="none").load()
+    for name, link in {"data": "../secret.png", "/etc/passwd": None}.items():
+        state = folder / "state.json"
+        content = json.loads(state.read_text())
+        content["_data_files"] = [{"filename": link or name}]
+        state.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=r"leads out|expected a name in this folder"):
+            HubData(path).load()
+
+
+def test_a_path_of_an_image_that_leads_out_is_refused(folder, tmp_path):
+    (tmp_path / "secret.png").write_bytes(png())
+    for name in (str(tmp_path / "secret.png"), "../secret.png"):
+        data = tagged(count=1).remove_columns("image").add_column("image_path", [name])
+        with pytest.raises(DataError, match=r"outside of the data set|leads|\.\."):
+            load(data, folder)
+        shutil.rmtree(folder)
+
+
+# ------------------------------------------------------------------------------- data check
+
+
+def test_data_check_recognises_a_saved_data_set(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(split(tagged(), tagged(first=3)), folder)
+    assert main(["data", "check", "set", "--json", "--out", "sheet"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["documents"], told["words_from"]) == (6, {"the data set": 6})
+    assert (tmp_path / "sheet" / "contact-sheet.png").is_file()
+    assert main(["data", "check", "set", "data.source.provider=COMPANY", "--pages", "0"]) == 0
+    assert "ACME Ltd" in capsys.readouterr().out
+    assert main(["data", "check", "hf", "data.source.path=set", "--pages", "0"]) == 0
