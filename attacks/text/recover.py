@@ -11,6 +11,7 @@ from fedpriv.attacks.text import donut, layoutlmv3, vt5
 from fedpriv.attacks.text.span import noise_level, used_rows
 from fedpriv.attacks.text.sums import pairs_of
 from fedpriv.attacks.victim import Victim
+from fedpriv.models.auto import OnAuto
 from fedpriv.models.donut import Donut
 from fedpriv.models.encoders.encoder_model import OnEncoder
 from fedpriv.models.heads.masked_lm import MaskedWords
@@ -42,7 +43,7 @@ def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
         return donut.recover(model, victim)
     if isinstance(model, VT5):
         return vt5.recover(model, victim, phrases)
-    if isinstance(model, RobertaTagger | Pix2Struct | ImageText):
+    if isinstance(model, RobertaTagger | Pix2Struct | ImageText | OnAuto):
         return _words(model.network, victim)
     # The table of a masked-word model also scores every word, and all of its rows have a gradient.
     if isinstance(model, OnEncoder) and not isinstance(model, MaskedWords):

@@ -33,6 +33,11 @@ def data(ctx: Context, parameter: Parameter, incomplete: str) -> list[Completion
     return _names_or_path(catalogue.groups().get("data", {}), incomplete)
 
 
+def models(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes a choice of model=, or a path."""
+    return _names_or_path(catalogue.groups().get("model", {}), incomplete)
+
+
 def groups(ctx: Context, parameter: Parameter, incomplete: str) -> list[str]:
     """Completes the name of a config group."""
     return [group for group in catalogue.groups() if group.startswith(incomplete)]

@@ -41,6 +41,7 @@ from fedpriv.cli.endings import (
     raise_on_sigterm,
     tolerate_broken_pipes,
 )
+from fedpriv.cli.model import command as model
 from fedpriv.runtime.terminal import visible_output
 
 COMPLETE = "_FEDPRIV_COMPLETE"
@@ -50,7 +51,7 @@ SECTIONS = {
     "Experiments": [listing.command, run.run, run.resume, sweep.command],
     "Finished runs": [attack.command, report.command, compare.command, verify.command],
     "Privacy budget": [budget.command],
-    "Data and disk space": [data.command, clean.command],
+    "Data, models and disk space": [data.command, model.command, clean.command],
     "This machine, and a project of yours": [doctor.command, new.command],
 }
 

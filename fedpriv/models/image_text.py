@@ -94,7 +94,7 @@ def image_text(
 
 
 def _network(folder: str | Path, attention: Attention) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(str(folder))
+    config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     known = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if not known or config.is_encoder_decoder:
         raise another_type(
@@ -109,7 +109,7 @@ def _network(folder: str | Path, attention: Attention) -> PreTrainedModel:
 
 def _processor(folder: str | Path) -> Any:
     try:
-        processor = AutoProcessor.from_pretrained(str(folder))
+        processor = AutoProcessor.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ImportError, AttributeError) as error:
         raise ValueError(
             f"pretrained={str(folder)!r}: its processor cannot be loaded ({error}); save the "

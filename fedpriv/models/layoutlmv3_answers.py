@@ -1,14 +1,15 @@
-"""LayoutLMv3 for questions: predicts where on the page the answer begins and ends."""
+"""Answers that are spans of the page: a network predicts where one begins and where it ends."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import LayoutLMv3ForQuestionAnswering
+from transformers import PreTrainedModel
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
@@ -22,18 +23,27 @@ LONGEST = 30
 """Tokens of an answer at most."""
 
 
-class LayoutLMv3Answerer(OnLayoutLMv3, QuestionAnswerer):
+class SpanAnswerer(QuestionAnswerer):
     """Answers questions with what stands on the page.
+
+    Attributes:
+        name: of the model, in the settings of its reading.
 
     Args:
         network: with two outputs, begin and end.
         reader: makes the arrays.
     """
 
-    def __init__(self, network: LayoutLMv3ForQuestionAnswering, reader: QuestionReader) -> None:
+    name: ClassVar[str]
+
+    def __init__(self, network: PreTrainedModel, reader: QuestionReader) -> None:
         super().__init__()
-        self.network = network
+        self.network: Any = network
         self.reader = reader
+
+    @abstractmethod
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Returns the network's arguments for a batch."""
 
     def encode(self, documents: Sequence[Document]) -> Examples:
         """Returns one row per window of each question; see `QuestionReader.read`."""
@@ -107,8 +117,14 @@ class LayoutLMv3Answerer(OnLayoutLMv3, QuestionAnswerer):
 
     def reading(self) -> dict[str, Any]:
         """Returns all settings that decide how documents become arrays."""
-        return {"model": "layoutlmv3_answers", **self.reader.settings()}
+        return {"model": self.name, **self.reader.settings()}
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a folder that `layoutlmv3(pretrained=folder, task="answers")` reads."""
+        """Writes a folder that the model's function reads, with `task="answers"`."""
         save(folder, self.network, self.reader.subwords, self.reading())
+
+
+class LayoutLMv3Answerer(OnLayoutLMv3, SpanAnswerer):
+    """LayoutLMv3 for questions."""
+
+    name = "layoutlmv3_answers"

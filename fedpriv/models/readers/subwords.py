@@ -58,7 +58,9 @@ class Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
         from transformers import AutoTokenizer  # takes seconds; the shipped tokenizer does without
 
-        loaded = AutoTokenizer.from_pretrained(str(folder), subfolder=subfolder)
+        loaded = AutoTokenizer.from_pretrained(
+            str(folder), subfolder=subfolder, trust_remote_code=False
+        )
         # Words are cut into tokens one by one, and must not be padded to the longest.
         loaded.backend_tokenizer.no_padding()
         loaded.backend_tokenizer.no_truncation()

@@ -70,7 +70,7 @@ def test_commands_stand_under_headings(capsys):
     expected = ["Options", "Experiments", "Finished runs", "Privacy budget"]
     assert headings == [
         *expected,
-        "Data and disk space",
+        "Data, models and disk space",
         "This machine, and a project of yours",
         "Examples",
     ]

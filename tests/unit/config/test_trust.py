@@ -205,3 +205,7 @@ def test_what_occurs_twice_is_written_twice_and_read_again(tmp_path):
     folder.write_config({"a": shared, "b": shared})
     assert yaml.safe_load((folder.path / "config.yaml").read_text()) == {"a": shared, "b": shared}
     assert folder.config() == {"a": shared, "b": shared}
+
+
+def test_a_run_of_any_checkpoint_can_be_attacked():
+    assert untrusted({"model": {"_target_": "fedpriv.models.auto.auto", "_partial_": True}}) == []

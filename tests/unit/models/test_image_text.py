@@ -273,7 +273,7 @@ def test_what_cannot_be_loaded_is_refused_with_a_way_out(folders, tmp_path, monk
         ValueError, match=r"(?s)its processor cannot be loaded .*; save the model's"
     ):
         image_text(pretrained=tmp_path / "text")
-    monkeypatch.setattr(AutoProcessor, "from_pretrained", lambda folder: words())
+    monkeypatch.setattr(AutoProcessor, "from_pretrained", lambda folder, **_: words())
     with pytest.raises(ValueError, match=r"does not take both images and text; save the model's"):
         image_text(pretrained=folders["llava"])
 

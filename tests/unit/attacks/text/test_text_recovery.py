@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 from model_checks import invoices
+from transformers import LiltConfig, LiltForTokenClassification
 
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import Victim
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
+from fedpriv.models.auto import auto
 from fedpriv.models.donut import donut
 from fedpriv.models.encoders.backbones import bert
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
@@ -232,6 +235,25 @@ def test_roberta_gives_the_set_of_its_tokens():
     read = attack.batch["input_ids"][attack.batch["attention_mask"] > 0]
     assert set(attack.text.tokens[:, 1].tolist()) == set(read.tolist())
     assert (attack.text.tokens[:, 0] == -1).all()
+
+
+def test_a_checkpoint_of_another_family_gives_the_set_of_its_tokens(tmp_path):
+    subwords = Subwords.shipped()
+    LiltForTokenClassification(
+        LiltConfig(
+            vocab_size=subwords.size,
+            hidden_size=24,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            channel_shrink_ratio=4,
+            pad_token_id=subwords.pad,
+        )
+    ).save_pretrained(tmp_path)
+    subwords.save_pretrained(tmp_path)
+    attack = attacked(functools.partial(auto, LABELS, pretrained=tmp_path), [0, 1])
+    read = attack.batch["input_ids"][attack.batch["attention_mask"] > 0]
+    assert set(attack.text.tokens[:, 1].tolist()) == set(read.tolist())
 
 
 def test_a_model_without_such_a_weakness_is_named():

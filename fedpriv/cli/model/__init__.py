@@ -1,0 +1,1 @@
+"""`fedpriv model`: what can be done with a model."""
