@@ -65,7 +65,7 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     if multirun:
         return _sweep(name, overrides)
     config = running.composed(name, overrides)
-    parts = experiment.build(config, name)
+    parts = experiment.build(config, name, overrides)
     running.check_attack(parts, config, name)
     result = running.start(config, name)
     return _finish(result, parts, trust=True)

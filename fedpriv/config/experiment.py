@@ -169,6 +169,16 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     Raises:
         Mistakes: if a file or an override cannot be read, or a value depends on what is not set.
     """
+    composed = _with_overrides(name, overrides)
+    problems: list[str] = []
+    plain = _resolve(composed, "", problems)
+    if problems:
+        raise Mistakes(name, problems)
+    return typing.cast(dict[str, Any], plain)
+
+
+def _with_overrides(name: str, overrides: Iterable[str]) -> DictConfig:
+    """Returns an experiment as its files and the overrides have it, references unresolved."""
     path = find(name)
     choices, values = _split(list(overrides), name)
     choices, own = _own_parts(choices)
@@ -189,11 +199,7 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
             OmegaConf.update(composed, key, value, force_add=True)
         except OmegaConfBaseException as error:
             raise Mistakes(name, [f"{key}={value}: {_first_line(error)}"]) from error
-    problems: list[str] = []
-    plain = _resolve(composed, "", problems)
-    if problems:
-        raise Mistakes(name, problems)
-    return typing.cast(dict[str, Any], plain)
+    return composed
 
 
 def _stamp() -> tuple[object, ...]:
@@ -358,17 +364,63 @@ def _child(node: Any, key: Any, place: str, problems: list[str]) -> Any:
         return None
 
 
-def build(config: Mapping[str, Any], source: str = "experiment") -> Experiment:
+def build(
+    config: Mapping[str, Any], source: str = "experiment", overrides: Iterable[str] | None = None
+) -> Experiment:
     """Checks every section and builds its objects, without reading any data.
+
+    Args:
+        config: the settings.
+        source: of the settings, for messages; with overrides, the name that `load` was given.
+        overrides: those that `load` was given. With them, a message names the setting that a wrong
+            value was taken from, such as privacy.epsilon.
 
     Raises:
         Mistakes: with everything that is wrong.
     """
+    if overrides is not None:
+        try:
+            return build(config, source)
+        except Mistakes as error:
+            taken = _references(_with_overrides(source, overrides))
+            named = dict.fromkeys(_as_set(problem, taken) for problem in error.problems)
+            raise Mistakes(source, list(named)) from error
     sections = {key: value for key, value in config.items() if key not in MADE_BY_THE_RUN}
     problems: list[str] = []
     if KEEP in sections:
         sections[KEEP] = _chosen_keepers(sections[KEEP], problems)
     return constructed(Experiment, sections, source, problems)
+
+
+def _references(node: Any, place: str = "") -> dict[str, str]:
+    """Returns, for each value of the form ``${privacy.epsilon}``, its place and the name in it."""
+    if OmegaConf.is_config(node):
+        node = OmegaConf.to_container(node, resolve=False)
+    found: dict[str, str] = {}
+    for key, value in node.items():
+        where = join(place, key)
+        if isinstance(value, Mapping):
+            found |= _references(value, where)
+        elif isinstance(value, str) and (named := re.fullmatch(r"\$\{([\w.]+)\}", value)):
+            found[where] = named[1]
+    return found
+
+
+def _as_set(problem: str, taken: Mapping[str, str]) -> str:
+    """Returns a message that names settings where the user sets them.
+
+    Args:
+        problem: such as ``strategy.mechanism.budget: epsilon=-1.0: expected a positive number``.
+        taken: place of a value → the setting that it is taken from.
+    """
+    place, colon, why = problem.partition(": ")
+    if place in taken:
+        return f"{taken[place]}: {why}"
+    # Of the section itself, or of one in it.
+    below = {key: of for key, of in taken.items() if key.startswith(f"{place}.")}
+    set_at = {key.rpartition(".")[2]: of for key, of in below.items()} if colon else {}
+    renamed = re.sub(r"\b(\w+)(?==)", lambda name: set_at.get(name[0], name[0]), why)
+    return problem if renamed == why else f"{renamed} (for {place})"
 
 
 def _chosen_keepers(section: Any, problems: list[str]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def run(
     """
     words = [*overrides, *(f"{key}={in_hydra(value)}" for key, value in settings.items())]
     config = composed(name, words)
-    parts = experiment.build(config, name)
+    parts = experiment.build(config, name, words)
     check_attack(parts, config, name)
     result = start(config, name, progress=progress)
     attacked(result, parts, trust=True)

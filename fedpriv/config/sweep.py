@@ -422,7 +422,7 @@ def _text(key: str, value: Any) -> str:
 
 def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     config = experiment.load(name, overrides)
-    experiment.build(config, name)
+    experiment.build(config, name, overrides)
     return config
 
 

@@ -51,11 +51,7 @@ class ByProvider:
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
         """Deals out the providers."""
         groups = by_provider(documents, range(len(documents)))
-        if len(groups) < self.clients:
-            raise ValueError(
-                f"clients={self.clients}, but the documents are of {len(groups)} providers: "
-                "each client needs one of its own"
-            )
+        self.check_providers(len(groups))
         order = generator(seed, "partition").permutation(len(groups))
         by_number = list(groups.values())
         shuffled = [by_number[i] for i in order]
@@ -66,6 +62,18 @@ class ByProvider:
             hands[client].extend(group)
             heapq.heapreplace(smallest, (held + len(group), client))
         return _sorted(hands)
+
+    def check_providers(self, count: int) -> None:
+        """Checks that each client can have a provider of its own.
+
+        Raises:
+            ValueError: if there are fewer providers than clients.
+        """
+        if count < self.clients:
+            raise ValueError(
+                f"clients={self.clients}, but the documents are of {count} providers: each client "
+                f"needs one of its own; expected data.partition.clients of {count} or fewer"
+            )
 
 
 @dataclass(frozen=True)
@@ -164,12 +172,7 @@ class HoldOut:
         held = self._held(documents, seed)
         if self.unseen:
             groups = list(by_provider(documents, range(len(documents))).values())
-            count = round(self.unseen * len(groups))
-            if count == 0:
-                raise ValueError(
-                    f"unseen={self.unseen} of {len(groups)} providers is none: take at least "
-                    f"{1 / len(groups):.3g}"
-                )
+            count = self.unseen_of(len(groups))
             rng = generator(seed, "held-out providers")
             chosen = rng.choice(len(groups), count, replace=False)
             held |= {i for group in chosen for i in groups[group]}
@@ -179,6 +182,20 @@ class HoldOut:
                 f"holding out by {self.by!r} leaves none of {len(documents)} documents to train on"
             )
         return train, sorted(held)
+
+    def unseen_of(self, providers: int) -> int:
+        """Returns how many of so many providers `unseen` holds out.
+
+        Raises:
+            ValueError: if it is to hold out some, and would hold out none.
+        """
+        count = round(self.unseen * providers)
+        if self.unseen and count == 0:
+            raise ValueError(
+                f"unseen={self.unseen} of {providers} providers is none: take at least "
+                f"{1 / providers:.3g}"
+            )
+        return count
 
     def asked(self, documents: Sequence[Document], seed: int) -> list[int]:
         """Returns the positions of the documents that an adversary may ask about.

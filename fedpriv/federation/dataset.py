@@ -14,7 +14,7 @@ from torch import nn
 
 from fedpriv.data.document import Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.data.partition import Deal, HoldOut, Partition, by_provider, table
+from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
@@ -188,6 +188,21 @@ class DocumentData:
             raise ValueError(f"public={self.public}: expected a share in [0, 1)")
         if not 0 < self.canary_rate <= 1:
             raise ValueError(f"canary_rate={self.canary_rate}: expected a value in (0, 1]")
+        providers = getattr(self.source, "providers", None)
+        if isinstance(providers, int) and providers > 0:  # generated: known before it is read
+            self._check_providers(providers)
+
+    def _check_providers(self, count: int) -> None:
+        """Checks that so many providers are enough to hold some out and give each client one.
+
+        Raises:
+            ValueError: if they are not.
+        """
+        left = count - self.test.unseen_of(count)
+        if self.test.by == "provider":
+            left -= round(self.test.fraction * count)
+        if isinstance(self.partition, ByProvider) and not (self.pooled or self.canaries):
+            self.partition.check_providers(left)
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""

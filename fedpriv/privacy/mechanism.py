@@ -296,6 +296,7 @@ def example_gaussian(
             whoever knows the seed knows both. "os" adds a secret of the operating system that is
             stored nowhere, so no run can be repeated to the bit.
     """
+    _positive("examples", examples)
     return _gaussian(
         "example",
         noise_multiplier,
@@ -345,6 +346,7 @@ def provider_gaussian(
             whoever knows the seed knows both. "os" adds a secret of the operating system that is
             stored nowhere, so no run can be repeated to the bit.
     """
+    _positive("providers", providers)
     return _gaussian(
         "provider",
         noise_multiplier,
@@ -399,6 +401,11 @@ def client_gaussian(
         delta=delta,
         entropy=entropy,
     )
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r}: expected a positive, finite number")
 
 
 def _gaussian(

@@ -245,7 +245,8 @@ def test_providers_are_grouped_in_order_of_first_appearance():
         ),
         (
             lambda: ByProvider(3).deal(documents("ABAB"), 0),
-            r"clients=3, but the documents are of 2 providers: each client needs one of its own",
+            r"clients=3, but the documents are of 2 providers: each client needs one of its "
+            r"own; expected data.partition.clients of 2 or fewer",
         ),
         (
             lambda: Iid(5).deal(documents("ABAB"), 0),

@@ -412,3 +412,41 @@ def test_sweeps_are_the_product_in_order():
         ["seed=1", "strategy=fedavg", "rounds=2"],
         ["seed=1", "strategy=fedavg", "rounds=3"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "setting", "says"),
+    [
+        ("fl_provider_dp", "privacy.providers=0", "privacy.providers=0"),
+        ("feam_dp", "privacy.examples=-3", "privacy.examples=-3"),
+        ("fl_provider_dp", "privacy.epsilon=-1", "privacy.epsilon=-1.0"),
+        ("fl_provider_dp", "privacy.delta=2", "privacy.delta=2.0"),
+        ("fl_provider_dp", "privacy.entropy=dice", "privacy.entropy: got 'dice'"),
+        ("feam_dp", "privacy.record_rate=1.5", "privacy.record_rate"),
+        ("fl_provider_dp", "privacy.accountant=guess", "privacy.accountant"),
+        ("fl_provider_dp", "privacy.view=mine", "privacy.view"),
+        ("fl_provider_dp", "privacy.colluders=-1", "privacy.colluders"),
+        ("fl_provider_dp", "training.batch_size=0", "training.batch_size"),
+        ("fl_provider_dp", "training.lr=-1", "training.lr"),
+    ],
+)
+def test_a_mistake_is_named_where_the_user_sets_it(strategy, setting, says):
+    overrides = [f"strategy={strategy}", setting]
+    with pytest.raises(experiment.Mistakes) as caught:
+        experiment.build(experiment.load("quickstart", overrides), "quickstart", overrides)
+    [problem] = caught.value.problems
+    assert problem.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["data.partition.clients=40"], "data: clients=40, but the documents are of"),
+        (["data.test.unseen=0.01"], "data: unseen=0.01 of"),
+    ],
+)
+def test_too_few_generated_providers_are_told_before_anything_is_drawn(settings, says):
+    with pytest.raises(experiment.Mistakes) as caught:
+        experiment.build(experiment.load("quickstart", [*settings, "federation.wrkers=1"]))
+    assert any(problem.startswith(says) for problem in caught.value.problems)
+    assert any(problem.startswith("federation.wrkers") for problem in caught.value.problems)
