@@ -112,7 +112,7 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[Table
         datasets.disable_progress_bars()
         if is_folder and any((folder / file).is_file() for file in SAVED):
             _check_state(folder)
-            found = datasets.load_from_disk(str(folder), keep_in_memory=False)
+            found = datasets.load_from_disk(str(folder.absolute()), keep_in_memory=False)
         else:
             # What is read of a folder here is kept where all that is private is kept.
             cache = str(private_folder("datasets")) if is_folder else None

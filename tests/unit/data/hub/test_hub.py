@@ -287,6 +287,14 @@ def test_a_page_is_small_and_the_same_elsewhere(folder, tmp_path):
     assert document_digest(other) != document_digest(first)
 
 
+def test_the_folder_may_be_named_from_where_one_stands(folder, monkeypatch):
+    save(tagged(), folder)
+    monkeypatch.chdir(folder.parent)
+    found = HubData(folder.name).load()
+    monkeypatch.chdir("/")  # pages are found from elsewhere, too
+    check_pages(found)
+
+
 def test_what_was_seen_is_not_looked_at_again(folder, monkeypatch):
     path = save(tagged(), folder)
     HubData(path).load()
