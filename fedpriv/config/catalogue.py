@@ -36,11 +36,12 @@ def plugins() -> dict[str, dict[str, EntryPoint]]:
     for group, named in PLUGINS.items():
         for entry in sorted(entry_points(group=named), key=lambda entry: entry.name):
             taken = files.get(group, {}).get(entry.name) or found[group].get(entry.name)
-            # A folder that is installed and also on the path lists its entries twice.
-            if isinstance(taken, EntryPoint) and taken.value == entry.value:
+            # A folder that is installed and also on the path lists its entries twice. So does
+            # importlib_metadata, which some packages import, by a class of its own.
+            if taken and not isinstance(taken, Path) and taken.value == entry.value:
                 continue
             if taken:
-                other = describe(taken) if isinstance(taken, EntryPoint) else str(taken)
+                other = str(taken) if isinstance(taken, Path) else describe(taken)
                 raise NameClash(
                     f"{group}={entry.name} is both {other} and {describe(entry)}: uninstall one of "
                     "the two, or rename one; a class can also be given by its dotted path"

@@ -147,6 +147,12 @@ def test_a_name_that_is_taken_is_refused_and_both_are_named(install, second, say
         assert says[0] in capsys.readouterr().err
 
 
+def test_a_package_that_two_libraries_see_is_one(install):
+    pytest.importorskip("importlib_metadata")  # it looks for packages too, once it is imported
+    install()
+    assert list(catalogue.plugins()["attack"]) == ["look"]
+
+
 def test_a_package_that_is_seen_twice_is_one(install):
     install()
     install("deep-parts-again", {"fedpriv.attacks": ENTRIES["fedpriv.attacks"]})
