@@ -181,7 +181,7 @@ def sides(
     bare = BareVT5(twin) if isinstance(twin, VT5) else twin.network
     for module in bare.modules():
         if isinstance(module, LayoutLMv3Encoder):
-            module.__class__ = LayoutLMv3Encoder  # ours looks its biases up in a table
+            module.__class__ = LayoutLMv3Encoder  # ours looks biases up otherwise, for vmap
     given = [collated(b, name) for b in examples.batches(batch, device=device)]
     optimizer = Optimizer(lr=LR).build(model)
     learning = [p for p in bare.parameters() if p.requires_grad]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 from transformers import (
@@ -20,7 +20,7 @@ from transformers import (
 
 from fedpriv.models.checkpoints import config_of, network_of
 from fedpriv.models.layoutlmv3_answers import LayoutLMv3Answerer
-from fedpriv.models.layoutlmv3_network import FusedAttention, LayoutLMv3Encoder, OnLayoutLMv3
+from fedpriv.models.layoutlmv3_network import LayoutLMv3Encoder, OnLayoutLMv3
 from fedpriv.models.presets import Attention, Presets, choose, small_network
 from fedpriv.models.readers.question_reader import QuestionReader
 from fedpriv.models.readers.reader import Reader
@@ -121,6 +121,7 @@ def layoutlmv3(
         OSError: if there is no such folder and no such model on the hub.
     """
     settings = choose("task", task, PRESETS).settings(locals())
+    choose("attention", attention, dict.fromkeys(get_args(Attention)))
     return _draw(settings) if pretrained is None else _load(settings)
 
 
@@ -152,6 +153,7 @@ def _draw(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
         attention_probs_dropout_prob=dropout,
         num_labels=num_labels,
         visual_embed=given["image"],
+        attn_implementation=given["attention"],
     )
     length = fits_positions(given["max_length"], None, positions(config), f"size={size!r}")
     network = kind(config)
@@ -161,7 +163,6 @@ def _draw(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
         # else.
         for parameter in (network.layoutlmv3.cls_token, network.layoutlmv3.pos_embed):
             nn.init.normal_(parameter, std=config.initializer_range)
-    _attend(network, given["attention"])
     return _with_reader(network, given["labels"], subwords, length, 1 if size == "base" else 40)
 
 
@@ -179,10 +180,11 @@ def _load(given: Mapping[str, Any]) -> LayoutLMv3Tagger | LayoutLMv3Answerer:
     length = fits_positions(given["max_length"], saved.get("max_length"), most, folder)
     if given["dropout"] is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = given["dropout"]
-    network, _ = network_of(kind, folder, new_head=True, config=config)
+    network, _ = network_of(
+        kind, folder, new_head=True, config=config, attn_implementation=given["attention"]
+    )
     if task == "tags" and saved.get("labels", list(labels)) != list(labels):
         draw_linear(network.classifier, config.initializer_range)
-    _attend(network, given["attention"])
     subwords = Subwords.from_pretrained(folder)
     return _with_reader(network, labels, subwords, length, saved.get("box_step", 1)).train()
 
@@ -192,13 +194,6 @@ def _head(task: str, labels: Sequence[str]) -> tuple[type[LayoutLMv3PreTrainedMo
     if task == "tags":
         return LayoutLMv3ForTokenClassification, len(tags_of(labels))
     return LayoutLMv3ForQuestionAnswering, 2
-
-
-def _attend(network: Any, attention: Attention) -> None:
-    """Lets the layers compute attention so, in place."""
-    if choose("attention", attention, {"eager": False, "sdpa": True}):
-        for layer in network.layoutlmv3.encoder.layer:
-            layer.attention.self.__class__ = FusedAttention
 
 
 def _with_reader(

@@ -129,7 +129,8 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 FILES = {
-    "nested": (b"a: " + b"[" * 3000 + b"]" * 3000, "is nested too deeply"),
+    # Newer libyaml has a limit of its own.
+    "nested": (b"a: " + b"[" * 3000 + b"]" * 3000, "nested too deeply|maximum nesting depth"),
     "laughs": (LAUGHS.encode(), "its aliases expand to more than 100,000 values"),
     "itself": (b"a: &a [*a]\n", "mine.yaml"),
     "latin1": ("name: Müller\n".encode("latin-1"), "is not UTF-8 .* at byte 7"),
