@@ -7,7 +7,7 @@ its noise like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import Examples
+from fedpriv.federation.audit.axes import OnAxes
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
 from fedpriv.federation.private_strategy import SHARES, VARIANT
@@ -58,6 +59,14 @@ class ExampleGradients:
         divisor = max(1, len(batch)) if settings[VARIANT] == "paper" else mechanism.normaliser
         total /= total.dtype.type(divisor)
         return ClientUpdate({"float": total}, {NUM_EXAMPLES: len(context.examples)})
+
+    def on_axes(self, axes: int) -> ExampleGradients:
+        """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`)."""
+        return replace(self, per_example=OnAxes(axes=axes))
+
+    def steepest(self, clip_norm: float) -> ExampleGradients:
+        """Returns this half: it clips gradients themselves."""
+        return self
 
     def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
         """Returns the positions of B_k: each of the client's examples with the record rate."""

@@ -6,13 +6,16 @@ N(0, σ²S² I) to their sum, divides by the expected batch and hands that to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import nn
 
 from fedpriv.data.examples import Examples
+from fedpriv.federation.audit.axes import OnAxes
 from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
@@ -41,6 +44,18 @@ class DPLocalTraining:
         """Returns what keeps this model's examples from having gradients of their own."""
         return self.per_example.problems(model)
 
+    def on_axes(self, axes: int) -> DPLocalTraining:
+        """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`).
+
+        The ledger counts each noisy step as if it were seen. So step t moves the t-th block of m
+        weights, and no other: the message then tells every step by itself.
+        """
+        return replace(self, per_example=OnAxes(axes=axes), optimizer=_BlockByBlock(axes=axes))
+
+    def steepest(self, clip_norm: float) -> DPLocalTraining:
+        """Returns this half with steps that are the clipped gradients themselves."""
+        return replace(self, optimizer=Optimizer(name="sgd", lr=1.0))
+
     def train(self, context: ClientContext) -> ClientUpdate:
         """Returns the change of the model after all steps, on (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""
         optimizer = self.optimizer.build(context.model)
@@ -68,3 +83,22 @@ class DPLocalTraining:
             optimizer.step()
         update = context.layout.change_since(context.parameters)
         return ClientUpdate(update, {NUM_EXAMPLES: len(examples)})
+
+
+@dataclass(frozen=True)
+class _BlockByBlock(Optimizer):
+    """Adds the t-th gradient to the t-th block of a model's only tensor."""
+
+    axes: int = 1
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        (weight,), axes, step = model.parameters(), self.axes, itertools.count()
+
+        class Blocks(torch.optim.SGD):
+            @torch.no_grad()
+            def step(self, closure: Any = None) -> None:  # type: ignore[override]
+                start = next(step) * axes
+                if weight.grad is not None:
+                    weight[start : start + axes] += weight.grad[start : start + axes]
+
+        return Blocks([weight], lr=self.lr)

@@ -20,7 +20,7 @@ their random numbers would come from one generator for all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.federation.audit.axes import contributions
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
@@ -98,9 +99,8 @@ class ProviderUpdates:
         """Returns u_k."""
         mechanism = Mechanism.from_settings(context.instruction.settings)
         owners = _owners(context.examples, mechanism)
-        drawn = _sample(owners, mechanism, context.generator).tolist()
-        members = {provider: np.flatnonzero(owners == provider) for provider in drawn}
-        total = self._clipped_sum(context, members, mechanism.clip_norm)
+        drawn = _sample(owners, mechanism, context.generator)
+        total = self._clipped_sum(context, owners, drawn, mechanism.clip_norm)
         std = share_std(mechanism.noise_std, int(context.instruction.settings[SHARES]))
         add_gaussian(total, std, context.generator("privacy noise"))
         total /= total.dtype.type(mechanism.normaliser)
@@ -127,8 +127,30 @@ class ProviderUpdates:
             return "loop", "automatic: training.precision or training.microbatch needs it"
         return PerExample().choice(model, device, computing)
 
-    def _clipped_sum(self, context: ClientContext, members: Members, clip_norm: float) -> Vector:
-        """Returns Σ_P Δ̂_P; notes the providers whose change is not finite."""
+    def on_axes(self, axes: int) -> ProviderUpdates:
+        """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`)."""
+        return _OnAxes(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def steepest(self, clip_norm: float) -> ProviderUpdates:
+        """Returns this half with an optimiser whose steps are as long as the gradient demands."""
+        return replace(self, optimizer=Optimizer(name="sgd", lr=clip_norm))
+
+    def _clipped_sum(
+        self,
+        context: ClientContext,
+        owners: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+        clip_norm: float,
+    ) -> Vector:
+        """Returns Σ_P Δ̂_P; notes the providers whose change is not finite.
+
+        Args:
+            context: of the client.
+            owners: the provider of each example.
+            drawn: M.
+            clip_norm: C.
+        """
+        members = {provider: np.flatnonzero(owners == provider) for provider in drawn.tolist()}
         total, notes = np.zeros_like(context.parameters["float"]), list[str]()
 
         def add(changes: Iterable[tuple[int, Vector]]) -> None:
@@ -193,6 +215,21 @@ class ProviderUpdates:
                 backward=Backward(context.computing),
             )
         return context.layout.change_since(context.parameters)["float"]
+
+
+class _OnAxes(ProviderUpdates):
+    """The same with C along a provider's own axis for its clipped change."""
+
+    def _clipped_sum(
+        self,
+        context: ClientContext,
+        owners: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+        clip_norm: float,
+    ) -> Vector:
+        size = context.parameters["float"].size
+        there = context.examples.take(np.flatnonzero(np.isin(owners, drawn)))
+        return contributions(there, clip_norm, size, size)
 
 
 def _sample(owners: NDArray[np.int64], mechanism: Mechanism, draw: Draw) -> NDArray[np.int64]:

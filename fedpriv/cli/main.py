@@ -21,6 +21,7 @@ from click.shell_completion import shell_complete
 import fedpriv
 from fedpriv.cli import (
     attack,
+    audit,
     budget,
     clean,
     compare,
@@ -50,7 +51,7 @@ COMPLETE = "_FEDPRIV_COMPLETE"
 SECTIONS = {
     "Experiments": [listing.command, run.run, run.resume, sweep.command],
     "Finished runs": [attack.command, report.command, compare.command, verify.command],
-    "Privacy budget": [budget.command],
+    "Privacy budget": [budget.command, audit.command],
     "Data, models and disk space": [data.command, model.command, clean.command],
     "This machine, and a project of yours": [doctor.command, new.command],
 }

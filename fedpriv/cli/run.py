@@ -109,7 +109,9 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     running.expect_workers(config)
     parts = experiment.build(config, str(run_dir))
     federation = parts.assemble(config)
+    running.check_audit(federation, parts, str(run_dir))
     result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=True)
+    running.audited(result, parts, federation)
     running.reported(result, parts)
     return _finish(result, parts, trust=trust)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpriv.config import experiment
 from fedpriv.config.experiment import Experiment, Mistakes
-from fedpriv.federation.loop import Result
+from fedpriv.federation.loop import Federation, Result
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.privacy.signal import signal_lines
 from fedpriv.runtime.progress import Progress
@@ -89,6 +89,7 @@ def start(
     """Runs the rounds, after saying how strong the noise is against the signal."""
     parts = experiment.build(config, source)
     federation = parts.assemble(config)
+    check_audit(federation, parts, source)
     strategy = getattr(federation.algorithm, "inner", federation.algorithm)
     if isinstance(strategy, PrivateStrategy) and parts.rounds:
         for line in signal_lines(
@@ -101,8 +102,43 @@ def start(
         ):
             to_stderr(line)
     result = federation.run(parts.rounds, run_dir=run_dir, progress=progress)
+    audited(result, parts, federation)
     reported(result, parts)
     return result
+
+
+def audited(result: Result, parts: Experiment, federation: Federation) -> None:
+    """Measures the mechanism of a private run, if its settings want it, and says what was found.
+
+    Raises:
+        Mistakes: if it cannot be measured; `check_audit` tells before the run.
+    """
+    if not parts.privacy.audit or not parts.rounds:
+        return
+    from fedpriv.federation.audit.mechanism import audit_mechanism
+    from fedpriv.threat.mechanism import NAME, as_result
+    from fedpriv.threat.results import write_result
+
+    audit = audit_mechanism(federation, parts.rounds)
+    folder = RunFolder.existing(result.run_dir)
+    with folder.writing("audit", {}, NAME):
+        write_result(folder, NAME, as_result(audit))
+    for line in audit.lines():
+        to_stderr(line)
+
+
+def check_audit(federation: Federation, parts: Experiment, name: str) -> None:
+    """Checks before any training that the mechanism can be measured at the end, if that is wanted.
+
+    Raises:
+        Mistakes: if it cannot be.
+    """
+    if not parts.privacy.audit:
+        return
+    from fedpriv.federation.audit.mechanism import audit_problems
+
+    if problems := audit_problems(federation):
+        raise Mistakes(name, [f"privacy.audit=true: {problem}" for problem in problems])
 
 
 def reported(result: Result, parts: Experiment) -> None:

@@ -141,6 +141,9 @@ class Privacy:
             bit, and if a round is cut off, its repetition is accounted for beside the first
             attempt. Take "os" for a model that will be released, and on a GPU, where the same run
             may round differently the next time.
+        audit: whether the mechanism is measured at the end of a private run, which takes some
+            seconds: canaries show a lower bound on ε, to be held against the ledger. `fedpriv
+            audit` does the same at greater length.
     """
 
     epsilon: float = 8.0
@@ -154,6 +157,7 @@ class Privacy:
     record_rate: float = 0.2
     providers: float | None = None
     entropy: Literal["seed", "os"] = "seed"
+    audit: bool = False
 
 
 @dataclass(frozen=True)

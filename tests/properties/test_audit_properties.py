@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedpriv.privacy.accounting.gdp import gaussian_epsilon
-from fedpriv.threat.scoring.audit import epsilon_lower, p_value
+from fedpriv.privacy.one_run import epsilon_lower, p_value
 
 RUNS = 2000
 

@@ -14,6 +14,9 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedpriv.privacy.accounting import rdp
 from fedpriv.privacy.accounting.event import Event, History, NotAvailable, each_part
 
@@ -34,6 +37,12 @@ SMALLEST_SPREAD = 2e-4
 
 TAIL = 1e-15
 
+SLOPES = np.linspace(-6.0, 6.0, 241)
+"""The ε whose lines make up a trade-off curve; where both errors are alike, ε is near 0."""
+
+SLOPES_DELTA, SLOPES_TOLERANCE = 1e-5, 1e-3
+"""What the grid of losses for a trade-off curve is fine enough for."""
+
 OVERFLOW = 700.0
 """Near log(2^1024) = 709.8, dp-accounting's ε at δ may be ∞ or off by more than the grid."""
 
@@ -51,13 +60,37 @@ def epsilon(history: History, delta: float, tolerance: float = TOLERANCE) -> flo
 def _epsilon(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> float:
     if sum(times for _, times in history) > 1 and delta < SMALLEST_DELTA:
         raise NotAvailable(f"delta={delta}: PLD needs delta >= {SMALLEST_DELTA}; RDP has no limit")
-    interval = _interval(history, delta, tolerance)
-    released = [_released(event, times, interval, delta) for event, times in history]
-    composed = reduce(lambda left, right: left.compose(right, TAIL), released)
+    composed = _composed(history, delta, tolerance)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # where it overflows, ε is ∞; see below
         found = float(composed.get_epsilon_for_delta(delta))
     return max(0.0, found) if found < OVERFLOW else _searched(composed, delta, history)
+
+
+def trade_off(history: History, false_positives: float) -> float:
+    """Returns the least rate of false negatives that a test may have at a rate of false positives.
+
+    Dong, Roth and Su 2022, "Gaussian Differential Privacy", Proposition 2.12: f(α) is the supremum
+    of 1 - δ(ε) - e^ε α over ε. Only some ε are tried and δ is rounded up, so the true f is higher.
+
+    Args:
+        history: what the tester sees.
+        false_positives: α, in [0, 1].
+    """
+    deltas = _deltas_of_slopes(tuple(history))
+    return max(0.0, float(np.max(1 - deltas - np.exp(SLOPES) * false_positives)))
+
+
+@lru_cache(maxsize=256)
+def _deltas_of_slopes(history: tuple[tuple[Event, int], ...]) -> NDArray[np.float64]:
+    composed = _composed(history, SLOPES_DELTA, SLOPES_TOLERANCE)
+    return np.asarray(composed.get_delta_for_epsilon(SLOPES))
+
+
+def _composed(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> Any:
+    interval = _interval(history, delta, tolerance)
+    released = [_released(event, times, interval, delta) for event, times in history]
+    return reduce(lambda left, right: left.compose(right, TAIL), released)
 
 
 def _searched(composed: Any, delta: float, history: History) -> float:

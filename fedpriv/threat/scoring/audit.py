@@ -1,16 +1,7 @@
 """What one training run shows of its ε: a lower bound, by planted canaries.
 
-Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run". Each of m canaries
-is put into the training set or left out, by a fair coin of its own. Whoever looks at the result
-guesses r of the coins and abstains from the others. Theorem 5.2: if training is (ε, δ)-DP for
-each canary, then for every number v
-
-    P[at least v guesses are right] ≤ β + 2 m δ α,    B ~ Binomial(r, e^ε / (1 + e^ε)),
-    β = P[B ≥ v],    α = max over i = 1…v of P[v > B ≥ v - i] / i.
-
-Where that is below 1 - confidence, the run would have been too lucky: ε is rejected. The largest ε
-that is rejected is the bound. It holds whatever the guesses are made from, as long as they do not
-depend on the coins in another way than through what training gave out.
+The bound is that of `fedpriv.privacy.one_run`, from the guesses that an attack has made of the
+canaries' coins. It is held against what the ledger claims.
 """
 
 from __future__ import annotations
@@ -18,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from scipy.special import bdtr, betaincinv, expit, logit
+from scipy.special import betaincinv, logit
 
 from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower, p_value
 from fedpriv.privacy.views import VIEWS
 from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
@@ -30,12 +21,8 @@ from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory
 from fedpriv.threat.statistics import POWER
 
-CONFIDENCE = 0.95
 WORTH = 1.0
 """ε above what is claimed whose absence is worth telling."""
-
-HALVINGS = 60
-"""Of the interval that holds the bound; below what floats tell apart."""
 
 PROVIDER = "provider"
 """What a canary is, as the ledger calls it."""
@@ -97,79 +84,6 @@ def bound_in_words(audit: Mapping[str, Any]) -> str:
         f"{audit['epsilon_ceiling']:.3g}; δ = {audit['delta']:g}); in the view "
         f"{audit['view']} the ledger {ledger}{': THE CLAIM IS BROKEN' if audit['violated'] else ''}"
     )
-
-
-def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float = 0.0) -> float:
-    """Returns the largest probability that (ε, δ)-DP allows for so many right guesses or more.
-
-    Args:
-        canaries: m, each in or out by a fair coin.
-        guesses: r, of m; fixed beforehand.
-        right: v, of r.
-        epsilon: ε, 0 or more.
-        delta: δ, in [0, 1].
-
-    Raises:
-        ValueError: if the counts do not fit each other, or ε or δ is none.
-
-    >>> round(p_value(10, 10, 10, 0.0), 6)  # ten coins by pure luck: 1 / 1024
-    0.000977
-    """
-    if canaries < 1 or not 0 <= right <= guesses <= canaries:
-        raise ValueError(
-            f"canaries={canaries}, guesses={guesses}, right={right}: expected 1 canary or more, no "
-            "more guesses than canaries, and no more right ones than guesses"
-        )
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon={epsilon}: expected 0 or more")
-    if not 0 <= delta <= 1:
-        raise ValueError(f"delta={delta}: expected a value in [0, 1]")
-    # Wrong guesses are counted: for large ε, 1 - e^ε / (1 + e^ε) would be rounded to 0.
-    wrong, chance = guesses - right, float(expit(-epsilon))
-    beta = float(bdtr(wrong, guesses, chance))
-    if delta == 0 or right == 0:
-        return min(beta, 1.0)
-    steps = np.arange(1, right + 1)
-    alpha = float(np.max((bdtr(wrong + steps, guesses, chance) - beta) / steps))
-    return min(beta + 2 * canaries * delta * alpha, 1.0)
-
-
-def epsilon_lower(
-    canaries: int, guesses: int, right: int, delta: float = 0.0, confidence: float = CONFIDENCE
-) -> float:
-    """Returns the largest ε that so many right guesses reject; 0 where they reject none.
-
-    Args:
-        canaries: m.
-        guesses: r.
-        right: v; with all of r right, the bound is the most that so many guesses can show.
-        delta: δ that ε is a bound at.
-        confidence: with which training is not (ε, δ)-DP for any smaller ε, in (0, 1).
-
-    Raises:
-        ValueError: if an argument is out of its range.
-
-    >>> round(epsilon_lower(100, 100, 90), 2)
-    1.63
-    >>> epsilon_lower(100, 100, 50)
-    0.0
-    """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: expected a value between 0 and 1")
-
-    def rejected(epsilon: float) -> bool:
-        return p_value(canaries, guesses, right, epsilon, delta) <= 1 - confidence
-
-    if not rejected(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while rejected(high):
-        low, high = high, 2 * high
-    # What is rejected also rejects every smaller ε, because (ε, δ)-DP is (ε', δ)-DP for ε' > ε.
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rejected(middle) else (low, middle)
-    return low
 
 
 def epsilon_detectable(

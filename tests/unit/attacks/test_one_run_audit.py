@@ -13,6 +13,7 @@ from fedpriv.attacks.one_run_audit import Audit, LossAccess, LossScore
 from fedpriv.attacks.server_membership import ServerMembership
 from fedpriv.data.document import Document, Question
 from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.privacy.one_run import epsilon_lower, p_value
 from fedpriv.threat.access import (
     Architecture,
     BlackBox,
@@ -33,13 +34,7 @@ from fedpriv.threat.claims import (
 from fedpriv.threat.grants import wanted
 from fedpriv.threat.queries import GreyBox, Reply
 from fedpriv.threat.runner import ThreatModel
-from fedpriv.threat.scoring.audit import (
-    audit_metrics,
-    bound_in_words,
-    epsilon_detectable,
-    epsilon_lower,
-    p_value,
-)
+from fedpriv.threat.scoring.audit import audit_metrics, bound_in_words, epsilon_detectable
 
 # --- the statistics -------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The mechanism of a federation, measured by canaries against its ledger."""

@@ -1,0 +1,459 @@
+"""The mechanism of a federation, measured against its ledger: what `fedpriv audit` does.
+
+The ledger computes ε from rates and noise that it is told of. Here ε is measured. Canaries on axes
+of their own (`fedpriv.federation.audit.axes`), each in the training or not by a fair coin, go
+through the federation's own strategy, client half, sampling, noise, masking, faults and grid. What
+the server and the models show of each axis gives a lower bound on ε
+(`fedpriv.privacy.lower_bounds`), and a bound above what the ledger says is a fault in the mechanism
+or in the ledger.
+
+Once a run is over, it is known which rounds a client took part in. Canaries of one client share
+that fate, so the bounds are held against the ledger's ε given this participation.
+
+An audit proves no upper bound. It says nothing of what the clients compute before they clip, apart
+from `largest`: real gradients of canaries through the real client half, without noise.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Message
+from numpy.typing import NDArray
+
+from fedpriv.data.examples import PROVIDER
+from fedpriv.federation.audit.axes import AXIS, Axes, HasAxes
+from fedpriv.federation.client import Client
+from fedpriv.federation.dataset import ArrayData, FederatedDataset
+from fedpriv.federation.faults import Faults
+from fedpriv.federation.grids.base import RoundGrid
+from fedpriv.federation.grids.curious import CuriousGrid
+from fedpriv.federation.keep import Prepared
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.messages import UPDATE, RunningSum, add_sum, instruction_of, to_vectors
+from fedpriv.federation.private_strategy import BATCH, PrivateStrategy
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.secagg.messages import MASKED
+from fedpriv.privacy.accounting import pld
+from fedpriv.privacy.accounting.event import Event
+from fedpriv.privacy.ledger import Ledger, Release
+from fedpriv.privacy.lower_bounds import (
+    Scores,
+    counted,
+    log_likelihood_ratio,
+    sigma_fit,
+    threshold_for,
+)
+from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower
+from fedpriv.runtime.run_folder import LEDGER, RunFolder
+from fedpriv.runtime.seeds import generator
+
+MOST_AXES, LEAST_AXES = 1 << 19, 1 << 14
+QUICK = 1 << 26
+"""Coordinates of noise, over all clients and rounds, that a check at the end of a run draws."""
+
+GUESSED = 0.01
+"""The share of the canaries of which the one-run bound guesses that they are in, or out."""
+
+REAL = 64
+"""Canaries at a client whose gradients are really computed and clipped."""
+
+ASSUMES = {
+    "sigma_fit": "the mechanism is the ledger's but for the size of its noise, and what is seen of "
+    "one canary does not depend on the others",
+    "count": "what is seen of one canary does not depend on the others",
+    "one_run": "each canary was in or out by a fair coin",
+}
+
+History = tuple[tuple[Event, int], ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One view's ε, as the ledger says and as the canaries show.
+
+    Attributes:
+        ledger: ε by the ledger for a client that took part so often.
+        sigma_fit: lower bound by the noise that fits; see `ASSUMES` for what each bound assumes.
+        count: lower bound by counting.
+        one_run: lower bound by guesses of coins, from the first run alone.
+        canaries: that the bounds are made of.
+        releases: the noisy sums or messages that showed them.
+    """
+
+    ledger: float
+    sigma_fit: float
+    count: float
+    one_run: float
+    canaries: int
+    releases: int
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether a lower bound is above what the ledger says."""
+        return max(self.sigma_fit, self.count, self.one_run) > self.ledger
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        views: by name of the ledger's view.
+        unit: of privacy.
+        delta: δ.
+        confidence: of each bound.
+        runs: of the mechanism.
+        largest: the largest contribution of a unit through the real client half, in units of the
+            clip norm; up to rounding it may be 1 at most.
+        seconds: that it took.
+    """
+
+    views: Mapping[str, Measured]
+    unit: str
+    delta: float
+    confidence: float
+    runs: int
+    largest: float
+    seconds: float
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the mechanism gives away more than its ledger says."""
+        return self.largest > 1 + 1e-4 or any(view.contradicted for view in self.views.values())
+
+    def lines(self) -> list[str]:
+        """Returns the result in a line for each view, the alarm first."""
+        alarm = ["ALARM: the mechanism gives away more than its ledger says"]
+        told = [
+            f"audit ({view}, {m.releases} release{'s' * (m.releases != 1)}): ledger "
+            f"{m.ledger:.2f}; measured at least "
+            f"{math.floor(m.sigma_fit * 100) / 100:.2f} (σ-fit, {self.confidence:.0%}), "
+            f"{math.floor(m.count * 100) / 100:.2f} (counting), "
+            f"{math.floor(m.one_run * 100) / 100:.2f} (one run)"
+            for view, m in self.views.items()
+        ]
+        if self.largest > 1 + 1e-4:
+            told.append(f"audit: one {self.unit} moved a client's sum by {self.largest:.4g} clips")
+        return [*(alarm if self.contradicted else []), *told]
+
+
+def audit_problems(federation: Federation) -> list[str]:
+    """Returns why the mechanism of a federation cannot be audited; empty if it can."""
+    strategy = federation.strategy
+    if not isinstance(strategy, PrivateStrategy):
+        return [f"strategy: {type(strategy).__name__} has no mechanism of privacy to audit"]
+    found = []
+    if strategy.variant == "paper":
+        found.append("strategy.variant=paper: no ε covers it; take variant=sound")
+    if not strategy.mechanism.noise_multiplier:
+        found.append("strategy.mechanism: without noise ε is infinite, and nothing is to be shown")
+    if not isinstance(federation.client, HasAxes):
+        found.append(
+            f"client: {type(federation.client).__name__} has no method `on_axes`, by which "
+            "canaries take part (fedpriv.federation.audit.axes.HasAxes)"
+        )
+    return found
+
+
+def quick_axes(clients: int, rounds: int, steps: int = 1) -> int:
+    """Returns how many canaries a check of some seconds takes."""
+    wanted = QUICK // max(1, clients * rounds * steps**2)
+    return max(LEAST_AXES, min(MOST_AXES, 1 << max(0, wanted.bit_length() - 1)))
+
+
+def audit_mechanism(
+    federation: Federation,
+    rounds: int,
+    *,
+    axes: int | None = None,
+    runs: int = 1,
+    confidence: float = CONFIDENCE,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Audit:
+    """Measures ε of a federation's mechanism.
+
+    Args:
+        federation: whose mechanism it is. Its data and its model are not touched.
+        rounds: T, of each run.
+        axes: canaries in a run, half of which are in; None takes as many as some seconds allow.
+        runs: of the mechanism with new coins and new noise; the canaries of all are pooled.
+        confidence: of each bound by itself.
+        tell: is told of each run.
+
+    Raises:
+        ValueError: if there is no mechanism to audit; lists every reason.
+    """
+    if problems := audit_problems(federation):
+        raise ValueError("\n".join(problems))
+    if rounds < 1 or runs < 1 or not 0 < confidence < 1:
+        raise ValueError(f"{rounds=}, {runs=}, {confidence=}: expected 1 or more, and (0, 1)")
+    began = time.monotonic()
+    strategy = cast(PrivateStrategy, federation.strategy)
+    steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
+    axes = axes or quick_axes(federation.clients, rounds, steps)
+    pooled: dict[str, dict[History, list[tuple[Scores, NDArray[np.bool_]]]]] = {}
+    for run in range(runs):
+        for view, history, scores, inside in _one_run(federation, rounds, axes, steps, run):
+            pooled.setdefault(view, defaultdict(list))[history].append((scores, inside))
+        tell(f"audit: run {run + 1} of {runs}, {axes} canaries")
+    mechanism = strategy.mechanism
+    views, known = dict[str, Measured](), dict[tuple[int, ...], Measured]()
+    for view, by_history in pooled.items():
+        # The participation of most canaries; it depends on the draws of clients, not on the noise.
+        history, found = max(by_history.items(), key=lambda item: sum(len(s) for s, _ in item[1]))
+        same = tuple(id(scores) for scores, _ in found)  # two views may have seen the same
+        if same not in known:
+            known[same] = _measured(history, found, mechanism.delta, confidence)
+        views[view] = known[same]
+    largest = _largest(federation, strategy)
+    seconds = time.monotonic() - began
+    return Audit(views, mechanism.unit, mechanism.delta, confidence, runs, largest, seconds)
+
+
+def _measured(
+    history: History,
+    found: list[tuple[Scores, NDArray[np.bool_]]],
+    delta: float,
+    confidence: float,
+) -> Measured:
+    """Returns the three bounds for canaries of which the same was seen."""
+    scores = np.concatenate([s for s, _ in found])
+    inside = np.concatenate([i for _, i in found])
+    threshold = threshold_for(history, len(scores), delta, confidence)
+    first, coins = found[0]
+    ranked, guessed = np.argsort(first, kind="stable"), max(1, round(GUESSED * len(first)))
+    right = np.sum(coins[ranked[-guessed:]]) + np.sum(~coins[ranked[:guessed]])
+    return Measured(
+        ledger=pld.epsilon(history, delta),
+        sigma_fit=sigma_fit(scores, inside, history, delta, confidence),
+        count=counted(scores, inside, threshold, delta, confidence),
+        one_run=epsilon_lower(len(first), 2 * guessed, int(right), delta, confidence),
+        canaries=len(scores),
+        releases=sum(times for _, times in history),
+    )
+
+
+def _one_run(
+    federation: Federation, rounds: int, axes: int, steps: int, run: int
+) -> Iterator[tuple[str, History, Scores, NDArray[np.bool_]]]:
+    """Runs the mechanism once; yields, per view and participation, scores and coins of canaries.
+
+    Canary i is at client i mod K. Its score adds up over all releases that its client was in.
+    """
+    strategy, clients = cast(PrivateStrategy, federation.strategy), federation.clients
+    inside = generator(federation.seed, f"coins of audit {run}").random(axes) < 0.5
+    # Where each message carries all of its noise, masks change nothing that the ledger counts.
+    masking = None if strategy.own_noise else federation.masking
+    watch = _Watch(clients, axes, single=masking is None, summed=not strategy.own_noise)
+    half = cast(HasAxes, federation.client).on_axes(axes)
+    ledger = _run(
+        federation,
+        copy.deepcopy(strategy),
+        half,
+        canaries=np.flatnonzero(inside),
+        size=axes * steps,
+        rounds=rounds,
+        watch=watch,
+        seed=federation.seed + run,
+        masking=masking,
+        faults=federation.faults,
+    )
+    ways: dict[bool, tuple[str, ...]] = {True: ("server_plain",), False: ("global",)}
+    if masking is not None:
+        ways = {False: ("global", "server_masked")}
+    elif strategy.own_noise:
+        ways = {True: ("global", "server_plain")}
+    clips = _divisor(strategy, clients) / strategy.mechanism.clip_norm
+    for plain, views in ways.items():
+        scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
+        for client in range(clients):
+            own = slice(client, None, clients)
+            history = tuple(sorted(ledger.history_of(client, views[0]), key=repr))
+            if history:
+                alike[history].append(np.arange(axes)[own])
+            for release in ledger.releases:
+                if not _shows(release, client, plain):
+                    continue
+                at = release.attempt.round, release.attempt.attempt
+                seen = watch.messages[*at, client] if plain else watch.sums[at][:, own]
+                noise = release.share if plain else release.noise_multiplier
+                for step in seen:
+                    scores[own] += log_likelihood_ratio(clips * step, noise, release.record_rate)
+        for history, places in alike.items():
+            there = np.concatenate(places)
+            found = scores[there].astype(np.float32), inside[there]
+            for view in views:
+                yield view, history, *found
+
+
+def _shows(release: Release, client: int, plain: bool) -> bool:
+    """Whether a release has shown a client's canaries: in its own message, or in a sum."""
+    if plain:
+        return client in release.attempt.heard
+    return release.shown and client in release.attempt.survivors
+
+
+def _divisor(strategy: PrivateStrategy, clients: int) -> float:
+    """Returns the public constant by which a client divides its noisy sum."""
+    if strategy.own_noise:
+        return float(strategy.settings(1, clients)[BATCH])
+    return strategy.mechanism.normaliser
+
+
+def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
+    """Returns the largest contribution of a unit to its client's sum, in units of the clip norm.
+
+    A few canaries at each client, all drawn, go through the real client half without noise: their
+    losses have real gradients, a thousand times as long as the clip norm.
+    """
+    clients, count = federation.clients, REAL * federation.clients
+    half = cast(HasAxes, federation.client).steepest(strategy.mechanism.clip_norm)
+    bare = copy.deepcopy(strategy)
+    bare.mechanism = replace(
+        strategy.mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0
+    )
+    watch = _Watch(clients, count, single=True, summed=False)
+    _run(
+        federation,
+        bare,
+        half,
+        canaries=np.arange(count),
+        size=count,
+        rounds=1,
+        watch=watch,
+        seed=federation.seed,
+        masking=None,
+        faults=None,
+    )
+    steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
+    clips = _divisor(bare, clients) / bare.mechanism.clip_norm / steps
+    together = bare.mechanism.unit == "client"  # all of a client's canaries are one unit
+    norms = [
+        float(np.linalg.norm(sent) if together else np.abs(sent).max())
+        for sent in watch.messages.values()
+    ]
+    return clips * max(norms)
+
+
+def _run(
+    federation: Federation,
+    strategy: PrivateStrategy,
+    half: Client,
+    *,
+    canaries: NDArray[np.int64],
+    size: int,
+    rounds: int,
+    watch: _Watch,
+    seed: int,
+    masking: Masking | None,
+    faults: Faults | None,
+) -> Ledger:
+    """Runs a federation's mechanism on canaries; returns the ledger of that run.
+
+    Args:
+        federation: whose number of clients, grid and settings are taken.
+        strategy: the server's half.
+        half: the clients'.
+        canaries: the axes of those that are in.
+        size: of the vectors.
+        rounds: T.
+        watch: sees what the server sees.
+        seed: of all draws.
+        masking: secure aggregation.
+        faults: that make clients fail.
+    """
+    clients = federation.clients
+    rows = tuple(np.flatnonzero(canaries % clients == client) for client in range(clients))
+    with tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as folder:
+        result = Federation(
+            model=functools.partial(Axes, size),
+            data=ArrayData({AXIS: canaries, PROVIDER: canaries}, rows),
+            strategy=strategy,
+            client=half,
+            name="audit",
+            seed=seed,
+            runs=folder,
+            ray=federation.ray,
+            masking=masking,
+            keep=[watch],
+            faults=faults,
+            settings=replace(
+                federation.settings,
+                checkpoint_every=rounds,
+                keep_checkpoints=1,
+                max_refused=0,
+                device="cpu",
+                trackers=(),
+                report=False,
+            ),
+        ).run(rounds)
+        return Ledger.from_json(RunFolder.existing(result.run_dir).read_json(LEDGER))
+
+
+class _Watch:
+    """What a server sees of each axis: a keeper of the run, and the watcher that it hands back.
+
+    Args:
+        clients: K; axis i is of client i mod K.
+        axes: m.
+        single: the server sees single messages.
+        summed: it sees sums.
+
+    Attributes:
+        messages: by round, attempt and client: (steps, axes of this client).
+        sums: by round and attempt: (1, axes).
+    """
+
+    def __init__(self, clients: int, axes: int, *, single: bool, summed: bool) -> None:
+        self.clients, self.axes, self.single, self.summed = clients, axes, single, summed
+        self.messages: dict[tuple[int, int, int], NDArray[Any]] = {}
+        self.sums: dict[tuple[int, int], NDArray[Any]] = {}
+
+    def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
+        """Returns nothing: canaries are always there."""
+        return []
+
+    def before(self, run: Prepared) -> _Watch:
+        """Returns this, which watches the run."""
+        return self
+
+    def after(self, run: Prepared) -> None:
+        """Writes nothing."""
+
+    def around(self, grid: RoundGrid) -> RoundGrid:
+        """Returns the grid, open to the server's eyes where nothing is masked."""
+        return CuriousGrid(grid, self._sent, self._received) if self.single else grid
+
+    def _sent(self, message: Message) -> bool:
+        asked = instruction_of(message)
+        self._now = (asked.round, asked.attempt) if asked else (0, 0)
+        return asked is not None
+
+    def _received(self, client: int, reply: Message) -> None:
+        sent = to_vectors(reply.content.array_records[UPDATE])["float"]
+        own = sent.reshape(-1, self.axes)[:, client :: self.clients]
+        self.messages[*self._now, client] = own.copy()
+
+    def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
+        """Passes on what the strategy sums up, adding it up too."""
+        total = RunningSum()
+        for reply in replies:
+            if self.summed:
+                add_sum(total, reply)
+            yield reply
+        if total.clients and MASKED not in total.vectors:
+            self.aggregated(round, attempt, total)
+
+    def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
+        """Keeps a sum."""
+        self.sums[round, attempt] = total.vectors["float"].reshape(1, -1)

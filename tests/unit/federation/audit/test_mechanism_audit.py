@@ -1,0 +1,293 @@
+"""The mechanism of each private strategy, measured through its own parts against its ledger."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy import OutOfLuck
+from toy_private import answers, federation, instruction, provider_data
+
+from fedpriv.clients import feam_dp, fedavg_dp, fl_provider_dp
+from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.clients.fedavg_dp import DPLocalTraining
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
+from fedpriv.data.examples import PROVIDER
+from fedpriv.federation.audit import mechanism as mechanism_audit
+from fedpriv.federation.audit.axes import AXIS, Axes
+from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems, quick_axes
+from fedpriv.federation.faults import Dropout
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.privacy.lower_bounds import rejects
+from fedpriv.privacy.mechanism import (
+    Budget,
+    client_gaussian,
+    example_gaussian,
+    provider_gaussian,
+)
+from fedpriv.strategies.feam_dp import FeAmDP
+from fedpriv.strategies.fedavg import FedAvg
+from fedpriv.strategies.fedavg_dp import FedAvgDP
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
+
+CLIENTS, ROUNDS, CANARIES = 4, 4, 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def providers(epsilon=4.0, **more):
+    mechanism = provider_gaussian(
+        clip_norm=0.5,
+        providers=60,
+        budget=Budget(epsilon, ROUNDS),
+        provider_rate=0.5,
+        **{name: more.pop(name) for name in ("client_rate", "client_sampling") if name in more},
+    )
+    return FLProviderDP(mechanism, **more)
+
+
+def examples(**more):
+    mechanism = example_gaussian(
+        clip_norm=0.5, examples=100, budget=Budget(4.0, ROUNDS), record_rate=0.5
+    )
+    return FeAmDP(mechanism, **more)
+
+
+def own_noise():
+    budget = Budget(4.0, ROUNDS, steps=2)
+    mechanism = example_gaussian(clip_norm=0.5, examples=100, budget=budget, record_rate=0.5)
+    return FedAvgDP(mechanism, steps=2)
+
+
+def whole_clients():
+    return FLProviderDP(client_gaussian(clip_norm=2.0, budget=Budget(4.0, ROUNDS)))
+
+
+PAIRS = {
+    "FL-PROVIDER-DP": (providers, ProviderUpdates(), fl_provider_dp),
+    "FeAm-DP": (examples, ExampleGradients(), feam_dp),
+    "FedAvg-DP": (own_noise, DPLocalTraining(), fedavg_dp),
+    "DP-FedAvg": (whole_clients, ProviderUpdates(), fl_provider_dp),
+}
+
+
+def made(strategy, client, masking=None, faults=None, **settings):
+    toy = federation(
+        strategy, client, provider_data(CLIENTS, 3), masking=masking, one_noise=False, **settings
+    )
+    toy.faults = faults
+    return toy
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
+def test_every_strategy_gives_away_what_its_ledger_says_and_no_more(name, masking):
+    strategy, client, _ = PAIRS[name]
+    if masking and name == "FedAvg-DP":  # what its clients send is bounded by no clip norm
+        masking = Masking(bound=100.0)
+    audit = audit_mechanism(made(strategy(), client, masking), ROUNDS, axes=CANARIES)
+    assert not audit.contradicted
+    assert set(audit.views) == (
+        {"global", "server_masked"} if masking and name != "FedAvg-DP" else
+        {"global", "server_plain"}
+    )  # fmt: skip
+    for found in audit.views.values():
+        assert found.canaries == CANARIES
+        assert 0.85 * found.ledger < found.sigma_fit <= found.ledger
+        assert 0.35 * found.ledger < found.count < found.sigma_fit
+        assert 0.2 * found.ledger < found.one_run < found.sigma_fit
+    assert audit.largest == pytest.approx(1, abs=1e-4)
+    whole = next(iter(audit.views.values()))
+    assert whole.ledger == pytest.approx(
+        4 if masking or name == "FedAvg-DP" else whole.ledger, 0.01
+    )
+
+
+def test_the_servers_view_of_single_messages_is_held_against_its_own_epsilon():
+    found = audit_mechanism(made(providers(), ProviderUpdates()), ROUNDS, axes=CANARIES).views
+    assert found["server_plain"].ledger > 2 * found["global"].ledger
+    assert found["server_plain"].sigma_fit > 1.5 * found["global"].ledger
+
+
+@pytest.mark.parametrize("name", ["FL-PROVIDER-DP", "FeAm-DP", "FedAvg-DP"])
+def test_a_tenth_too_little_noise_is_an_alarm(name, monkeypatch):
+    strategy, client, half = PAIRS[name]
+    real = half.add_gaussian
+    monkeypatch.setattr(half, "add_gaussian", lambda v, std, rng: real(v, 0.9 * std, rng))
+    audit = audit_mechanism(made(strategy(), client), ROUNDS, axes=CANARIES)
+    assert audit.contradicted
+    assert audit.lines()[0].startswith("ALARM")
+    assert all(found.contradicted for found in audit.views.values())
+
+
+def test_noise_divided_once_too_often_is_an_alarm(monkeypatch):
+    # A share of std / n in place of std / √n: n shares add up to 1 / √n of the noise.
+    monkeypatch.setattr(feam_dp, "share_std", lambda std, shares: std / shares)
+    audit = audit_mechanism(made(examples(), ExampleGradients(), Masking()), ROUNDS, axes=1 << 14)
+    assert audit.contradicted
+    found = audit.views["global"]
+    assert max(found.sigma_fit, found.count) > 1.5 * found.ledger
+
+
+def test_a_client_half_that_does_not_clip_is_an_alarm(monkeypatch):
+    def unclipped(change, clip_norm):
+        return replace(fl_clip(change, clip_norm), clipped=change)
+
+    fl_clip = fl_provider_dp.clip
+    monkeypatch.setattr(fl_provider_dp, "clip", unclipped)
+    audit = audit_mechanism(made(providers(), ProviderUpdates()), 1, axes=1 << 14)
+    assert audit.largest > 100
+    assert audit.contradicted
+    assert "moved a client's sum by" in audit.lines()[-1]
+
+
+def test_clients_that_are_drawn_by_coins_are_held_against_their_participation():
+    strategy = providers(client_rate=0.5)
+    found = audit_mechanism(made(strategy, ProviderUpdates()), ROUNDS, axes=CANARIES, runs=3).views
+    for one in found.values():
+        assert 0 < one.releases < ROUNDS
+        assert one.canaries < 3 * CANARIES
+        assert 0.85 * one.ledger < one.sigma_fit <= one.ledger
+
+
+@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
+def test_clients_that_drop_out_and_rounds_that_are_refused(masking):
+    # Round 1 loses one client, which is allowed for; round 2 loses three, and is refused.
+    strategy, faults = providers(threshold=0.75), Dropout(at={1: [0], 2: [0, 1, 2]})
+    toy = made(strategy, ProviderUpdates(), masking, faults)
+    found = audit_mechanism(toy, ROUNDS, axes=CANARIES).views
+    assert found["global"].releases == ROUNDS - 1
+    # Clients 1 to 3 have the history of most canaries.
+    assert found["global"].canaries == CANARIES * 3 // 4
+    for one in found.values():
+        assert 0.85 * one.ledger < one.sigma_fit <= one.ledger
+    if not masking:  # of the refused round, the server has seen what arrived
+        assert found["server_plain"].releases < ROUNDS
+
+
+def test_workers_show_the_same():
+    here, there = (
+        audit_mechanism(
+            made(providers(), ProviderUpdates(), Masking(), workers=workers), 2, axes=1 << 14
+        )
+        for workers in (0, 2)
+    )
+    assert here.views == there.views
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_canaries_at_once_are_what_the_real_half_computes_one_by_one(name):
+    strategy, client, _ = PAIRS[name]
+    server, size, count = strategy(), 24, 12
+    clip_norm = server.mechanism.clip_norm
+    server.mechanism = replace(server.mechanism, noise_multiplier=0.0)
+    blocks = server.steps if name == "FedAvg-DP" else 1
+    if name == "DP-FedAvg":
+        count = 1  # all of a client's canaries would be clipped together
+    axes = np.random.default_rng(1).permutation(size)[:count]
+    columns = {AXIS: axes, PROVIDER: axes}
+    asked = instruction(server, 1, 1)
+
+    def sent(half, blocks):
+        build = functools.partial(Axes, size * blocks)
+        (vector,), _ = answers(half, columns, [np.arange(count)], asked, build)
+        return vector
+
+    at_once = sent(client.on_axes(size), blocks).reshape(blocks, size)
+    one_by_one = sent(client.steepest(clip_norm), 1)
+    sign = -1 if name == "FeAm-DP" else 1  # a gradient points up, a change of weights down
+    np.testing.assert_allclose(at_once.sum(0), sign * one_by_one, rtol=2e-5, atol=1e-9)
+    assert np.count_nonzero(at_once) > 0
+
+
+def test_it_is_repeatable_and_runs_differ():
+    toy = made(providers(), ProviderUpdates())
+    once, again = (audit_mechanism(toy, 2, axes=1 << 14).views for _ in range(2))
+    assert once == again
+    more = audit_mechanism(toy, 2, axes=1 << 14, runs=2).views
+    assert more["global"].canaries == 1 << 15
+    assert more["global"].sigma_fit != once["global"].sigma_fit
+    assert more["global"].one_run == once["global"].one_run  # of the first run alone
+
+
+def test_what_cannot_be_audited_is_told():
+    plain = federation(FedAvg(), LocalTraining(), provider_data(2, 2))
+    assert audit_problems(plain) == ["strategy: FedAvg has no mechanism of privacy to audit"]
+    paper = made(examples(variant="paper"), ExampleGradients())
+    assert "no ε covers it; take variant=sound" in audit_problems(paper)[0]
+    silent = made(providers(), ProviderUpdates())
+    silent.strategy.mechanism = replace(silent.strategy.mechanism, noise_multiplier=0.0)
+    silent.client = object()
+    assert [problem.split(":")[0] for problem in audit_problems(silent)] == [
+        "strategy.mechanism", "client",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no method `on_axes`"):
+        audit_mechanism(silent, 2)
+    with pytest.raises(ValueError, match="rounds=0"):
+        audit_mechanism(made(providers(), ProviderUpdates()), 0)
+
+
+def test_a_quick_check_draws_a_bounded_number_of_normals():
+    for clients, rounds, steps in [
+        (1, 1, 1),
+        (10, 30, 1),
+        (100, 50, 1),
+        (4, 2, 5),
+        (1000, 1000, 9),
+    ]:
+        axes = quick_axes(clients, rounds, steps)
+        most = max(mechanism_audit.QUICK, clients * rounds * steps**2 * mechanism_audit.LEAST_AXES)
+        assert axes * clients * rounds * steps**2 <= most
+        assert mechanism_audit.LEAST_AXES <= axes <= mechanism_audit.MOST_AXES
+
+
+def test_a_failing_client_ends_nothing(monkeypatch):
+    real, calls = fl_provider_dp.add_gaussian, iter(range(10**6))
+
+    def unlucky(vector, std, rng):
+        if next(calls) == 5:
+            raise OutOfLuck("no paper left")
+        return real(vector, std, rng)
+
+    monkeypatch.setattr(fl_provider_dp, "add_gaussian", unlucky)
+    toy = made(providers(threshold=0.75), ProviderUpdates())
+    assert not audit_mechanism(toy, ROUNDS, axes=1 << 14).contradicted
+
+
+# --- level and power
+
+
+def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
+    """Whether the ledger's mechanism is rejected, per view, in one run."""
+    toy = made(strategy(), client, masking)
+    toy.seed = seed
+    return {
+        view: rejects(scores, inside, history, 0.95)
+        for view, history, scores, inside in mechanism_audit._one_run(toy, rounds, axes, 1, 0)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
+def test_honest_noise_is_rejected_in_one_of_twenty_at_most(masking):
+    found = [
+        told_apart(providers, ProviderUpdates(), masking, seed, 1 << 14) for seed in range(200)
+    ]
+    for view in found[0]:
+        # At a level of 5 %, more than 18 of 200 have a probability of .4 %.
+        assert sum(one[view] for one in found) <= 18
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "axes"), [("FL-PROVIDER-DP", 1 << 18), ("FeAm-DP", 1 << 18)])
+def test_a_twentieth_of_missing_noise_is_caught_in_nine_of_ten(name, axes, monkeypatch):
+    strategy, client, half = PAIRS[name]
+    real = half.add_gaussian
+    monkeypatch.setattr(half, "add_gaussian", lambda v, std, rng: real(v, 0.95 * std, rng))
+    found = [told_apart(strategy, client, None, seed, axes) for seed in range(20)]
+    for view in found[0]:
+        assert sum(one[view] for one in found) >= 18
