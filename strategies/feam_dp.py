@@ -21,13 +21,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedpriv.federation.messages import NUM_EXAMPLES, RunningSum
 from fedpriv.federation.private_strategy import PrivateStrategy
-from fedpriv.runtime.vectors import Vectors, as_tensor
+from fedpriv.runtime.vectors import Vectors
+from fedpriv.training.loops import Optimizer
+from fedpriv.training.server_optimizer import ServerOptimizer
 
 
 @dataclass
@@ -62,20 +62,13 @@ class FeAmDP(PrivateStrategy):
             raise ValueError(f"lr={self.lr}: expected a positive number")
         if not self.weight_decay >= 0:
             raise ValueError(f"weight_decay={self.weight_decay}: expected 0 or more")
-        self._moments: dict[str, torch.Tensor] = {}
+        self._adam = ServerOptimizer(Optimizer("adam", self.lr, self.weight_decay))
 
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """GlobalAdamUpdate(η, θ, g)."""
         weights = total.metrics.get(NUM_EXAMPLES, [1])
         gradient = total.vectors["float"] / total.vectors["float"].dtype.type(max(1, sum(weights)))
-        theta = torch.nn.Parameter(as_tensor(start["float"]).clone())
-        theta.grad = as_tensor(gradient)
-        adam = torch.optim.Adam([theta], lr=self.lr, weight_decay=self.weight_decay)
-        if self._moments:
-            adam.state[theta] = self._moments
-        adam.step()
-        self._moments = adam.state[theta]
-        return {"float": theta.detach().numpy()}
+        return {"float": self._adam.step(start["float"], gradient)}
 
     def uncovered(self) -> list[str]:
         """Returns what the paper's variant gives away beside the noisy gradients."""
@@ -90,11 +83,8 @@ class FeAmDP(PrivateStrategy):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns Adam's moments and step count."""
-        return {f"adam/{name}": value.numpy() for name, value in self._moments.items()}
+        return self._adam.state()
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `state` returned."""
-        self._moments = {
-            name.removeprefix("adam/"): torch.from_numpy(np.array(value))
-            for name, value in state.items()
-        }
+        self._adam.load_state(state)

@@ -14,12 +14,17 @@ Departures of the variant "sound": see `PrivateStrategy`. Where K is empty, w_t 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from fedpriv.federation.messages import RunningSum
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.runtime.vectors import Vectors
+from fedpriv.training.loops import Optimizer
+from fedpriv.training.server_optimizer import ServerOptimizer
 
 
 @dataclass
@@ -34,12 +39,33 @@ class FLProviderDP(PrivateStrategy):
         threshold: the share of a round's clients whose answers must carry all of the noise, in (0,
             1]; 1 in the paper. With less than 1, clients may drop out, and the sum has more noise
             when nobody does.
+        optimizer: the optimiser at the server, whose gradient is the noisy mean with its sign
+            turned. It works on what is released already, so it costs no privacy. None adds the mean
+            to the model, as the paper does; so does "sgd" with lr=1.
     """
 
     action: ClassVar[str] = "provider_updates"
     units: ClassVar[tuple[str, ...]] = ("provider", "client")
 
+    # The clients' messages depend on the model that they get, not on how it came about.
+    optimizer: Optimizer | None = field(default=None, metadata={"message": False})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._server = ServerOptimizer(self.optimizer) if self.optimizer else None
+
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
-        """w_t = w_{t-1} + (1/|K|) Σ u_k, over those who answered."""
-        divisor = start["float"].dtype.type(max(1, len(total.clients)))
-        return {"float": start["float"] + total.vectors["float"] / divisor}
+        """w_t = w_{t-1} + (1/|K|) Σ u_k, over those who answered; or a step of the optimiser."""
+        mean = total.vectors["float"] / start["float"].dtype.type(max(1, len(total.clients)))
+        if self._server is None:
+            return {"float": start["float"] + mean}
+        return {"float": self._server.step(start["float"], -mean)}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns the state of the server's optimiser."""
+        return self._server.state() if self._server else {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes back what `state` returned."""
+        if self._server:
+            self._server.load_state(state)

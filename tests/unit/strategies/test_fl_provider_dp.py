@@ -533,3 +533,78 @@ def test_a_way_that_does_not_exist_or_fit_is_refused():
         ProviderUpdates(method="hooks")
     with pytest.raises(ValueError, match=r"method='vmap': only one step .* and steps=3; take"):
         ProviderUpdates(steps=3, method="vmap")
+
+
+# --- the server's optimiser
+
+
+def rounds_of(optimizer, changes, state=None):
+    """The weights after rounds with these noisy means, and the strategy's state."""
+    strategy = FLProviderDP(silent(), optimizer=optimizer)
+    strategy.load_state(state or {})
+    start = {"float": np.array([1.0, -2.0, 3.0], np.float32)}
+    for number, change in enumerate(changes, start=1):
+        first, _ = sent_by(strategy, start, clients=2, round=number)
+        total = {"float": np.array(change, np.float32) * 2}  # of two clients
+        replies = [reply_to(first, total, [0, 1])]
+        start = {"float": moved(strategy, replies, round=number)}
+    return start["float"], strategy.state()
+
+
+CHANGES = [[0.5, -0.25, 1.0], [0.125, 0.5, -2.0], [0.0, 1.0, 0.5]]
+
+
+def test_a_servers_step_of_one_is_the_papers_sum():
+    plain, nothing = rounds_of(None, CHANGES)
+    assert nothing == {}
+    np.testing.assert_array_equal(plain, np.array([1.0, -2.0, 3.0]) + np.sum(CHANGES, axis=0))
+    step, _ = rounds_of(Optimizer("sgd", lr=1.0), CHANGES)
+    np.testing.assert_array_equal(step, plain)
+
+
+def test_a_servers_step_size_and_momentum_by_hand():
+    found, _ = rounds_of(Optimizer("sgd", lr=0.5, momentum=0.5), CHANGES)
+    first, second, third = np.array(CHANGES)
+    momentum = [first, second + 0.5 * first, third + 0.5 * second + 0.25 * first]
+    expected = np.array([1.0, -2.0, 3.0]) + 0.5 * np.sum(momentum, axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_server_with_adam_is_feam_dps_server_on_the_turned_mean():
+    found, _ = rounds_of(Optimizer("adam", lr=0.1), CHANGES)
+    theta = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+    adam = torch.optim.Adam([theta], lr=0.1)
+    for change in CHANGES:
+        theta.grad = -torch.tensor(change)
+        adam.step()
+    np.testing.assert_allclose(found, theta.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer("adam", lr=0.1), Optimizer("sgd", 0.1, 0, 0.9)])
+def test_the_servers_optimiser_goes_on_from_its_saved_state(optimizer):
+    whole, _ = rounds_of(optimizer, [*CHANGES, *CHANGES])
+    half, state = rounds_of(optimizer, CHANGES)
+    assert state
+    strategy = FLProviderDP(silent(), optimizer=optimizer)
+    strategy.load_state(state)
+    start = {"float": half}
+    for number, change in enumerate(CHANGES, start=4):
+        first, _ = sent_by(strategy, start, clients=2, round=number)
+        total = {"float": np.array(change, np.float32) * 2}
+        start = {"float": moved(strategy, [reply_to(first, total, [0, 1])], round=number)}
+    np.testing.assert_array_equal(start["float"], whole)
+
+
+def test_the_servers_optimiser_changes_no_message():
+    mechanism = provider_gaussian(clip_norm=1.0, providers=2, noise_multiplier=1.0)
+    half = ProviderUpdates(optimizer=SGD)
+    keys = {
+        federation(
+            FLProviderDP(mechanism, optimizer=optimizer),
+            half,
+            provider_data(3, 2),
+            one_noise=False,
+        ).spec.key
+        for optimizer in (None, Optimizer("adam", lr=0.1))
+    }
+    assert len(keys) == 1
