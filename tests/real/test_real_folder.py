@@ -38,6 +38,18 @@ def test_fields_are_found_among_the_words_that_the_release_gives(receipts):
     assert found > 0.97 * asked
 
 
+def test_dates_are_placed_on_the_words_that_the_reader_labels(receipts):
+    same = []
+    for document in receipts:
+        labelled = {entity.label: entity.words for entity in document.entities}
+        days = [q.answers[0] for q in document.questions if q.key == "date"]
+        place = place_fields([document.words], {"date": days[0]})["date"] if days else None
+        if place and "date" in labelled:
+            same.append(tuple(range(*place[1:])) == labelled["date"])
+    assert len(same) > 0.9 * len(receipts)
+    assert sum(same) > 0.98 * len(same)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("tesseract"), reason="needs Tesseract")
 def test_receipts_become_documents_by_ocr(receipts, tmp_path):

@@ -315,19 +315,20 @@ def _month(name: str) -> int:
 
 
 def _find_date(sheet: _Sheet, wanted: frozenset[Day]) -> list[tuple[int, int, float]]:
+    """Returns the runs of words that mean the day, without those that hold such a run.
+
+    Numbers before a date may read as a part of it: 0.22 24-11-17 holds 22 24-11.
+    """
     found: list[tuple[int, int, float]] = []
     count = len(sheet.texts)
-    for start in range(count):
-        for stop in range(start + 1, min(start + _LONGEST_DATE, count) + 1):
-            run = sheet.texts[start:stop]
-            if not any(sign.isdigit() for text in run for sign in text):
+    nearest = count + 1  # the first end of the runs that start later
+    for start in reversed(range(count)):
+        for stop in range(start + 1, min(start + _LONGEST_DATE + 1, count + 1, nearest)):
+            text = " ".join(sheet.texts[start:stop])
+            if not any(map(str.isdigit, text)) or not (meant := dates(text)) & wanted:
                 continue
-            meant = dates(" ".join(run))
-            if not meant & wanted:
-                continue
-            if stop - start > 1 and dates(" ".join(run[1:])) & wanted:
-                break  # the run from the next word on is shorter
             # A date that reads in one way only, or as the table has it, goes before others.
             found.append((start, stop, 100.0 if meant == wanted else INSIDE + 2))
+            nearest = stop
             break
-    return found
+    return found[::-1]

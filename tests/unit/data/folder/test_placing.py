@@ -64,6 +64,20 @@ def test_where_a_value_stands(name, value, text):
     assert found(RECEIPT, **{name: value}) == {name: text}
 
 
+@pytest.mark.parametrize(
+    ("lines", "value", "text"),
+    [
+        (("3.68 0.22", "24-11-17"), "24-11-17", "24-11-17"),
+        (("3.68 0.22 24-11-17",), "24-11-17", "24-11-17"),
+        (("3.68 0.22", "24/11/2017"), "24/11/2017", "24/11/2017"),
+        (("12.00 5.00", "03-02-18 13:00"), "03-02-18", "03-02-18"),
+        (("1 12.00 5.00", "3 Feb 2018 13:00"), "03/02/2018", "3 Feb 2018"),
+    ],
+)
+def test_a_date_takes_no_numbers_beside_it(lines, value, text):
+    assert found(page(*lines), date=value) == {"date": text}
+
+
 def test_of_several_places_the_one_beside_the_fields_name():
     words = page("Paid 5.00", "Total 5.00", "Change 5.00")
     assert place_fields([words], {"total": "5.00"}) == {"total": (0, 3, 4)}
