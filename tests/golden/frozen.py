@@ -35,7 +35,15 @@ TAGGED = (
     "federation.report=false",
 )
 ALONE = ("centralised", "centralised_dp", "centralised_dp_sgd", "centralised_provider_dp")
-TOGETHER = ("dp_fedavg", "feam_dp", "fedavg", "fedavg_dp", "fedsgd", "fl_provider_dp")
+TOGETHER = (
+    "dp_fedavg",
+    "feam_dp",
+    "fedavg",
+    "fedavg_dp",
+    "fedsgd",
+    "fl_provider_dp",
+    "fl_provider_dp_one_step",
+)
 PAGES = (
     "gi_dqa",
     "data.source.providers=2",
