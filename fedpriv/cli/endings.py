@@ -58,6 +58,7 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.config.catalogue import NameClash
     from fedpriv.config.experiment import Mistakes
     from fedpriv.config.trust import Untrusted
+    from fedpriv.federation.dataset import UnfitData
     from fedpriv.federation.grids.base import WorkersDied
     from fedpriv.federation.loop import Unworkable
     from fedpriv.federation.round_statistics import TooFewClients
@@ -75,6 +76,8 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
         return 1, str(error)
     if isinstance(error, Unworkable):
         return 2, str(Mistakes("the experiment", error.problems))
+    if isinstance(error, UnfitData):
+        return 2, "\n  ".join(filter(None, [str(Mistakes("the data", error.problems)), error.hint]))
     message = f"{type(error).__name__}: {error}"
     if isinstance(
         error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError

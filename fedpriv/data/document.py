@@ -37,6 +37,9 @@ MOST_SIDE = 10_000
 MOST_TOLD = 200
 """Problems that one message lists."""
 
+SKIP = "data.source.on_error=skip leaves these out"
+"""What can be done about several files that cannot be used, if others can be."""
+
 DRAWN = ("words", "entities", "questions")
 """What a document leaves to `LazyPage.text` until it is read."""
 
@@ -54,13 +57,15 @@ class DataErrors(DataError):
 
     Attributes:
         errors: one for each problem.
+        hint: what can be done about them; empty if there is nothing to advise.
     """
 
-    def __init__(self, path: Path | str, errors: Sequence[DataError]) -> None:
-        self.errors = tuple(errors)
+    def __init__(self, path: Path | str, errors: Sequence[DataError], hint: str = "") -> None:
+        self.errors, self.hint = tuple(errors), hint
         lines = [f"  {error}" for error in self.errors[:MOST_TOLD]]
         if len(self.errors) > MOST_TOLD:
             lines.append(f"  and {len(self.errors) - MOST_TOLD:,} more")
+        lines += [f"  {hint}"] if hint else []
         many = f"{len(self.errors):,} problem{'s' * (len(self.errors) != 1)}"
         super().__init__(path, "\n".join([many, *lines]))
 

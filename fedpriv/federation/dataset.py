@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedpriv.data.document import Document, DocumentSet, DocumentSource, providers
+from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
 from fedpriv.federation.membership_table import TrainingMembership
@@ -69,6 +69,21 @@ class FederatedDataset:
     def parts(self) -> Mapping[str, TrainingMembership]:
         """Each provider's part in the training; reads every document that is trained on."""
         return self.find_parts()
+
+
+class UnfitData(ValueError):
+    """The documents cannot be used as the settings say, which is found before any training.
+
+    Attributes:
+        problems: one for each mistake.
+        hint: what can be done about them; empty if there is nothing to advise.
+    """
+
+    def __init__(self, error: ValueError | str) -> None:
+        several = error if isinstance(error, DataErrors) else None
+        self.problems = [str(one) for one in several.errors] if several else [str(error)]
+        self.hint = several.hint if several else ""
+        super().__init__(str(error))
 
 
 class Augmentation(Protocol):
@@ -205,7 +220,17 @@ class DocumentData:
             self.partition.check_providers(left)
 
     def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
-        """Reads, deals and encodes; the model is built with `labels=` the data set's labels."""
+        """Reads, deals and encodes; the model is built with `labels=` the data set's labels.
+
+        Raises:
+            UnfitData: if documents cannot be read, or are too few for the settings.
+        """
+        try:
+            return self._bound(build_model, seed)
+        except ValueError as error:
+            raise UnfitData(error) from error
+
+    def _bound(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
         dealt = self._asked(self.dealt(seed))
         loaded = dealt.loaded
         groups = self.test.groups(dealt.documents, dealt.trained, dealt.held)

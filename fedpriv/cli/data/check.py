@@ -75,8 +75,10 @@ def command(
     try:
         found = source.load()
     except (ValueError, OSError) as error:
-        raise Mistakes(given, [str(error)]) from error
+        problems = [str(one) for one in getattr(error, "errors", (error,))]
+        raise Mistakes(given, problems) from error
     facts = {"source": repr(source), **survey(found)}
+    facts["problems"]["refused"] = bool(found.skipped) and hasattr(source, "on_error")
     facts["works"] = [one.plain() for one in prospects(found)]
     if Path(given).is_dir() and given in catalogue.groups().get(GROUP, {}):
         facts["taken"] = (

@@ -98,4 +98,4 @@ def recognise(folder: Path) -> DocumentSource:
         list_files(folder)
         return Folder(root, on_error="skip")
 
-    raise ValueError(f"no known layout. Looked for {'; '.join(LAYOUTS)}. {found_in(folder)}")
+    raise ValueError(f"{found_in(folder)}: no known layout. Looked for {'; '.join(LAYOUTS)}")

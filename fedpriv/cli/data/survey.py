@@ -14,8 +14,8 @@ from fedpriv.data.hub.page import HubPage
 from fedpriv.report.wording import counted
 from fedpriv.runtime.terminal import visible
 
-REASONS = 5
-"""How many skipped files are named; the others are only counted."""
+REASONS = 50
+"""How many skipped files the table names; the others are only counted."""
 
 LARGEST = 5
 """How many providers are named."""
@@ -106,7 +106,7 @@ def _problems(found: DocumentSet) -> dict[str, Any]:
     with_labels = found.documents if found.labels else ()
     return {
         "skipped": len(found.skipped),
-        "reasons": [str(error) for error in found.skipped[:REASONS]],
+        "reasons": [str(error) for error in found.skipped],
         "documents_without_words": sum(not document.words for document in found.documents),
         "documents_without_entities": sum(not document.entities for document in with_labels),
         "words_at_the_edge": edge,
@@ -187,11 +187,14 @@ def _count_rows(name: str, counts: Mapping[str, int]) -> list[tuple[str, str]]:
 def _problem_rows(problems: Mapping[str, Any]) -> list[tuple[str, str]]:
     missing = problems["answers_not_on_the_page"]
     by_key = f" ({_counts(missing)})" if missing else ""
-    unnamed = problems["skipped"] - len(problems["reasons"])
+    reasons = problems["reasons"]
+    unnamed = len(reasons) - REASONS
+    refused = "a run refuses these; data.source.on_error=skip leaves them out"
     lines = [
         f"{problems['skipped']:,} skipped",
-        *(f"  {reason}" for reason in problems["reasons"]),
-        *([f"  and {unnamed:,} more"] if unnamed else []),
+        *(f"  {reason}" for reason in reasons[:REASONS]),
+        *([f"  and {unnamed:,} more; --json lists all"] if unnamed > 0 else []),
+        *([refused] if problems.get("refused") else []),
         f"{counted(problems['documents_without_words'], 'document')} without words",
         f"{counted(problems['documents_without_entities'], 'document')} without entities",
         f"{counted(problems['words_at_the_edge'], 'word')} whose box ends at the page's edge "

@@ -13,6 +13,7 @@ from typing import Literal
 
 from fedpriv.data.document import (
     MOST_DOCUMENTS,
+    SKIP,
     DataError,
     DataErrors,
     Document,
@@ -136,7 +137,7 @@ class Folder:
         problems += [*broken, *unowned, *reversed(errors.values())]
         files = [file for file in files if file.name not in errors]
         if not files or (problems and self.on_error == "raise"):
-            raise DataErrors(root, problems)
+            raise DataErrors(root, problems, SKIP if files else "")
         rows = table.files if table else {}
         places = _place(reading, files, rows, fields)
         documents = tuple(
@@ -221,7 +222,7 @@ class Folder:
             if name:
                 owners[file.name] = name
             elif table:
-                why = f"{file.name} has no {column}, which is to be its provider"
+                why = f"the column {column} is empty for {file.name}: every file needs a provider"
                 problems.append(DataError(table.path, why, row.line))
         return owners, problems
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rapidfuzz import process
+from rapidfuzz import fuzz, process
 
 from fedpriv.data.document import DataError, check_file
 from fedpriv.data.folder.page_file import TABLES
@@ -30,6 +30,9 @@ RESERVED = (FILE, PROVIDER, SPLIT, QUESTION, ANSWER)
 
 MOST_BYTES = 500_000_000
 """Largest table that is read."""
+
+LIKE = 85.0
+"""Least likeness of a file's name that is suggested for a missing one, rapidfuzz's ratio."""
 
 HINTS = 20
 """Missing files for which a like name is looked for, which takes a look at all files each."""
@@ -242,7 +245,7 @@ def _missing(name: str, known: Iterable[str]) -> str:
         return "the file is not named"
     if why := name_problem(name):
         return f"the file name {shown(name)} {why}; expected a path in this folder"
-    like = process.extractOne(name, list(known), score_cutoff=60)
+    like = process.extractOne(name, list(known), scorer=fuzz.ratio, score_cutoff=LIKE)
     hint = f"; did you mean {shown(like[0])}?" if like else ""
     return f"there is no page {shown(name)} in this folder{hint}"
 

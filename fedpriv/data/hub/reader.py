@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from fedpriv.data.document import (
     MOST_DOCUMENTS,
+    SKIP,
     DataError,
     DataErrors,
     Document,
@@ -168,7 +169,7 @@ class HubData:
         problems += unread.values()
         documents = [one for one in documents if one.page not in unread]
         if not documents or (problems and self.on_error == "raise"):
-            raise DataErrors(self.path, problems)
+            raise DataErrors(self.path, problems, SKIP if documents else "")
         remarks |= _remarks(documents, self._told_by(column))
         tell("\n  ".join([f"columns of {self.path}", *remarks["columns"]]))
         tell_alike(remarks.get(ALIKE, ()))

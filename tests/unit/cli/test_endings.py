@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from folder_pages import picture, save
 from toy import Faulty
 
 from fedpriv.cli import listing
@@ -81,6 +82,41 @@ def test_a_full_disk_is_named_with_the_folder(capsys, monkeypatch, tmp_path):
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"OSError: [Errno 28] No space left on device: '{folder}'; "
         f"go on with: fedpriv resume {folder}"
+    )
+
+
+def run_on(folder, *more):
+    return main(
+        ["run", "kie_layoutlmv3", "data=folder", f"data.source.root={folder}", "rounds=1", *more]
+    )
+
+
+def test_files_that_cannot_be_used_are_mistakes(capsys, tmp_path):
+    save(picture(), tmp_path / "scans" / "good.png")
+    for name in ("a.png", "b.pdf"):
+        (tmp_path / "scans" / name).write_bytes(b"")
+    assert run_on("scans", "data.source.words=none") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "the data: 2 mistakes, nothing was started"
+    assert sorted(lines[1:3])[0].startswith("  scans/a.png: ")
+    assert lines[3:] == ["  data.source.on_error=skip leaves these out"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_any_file_nothing_is_started(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert run_on("empty") == 2
+    assert capsys.readouterr().err.startswith(
+        "the data: 1 mistake, nothing was started\n  empty: no pages: expected files .png, "
+    )
+
+
+def test_too_few_providers_are_a_mistake(capsys, tmp_path):
+    save(picture(), tmp_path / "scans" / "good.png")
+    assert run_on("scans", "data.partition.clients=5", "data.source.words=none") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "the data: 1 mistake, nothing was started\n  clients=5, but the documents are of 1 "
     )
 
 

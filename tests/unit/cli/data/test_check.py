@@ -68,7 +68,7 @@ WORKS_OF_THREE_RECEIPTS = [
     "is none: take at least 0.5)",
     "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
     "3 pages trained on: privacy.examples=3",
-    "privacy of providers (fl_provider_dp, centralised_provider_dp):",
+    "privacy of providers (fl_provider_dp, fl_provider_dp_one_step, centralised_provider_dp):",
     "2 providers trained on, the smallest of 1 page: privacy.providers is that number over the "
     "clients",
     "privacy of clients (dp_fedavg):",
@@ -118,6 +118,7 @@ def test_the_table_of_a_folder(check, receipts):
         "total 3",
         "problems 1 skipped",
         f"{receipts}/train/img/X4.jpg: missing: X4 has no image",
+        "a run refuses these; data.source.on_error=skip leaves them out",
         "0 documents without words",
         "0 documents without entities",
         "0 words whose box ends at the page's edge (perhaps clipped)",
@@ -218,7 +219,11 @@ def test_generated_invoices_are_of_no_people(check, tmp_path):
     [
         ("sroi", "no folder, no data of that name; did you mean 'sroie'?"),
         ("gone.yaml", "no such file"),
-        (".", "no known layout. Looked for SROIE: train/ or test/ with img/ and entities/; FUNSD:"),
+        (
+            ".",
+            "list.yaml: no known layout. Looked for SROIE: train/ or test/",
+        ),
+        ("bare", "bare holds nothing: no known layout. Looked for SROIE: train/ or test/"),
         (
             "bad.yaml",
             "data.source.rot: fedpriv.data.readers.sroie.Sroie takes no 'rot'; did you mean",
@@ -234,6 +239,7 @@ def test_mistakes_are_said_with_status_2(check, given, says, tmp_path):
     write(work / "list.yaml", "- 1\n")
     write(work / "broken.yaml", "a: [\n")
     write(work / "empty.yaml", "_target_: fedpriv.data.readers.sroie.Sroie\nroot: gone\n")
+    (work / "bare").mkdir()
     status, out, err = check(given)
     assert (status, out) == (2, "")
     assert says in err
@@ -403,13 +409,23 @@ def test_the_counts_of_hand_made_documents():
     assert facts["questions"] == {"total": 2, "date": 1, "sign": 1}
     assert facts["problems"] == {
         "skipped": 7,
-        "reasons": [f"f{n}: why" for n in range(5)],
+        "reasons": [f"f{n}: why" for n in range(7)],
         "documents_without_words": 7,
         "documents_without_entities": 7,
         "words_at_the_edge": 2,
         "answers_not_on_the_page": {"date": 1, "sign": 1},
     }
-    assert "and 2 more" in as_table(facts)
+    assert "and" not in as_table(facts).partition("7 skipped")[2].partition("7 documents")[0]
+
+
+def test_many_skipped_files_are_all_in_json_and_fifty_in_the_table():
+    skipped = tuple(DataError(f"f{n}", "why") for n in range(60))
+    facts = survey(DocumentSet("mine", (page("a", "p"),), (), skipped))
+    assert len(facts["problems"]["reasons"]) == 60
+    table = as_table(facts)
+    assert ("f49: why" in table, "f50: why" in table) == (True, False)
+    assert "and 10 more; --json lists all" in table
+    assert "a run refuses these" not in table  # the source may skip on purpose
 
 
 def test_nothing_at_all_can_be_counted():

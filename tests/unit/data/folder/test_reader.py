@@ -450,3 +450,14 @@ def test_the_rate_and_the_time_left_are_told():
     assert lines[1].startswith("19 of 100 pages read")
     assert lines[-1].startswith("100 of 100")
     assert len(lines) < 10
+
+
+def test_an_empty_cell_leaves_a_file_without_a_provider(tmp_path):
+    for name in ("a.png", "b.png"):
+        save(picture(), tmp_path / name)
+    write_table(tmp_path, "file,provider", "a.png,ACME", "b.png,")
+    with pytest.raises(DataErrors) as caught:
+        Folder(tmp_path, words="none").load()
+    (error,) = caught.value.errors
+    assert error.why == "the column provider is empty for b.png: every file needs a provider"
+    assert str(caught.value).endswith("\n  data.source.on_error=skip leaves these out")

@@ -55,6 +55,11 @@ def test_json_lines_hold_numbers_and_lists_of_answers():
     assert table.files["b/3.png"].questions == {"Who?": ("A", "B")}
 
 
+def test_only_a_name_that_is_close_is_suggested():
+    (error,) = read("file,total\ngone.jpg,1\n", files=("ok1.jpg", "a/ok2.jpg")).problems
+    assert error.why == "there is no page 'gone.jpg' in this folder"
+
+
 def test_every_row_that_cannot_be_used_is_told_at_once():
     table = read(
         "file,provider,total\n"
