@@ -6,6 +6,8 @@ name, draws all other weights at random, and goes on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,8 @@ def config_of(
     given, _ = kind.get_config_dict(str(folder), subfolder=subfolder)
     if (found := given.get("model_type", kind.model_type)) != kind.model_type:
         raise another_type(Path(folder, subfolder), found, kind.model_type)
-    return kind.from_pretrained(str(folder), subfolder=subfolder, **changes)
+    with _quiet(folder):
+        return kind.from_pretrained(str(folder), subfolder=subfolder, **changes)
 
 
 def another_type(folder: str | Path, found: str, expected: str) -> ValueError:
@@ -93,10 +96,7 @@ def network_of(
         ValueError: if any other weight is missing, or of another shape.
         OSError: if there is no such checkpoint.
     """
-    shown = logging.is_progress_bar_enabled()
-    if Path(folder).is_dir():  # read in a moment; of a download the bars are worth seeing
-        logging.disable_progress_bar()
-    try:
+    with _quiet(folder):
         network, told = kind.from_pretrained(
             str(folder),
             subfolder=subfolder,
@@ -105,9 +105,6 @@ def network_of(
             output_loading_info=True,
             **given,
         )
-    finally:
-        if shown:
-            logging.enable_progress_bar()
     drawn = frozenset((*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])))
     base = {id(parameter) for parameter in network.base_model.parameters()}
     needed = [
@@ -124,3 +121,22 @@ def network_of(
             "its save_pretrained writes them"
         )
     return network, drawn
+
+
+@contextmanager
+def _quiet(folder: str | Path) -> Iterator[None]:
+    """Silences transformers' warnings of a new head, and its progress on a local folder.
+
+    It warns wherever a head is for other labels, as for a data set of one's own it always is. What
+    must not be missing is an error of `network_of`.
+    """
+    verbosity, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    if Path(folder).is_dir():  # read in a moment; of a download the bars are worth seeing
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()

@@ -47,19 +47,25 @@ def command(given: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     from fedpriv.config import experiment
 
-    build = experiment.model_of({GROUP: _section(given, overrides)}, given)
+    section = _section(given, overrides)
+    build = experiment.model_of({GROUP: section}, given)
     from fedpriv.cli.model.abilities import LABEL, abilities
     from fedpriv.models.base import Tagger
     from fedpriv.runtime.torch_state import seeded_model
 
     try:
-        model: Any = seeded_model(partial(build, labels=[LABEL]), 0)
+        # Weights that differ between two seeds are drawn, and all others are the checkpoint's.
+        model: Any
+        model, other = (seeded_model(partial(build, labels=[LABEL]), seed) for seed in (0, 1))
     except (ValueError, OSError, ImportError) as error:
         raise experiment.Mistakes(given, [str(error)]) from error
     facts = {
         "model": type(model).__name__,
         "network": type(getattr(model, "network", model)).__name__,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "pretrained": section.get("pretrained"),
+        "drawn": drawn(model, other),
+        **reading(model),
         "does": "tags words" if isinstance(model, Tagger) else "answers questions",
         "works": [dataclasses.asdict(one) for one in abilities(model)],
     }
@@ -67,14 +73,50 @@ def command(given: str, overrides: tuple[str, ...], as_json: bool) -> int:
     return 0
 
 
+def drawn(model: Any, other: Any) -> list[str]:
+    """Returns the names of the modules that were drawn: their weights are not those of `other`."""
+    from fedpriv.models.checkpoints import UNUSED
+
+    ours, theirs = model.state_dict(), other.state_dict()
+    names = (name for name, weight in ours.items() if not weight.equal(theirs[name]))
+    used = (name for name in names if not any(part in name for part in UNUSED))
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in used))
+
+
+def reading(model: Any) -> dict[str, Any]:
+    """Returns the tokenizer's kind and size and the tokens of a window; empty without them."""
+    reader = getattr(model, "reader", None)
+    subwords = getattr(reader, "subwords", None)
+    if subwords is None:  # a model of somebody else's may read in another way
+        return {}
+    return {
+        "tokenizer": type(subwords.tokenizer.model).__name__,
+        "vocabulary": subwords.size,
+        "max_length": getattr(reader, "max_length", None),
+    }
+
+
 def as_table(facts: Mapping[str, Any]) -> str:
     """Formats what was found about a model."""
+    weights = "drawn at random"
+    if facts["pretrained"] is not None:
+        new = ", ".join(facts["drawn"])
+        weights = (
+            f"the checkpoint's{f'; drawn anew, as a head for other labels is: {new}' * bool(new)}"
+        )
     lines = [
         f"model       {facts['model']}",
         f"network     {facts['network']}",
         f"parameters  {facts['parameters']:,}",
+        f"weights     {weights}",
         f"does        {facts['does']}",
     ]
+    if "tokenizer" in facts:
+        lines.append(
+            f"tokenizer   {facts['tokenizer']}, vocabulary of {facts['vocabulary']:,} tokens"
+        )
+    if facts.get("max_length"):
+        lines.append(f"length      {facts['max_length']:,} tokens at most")
     for one in facts["works"]:
         lines.append(f"{'works' if one['works'] else 'does not':<10}  {one['what']}:")
         lines.append(f"{'':<14}{one['how']}")

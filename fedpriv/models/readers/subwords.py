@@ -24,6 +24,12 @@ PARTS = r" ?[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\p{N}|\s+"
 
 CLS, PAD, SEP, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
+SAMPLE = ("total", "date", "invoice", "number", "company", "7.42", "2018", "a", "1")
+"""Words that the tokenizer of a model for documents can read, most of them at least."""
+
+NAMED = 6
+"""Files of a folder that an error names."""
+
 
 @dataclass(frozen=True)
 class Subwords:
@@ -55,12 +61,22 @@ class Subwords:
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, subfolder: str = "") -> Subwords:
-        """Returns the tokenizer of a pretrained model, from a local folder or a hub id."""
+        """Returns the tokenizer of a pretrained model, from a local folder or a hub id.
+
+        Raises:
+            ValueError: if it cannot be loaded, or reads next to nothing. Where its files are
+                missing, transformers makes one of the special tokens alone, and says nothing.
+            OSError: if there is no such folder and no such model on the hub.
+        """
         from transformers import AutoTokenizer  # takes seconds; the shipped tokenizer does without
 
-        loaded = AutoTokenizer.from_pretrained(
-            str(folder), subfolder=subfolder, trust_remote_code=False
-        )
+        place = Path(folder, subfolder)
+        try:
+            loaded = AutoTokenizer.from_pretrained(
+                str(folder), subfolder=subfolder, trust_remote_code=False
+            )
+        except (TypeError, ValueError) as error:  # of a class that cannot do without its files
+            raise _unusable(place, str(error).strip().partition("\n")[0]) from error
         # Words are cut into tokens one by one, and must not be padded to the longest.
         loaded.backend_tokenizer.no_padding()
         loaded.backend_tokenizer.no_truncation()
@@ -68,7 +84,13 @@ class Subwords:
         end = loaded.eos_token_id if loaded.sep_token_id is None else loaded.sep_token_id
         begin = end if loaded.cls_token_id is None else loaded.cls_token_id
         mask = loaded.mask_token_id
-        return cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id, mask=mask)
+        subwords = cls(loaded.backend_tokenizer, begin, end, loaded.pad_token_id, mask=mask)
+        nothing = {loaded.unk_token_id, end}  # `pieces` puts the end where a word has no token
+        known = sum(nothing.isdisjoint(tokens) for tokens in subwords.pieces(SAMPLE))
+        if 3 * known < len(SAMPLE):  # numbers alone are a third, and no vocabulary lacks them
+            words = f"{known} of the {len(SAMPLE)} words {', '.join(SAMPLE)}"
+            raise _unusable(place, f"of {subwords.size} tokens, it can read {words}")
+        return subwords
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes the tokenizer's files, as transformers' `AutoTokenizer` reads them."""
@@ -121,6 +143,18 @@ class Subwords:
         """Returns the text of token ids, without special tokens and with single spaces."""
         decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return " ".join(decoded.split())
+
+
+def _unusable(place: Path, why: str) -> ValueError:
+    """Returns the error on a tokenizer that reads nothing: why, what is there, what would do."""
+    files = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+    holds = f"; the folder holds {', '.join(files[:NAMED])}{more}" if files else ""
+    return ValueError(
+        f"{place} has no tokenizer that can be used: {why}{holds}; expected tokenizer.json or the "
+        "vocabulary beside the weights, as save_pretrained of the tokenizer that the model was "
+        "trained with writes them"
+    )
 
 
 @dataclass(frozen=True)

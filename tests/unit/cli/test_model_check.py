@@ -112,3 +112,35 @@ def test_a_checkpoint_that_reads_no_words_is_refused(tmp_path, capsys):
     ).save_pretrained(tmp_path)
     assert main(["model", "check", str(tmp_path)]) == 2
     assert "holds a model of type 'vit'" in capsys.readouterr().err
+
+
+def test_the_table_has_the_tokenizer_and_what_is_drawn(lilt, capsys):
+    assert main(["model", "check", str(lilt), "model.max_length=64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    size = Subwords.shipped().size
+    anew = "drawn anew, as a head for other labels is"
+    assert lines[3] == f"weights     the checkpoint's; {anew}: network.classifier"
+    assert lines[5:7] == [
+        f"tokenizer   BPE, vocabulary of {size:,} tokens",
+        "length      64 tokens at most",
+    ]
+
+
+def test_weights_of_no_checkpoint_are_drawn_at_random(capsys):
+    facts, _ = found(capsys, "pix2struct")
+    assert (facts["pretrained"], facts["max_length"]) == (None, None)
+    assert main(["model", "check", "pix2struct"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "weights     drawn at random" in lines
+    assert not [line for line in lines if line.startswith("length ")]
+
+
+@pytest.mark.parametrize("task", ["tags", "answers"])
+def test_a_checkpoint_without_its_tokenizer_is_refused(task, lilt, tmp_path, capsys):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(lilt / name)
+    assert main(["model", "check", str(tmp_path), f"model.task={task}"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"{tmp_path} has no tokenizer that can be used" in told.err
+    assert "the folder holds config.json, model.safetensors; expected tokenizer.json" in told.err

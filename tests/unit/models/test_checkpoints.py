@@ -1,6 +1,7 @@
 """Checkpoints of another architecture, and those with weights missing, are loaded by no model."""
 
 import json
+import logging
 import re
 import shutil
 from functools import partial
@@ -211,3 +212,23 @@ def test_a_config_without_a_type_passes(tmp_path):
     del config["model_type"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert config_of(BertConfig, tmp_path).hidden_size == 32
+
+
+def test_a_head_for_other_labels_is_drawn_without_a_word_of_transformers(own, tmp_path):
+    folder = own["roberta"][1]
+    said = []
+
+    class Heard(logging.Handler):
+        def emit(self, record):
+            said.append(record.getMessage())
+
+    logger, heard = logging.getLogger("transformers"), Heard()
+    logger.addHandler(heard)
+    try:
+        roberta([*LABELS, "another"], pretrained=folder)
+        assert said == []
+        config = {"num_labels": 11, "ignore_mismatched_sizes": True}
+        RobertaForTokenClassification.from_pretrained(folder, **config)
+    finally:
+        logger.removeHandler(heard)
+    assert "LOAD REPORT" in "".join(said)  # without us it speaks

@@ -199,7 +199,10 @@ def test_without_a_mask_token_nothing_can_be_masked(tmp_path):
 # What transformers made
 
 
-WORDPIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "milk", "##s", "bread", "road"]
+WORDPIECES = [
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "milk", "##s", "bread", "road", "total",
+    "date", "invoice",
+]  # fmt: skip
 
 
 def wordpieces(folder):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from transformers import BertConfig, PreTrainedTokenizerFast, RobertaConfig, T5Config
 
 from fedpriv.models.readers.subwords import (
     CLS,
@@ -171,3 +171,37 @@ def test_training_again_gives_the_same_tokenizer():
     assert one.get_vocab_size() <= 300
     assert [one.token_to_id(token) for token in (CLS, PAD, SEP, UNKNOWN, MASK)] == [0, 1, 2, 3, 4]
     assert one.encode(" total", add_special_tokens=False).tokens == ["Ġtotal"]
+
+
+# Tokenizers that cannot be used
+
+
+@pytest.mark.parametrize("config", [BertConfig, RobertaConfig, T5Config])
+def test_a_folder_without_a_tokenizer_is_refused_with_what_it_holds(config, tmp_path):
+    config().save_pretrained(tmp_path)
+    message = (
+        r"it can read 0 of the 9 words .*; the folder holds config\.json; expected tokenizer\.j"
+    )
+    with pytest.raises(ValueError, match=message) as refused:
+        Subwords.from_pretrained(tmp_path)
+    assert str(refused.value).startswith(f"{tmp_path} has no tokenizer that can be used: of ")
+
+
+def save_words(folder, *words):
+    """A tokenizer that knows these words alone."""
+    marks = {"unk_token": UNKNOWN, "sep_token": SEP, "cls_token": CLS, "pad_token": PAD}
+    known = {word: number for number, word in enumerate([*marks.values(), *words])}
+    tokenizer = Tokenizer(WordLevel(known, UNKNOWN))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks).save_pretrained(folder)
+
+
+def test_a_tokenizer_that_knows_next_to_no_word_is_refused(tmp_path):
+    save_words(tmp_path, "total", "date")
+    with pytest.raises(ValueError, match="of 6 tokens, it can read 2 of the 9 words total, date"):
+        Subwords.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_of_another_script_is_told_by_its_numbers(tmp_path):
+    save_words(tmp_path, "итого", "7", ".", "42", "2018", "1")
+    assert Subwords.from_pretrained(tmp_path).size == 10
