@@ -9,6 +9,7 @@ truth (`fedpriv.threat.truth`).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +112,11 @@ class KeepTranscript:
         many = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
         run.tell(f"reading the batches behind the messages of {many}")
         pages = PrivatePages(run.bound, self.private, run.seed)
-        for round in rounds:
+        began = time.monotonic()
+        for done, round in enumerate(rounds):
+            if done:
+                left = (time.monotonic() - began) / done * (len(rounds) - done)
+                run.tell(f"batches of {done} of {many} read; about {left:.0f} s left")
             for client, batch in load_rows(run.folder, round).items():
                 if not len(batch.rows):  # a batch drawn by coins may be empty
                     continue

@@ -62,6 +62,20 @@ def test_no_batch_is_read_before_the_last_round(tmp_path, monkeypatch):
     assert rounds == [3] * 3 * 8
 
 
+def test_the_reading_is_told_round_by_round(tmp_path):
+    class Told(Progress):
+        def note(self, line):
+            told.append(line)
+
+    told = []
+    watched(tmp_path).run(3, progress=Told())
+    assert told[0] == "reading the batches behind the messages of 3 rounds"
+    assert [line.partition("; about ")[0] for line in told[1:]] == [
+        "batches of 1 of 3 rounds read",
+        "batches of 2 of 3 rounds read",
+    ]
+
+
 @pytest.mark.parametrize("checkpoint_every", [1, 3])
 def test_a_killed_run_leaves_the_same_once_it_is_resumed(tmp_path, checkpoint_every):
     whole = watched(tmp_path / "whole").run(4)
