@@ -341,7 +341,9 @@ def _hint(choices: Iterable[str]) -> str:
         group, _, value = choice.partition("=")
         chosen = value.strip("[]").split(",")
         if group in known and any(one.strip() not in known[group] for one in chosen):
-            hints.append(f"{group}={value}: expected one of {', '.join(known[group])}")
+            flowers = "; Flower's by their path, such as flwr.serverapp.strategy.Krum"
+            more = flowers if group == STRATEGY else ""
+            hints.append(f"{group}={value}: expected one of {', '.join(known[group])}{more}")
     return f" ({'; '.join(hints)})" if hints else ""
 
 

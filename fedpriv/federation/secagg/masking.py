@@ -93,8 +93,8 @@ class Masking:
             )
         if self.bound is None and not _clips(strategy):
             found.append(
-                f"masking.bound=null: {type(strategy).__name__} does not bound what a client "
-                "sends; set masking.bound to a number, such as 1.0"
+                "masking.bound=null: the strategy does not bound what a client sends; set "
+                "masking.bound to a number, such as 1.0"
             )
         return found
 

@@ -370,6 +370,14 @@ def test_an_unknown_choice_names_those_there_are():
         experiment.load("quickstart", ["strategy=fedavgg"])
 
 
+def test_an_unknown_strategy_may_be_one_of_flowers():
+    with pytest.raises(Mistakes, match=r"such as flwr\.serverapp\.strategy\.Krum\)"):
+        experiment.load("quickstart", ["strategy=Krum"])
+    with pytest.raises(Mistakes) as of_a_model:
+        experiment.load("quickstart", ["model=Krum"])
+    assert "flwr" not in str(of_a_model.value)
+
+
 def test_an_unknown_experiment_names_the_near_miss():
     with pytest.raises(Mistakes, match=r"did you mean 'quickstart'\?"):
         experiment.load("quikstart")

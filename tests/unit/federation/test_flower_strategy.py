@@ -396,7 +396,7 @@ PRIVATE = flower.DifferentialPrivacyServerSideFixedClipping
         (flower.FedXgbBagging(), {}, "it grows trees"),
         (PRIVATE(flower.FedAvg(), 1.0, 1.0, 8), {}, "take strategy=dp_fedavg"),
         (flower.Krum(), {"masking": Masking(bound=1.0)}, "take masking=off, or .*FedAdam"),
-        (flower.FedAdam(), {"masking": Masking()}, "masking.bound=null: FlowerAdapter"),
+        (flower.FedAdam(), {"masking": Masking()}, "masking.bound=null: the strategy does not"),
         (flower.FedProx(proximal_mu=1.0), {"client": Deaf()}, "'proximal-mu', which client Deaf"),
         (Hoarder(), {}, "no checkpoint can hold what it keeps in seen; give it methods state"),
         (Impatient(), {}, "waits for more nodes than the 8 that there are"),

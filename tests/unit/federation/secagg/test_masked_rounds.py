@@ -385,7 +385,7 @@ class Killed(Watched):
         (FedAvg(), "strategy.buffers=true: buffers cannot be masked"),
         (FeAmDP(EXAMPLES, "paper"), "set strategy.variant=sound"),
         (FedAvgDP(EXAMPLES, "paper"), "set strategy.variant=sound"),
-        (FedAvgDP(EXAMPLES), "masking.bound=null: FedAvgDP does not bound what a client sends"),
+        (FedAvgDP(EXAMPLES), "masking.bound=null: the strategy does not bound what a client sends"),
     ],
 )
 def test_what_cannot_be_masked_is_said_with_what_to_set(made, message):
