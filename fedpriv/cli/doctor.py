@@ -170,6 +170,26 @@ def _package(name: str, means: str) -> Finding:
     return Finding(what, "ok", f"{name} {importlib.metadata.version(name)}", means)
 
 
+def datasets() -> Finding:
+    """Looks for the library that `data=hf` reads with."""
+    return _extra("datasets", ("datasets",), "data=hf reads data sets of the datasets library")
+
+
+def trackers() -> Finding:
+    """Looks for MLflow and Weights & Biases."""
+    modules = ("mlflow", "wandb")
+    return _extra("trackers", modules, "federation.trackers=[mlflow,wandb] sends metrics there")
+
+
+def _extra(extra: str, modules: tuple[str, ...], means: str) -> Finding:
+    """Looks for the modules of an extra of fedpriv, without which all else runs."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        there = f"no module {' and no '.join(missing)}"
+        return Finding(extra, "absent", there, f"pip install 'fedpriv[{extra}]': {means}")
+    return Finding(extra, "ok", ", ".join(modules), means)
+
+
 def tesseract() -> Finding:
     """Asks Tesseract for its version and its languages."""
     if shutil.which("tesseract") is None:
@@ -252,6 +272,8 @@ CHECKS = (
     processor,
     ray,
     flower,
+    datasets,
+    trackers,
     tesseract,
     fonts,
     cache,

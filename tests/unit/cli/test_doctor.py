@@ -42,6 +42,20 @@ def test_what_is_absent_comes_with_what_to_do(tmp_path, monkeypatch, capsys):
     assert "export FEDPRIV_DATA=DIR" in findings["data sets"]["means"]
 
 
+def test_the_extras_are_looked_for(monkeypatch, capsys):
+    find = doctor.importlib.util.find_spec
+    monkeypatch.setattr(
+        doctor.importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in ("datasets", "wandb") else find(name, *more),
+    )
+    findings, status = told(capsys)
+    assert status == 0
+    for extra, there in (("datasets", "no module datasets"), ("trackers", "no module wandb")):
+        assert (findings[extra]["status"], findings[extra]["there"]) == ("absent", there)
+        assert f"pip install 'fedpriv[{extra}]'" in findings[extra]["means"]
+
+
 def test_a_tesseract_that_does_not_end_well_is_absent(tmp_path, monkeypatch, capsys):
     program = tmp_path / "tesseract"
     program.write_text("#!/bin/sh\nexit 3\n")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,15 @@ def test_every_file_is_written_under_the_projects_name(tmp_path, monkeypatch, ca
         if path.suffix == ".yaml":
             yaml.safe_load(text)
     assert (tmp_path / "My-Study/my_study/attack.py").is_file()
+
+
+def test_the_readme_installs_what_it_runs(tmp_path):
+    assert main(["new", str(tmp_path)]) == 0
+    readme = (tmp_path / "README.md").read_text()
+    assert readme.index('pip install -e ".[dev]"') < readme.index("\npytest ")
+    extras = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    assert any("pytest" in one for one in extras["optional-dependencies"]["dev"])
+    assert "pypi.org" not in readme  # fedpriv is not there
 
 
 @pytest.mark.parametrize(
