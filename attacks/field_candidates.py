@@ -170,7 +170,7 @@ class CandidateRanking:
                     if box.round == 0:
                         raise NotApplicable(
                             "attack.reference: it would start from the weights under attack, and "
-                            "with them from all that they remember; take reference=null"
+                            "with them from all that they remember; take attack.reference=null"
                         )
                     if reference is None:
                         reference = self.reference.trained(access, target, seed)

@@ -159,7 +159,7 @@ class ServerMembership:
     ) -> MembershipScores:
         clients = sorted({u.client for seen in view.rounds for u in _readable(seen)})
         if not clients:
-            raise NotApplicable("no update can be read: take target=series against masking")
+            raise NotApplicable("no update can be read: take attack.target=series against masking")
         tables = []
         for seen in view.rounds:
             table = np.full((len(scale.pages), len(clients)), np.nan)
@@ -355,7 +355,7 @@ def _way(upload: Upload, scale: Scale) -> Named:
     if scale.statistic == "loss_drop":
         raise NotApplicable(
             "the clients send gradients, and how long a step they would take is not known: there "
-            "is no loss_drop; take statistic=cosine"
+            "is no loss_drop; take attack.statistic=cosine"
         )
     return {name: -tensor for name, tensor in upload.tensors.items()}
 

@@ -241,12 +241,13 @@ class CDMI(Sampling):
         """Raises `NotApplicable` where a shadow would have what this adversary has not."""
         if attacked_start:
             raise NotApplicable(
-                "attack.tune: the shadow would start from the weights under attack; take tune=null"
+                "attack.tune: the shadow would start from the weights under attack; take "
+                "attack.tune=null"
             )
         if self.public != PublicData():
             raise NotApplicable(
                 "attack.tune trains on the federation's public documents with their entities, "
-                "which attack.public changes: take tune=null, or attack.public as it is"
+                "which attack.public changes: take attack.tune=null, or attack.public as it is"
             )
 
     def _check_page(

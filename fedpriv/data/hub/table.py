@@ -20,7 +20,7 @@ SAVED = ("dataset_dict.json", "state.json")
 """Files that `save_to_disk` writes, of several splits and of one."""
 
 
-class NoDatasetsError(RuntimeError):
+class NoDatasetsError(ValueError):
     """The datasets library is not installed."""
 
 
