@@ -123,6 +123,8 @@ class Document:
             with the page itself.
         part_of: the document that the page belongs to. Pages and copies of one document share it.
             Empty if the page is a whole document.
+        client: the name of the client that holds the page, for `fedpriv.data.partition.ByClient`;
+            empty if the data set names none.
     """
 
     id: str
@@ -136,6 +138,7 @@ class Document:
     links: tuple[tuple[int, int], ...] = ()
     white: tuple[Box, ...] = ()
     part_of: str = ""
+    client: str = ""
 
     def __eq__(self, other: object) -> bool:
         """Compares all attributes; pages in memory by their pixels, drawn ones by what draws."""
@@ -168,6 +171,7 @@ class Document:
         *,
         split: str = "",
         part_of: str = "",
+        client: str = "",
     ) -> Document:
         """Returns a document that is drawn when its words, entities, questions or image are read.
 
@@ -178,10 +182,11 @@ class Document:
             size: width and height of the drawing, in pixels.
             split: as above.
             part_of: as above.
+            client: as above.
         """
         document, (width, height) = cls.__new__(cls), size
         vars(document).update(id=name, provider=provider, page=page, size=(width, height))
-        told = {"split": split, "part_of": part_of}
+        told = {"split": split, "part_of": part_of, "client": client}
         vars(document).update({key: value for key, value in told.items() if value})
         return document
 

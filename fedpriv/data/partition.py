@@ -52,16 +52,7 @@ class ByProvider:
         """Deals out the providers."""
         groups = by_provider(documents, range(len(documents)))
         self.check_providers(len(groups))
-        order = generator(seed, "partition").permutation(len(groups))
-        by_number = list(groups.values())
-        shuffled = [by_number[i] for i in order]
-        hands: list[list[int]] = [[] for _ in range(self.clients)]
-        smallest = [(0, client) for client in range(self.clients)]  # a heap
-        for group in sorted(shuffled, key=len, reverse=True):
-            held, client = smallest[0]
-            hands[client].extend(group)
-            heapq.heapreplace(smallest, (held + len(group), client))
-        return _sorted(hands)
+        return _to_the_smallest([[] for _ in range(self.clients)], list(groups.values()), seed)
 
     def check_providers(self, count: int) -> None:
         """Checks that each client can have a provider of its own.
@@ -74,6 +65,40 @@ class ByProvider:
                 f"clients={self.clients}, but the documents are of {count} providers: each client "
                 f"needs one of its own; expected data.partition.clients of {count} or fewer"
             )
+
+
+@dataclass(frozen=True)
+class ByClient:
+    """Each client holds the documents that name it (`Document.client`), whoever issued them.
+
+    A provider may then be at several clients, which mechanisms that protect providers refuse.
+    Clients are numbered in the order of their names. Documents that name none, such as planted
+    ones, go to the client that then has the fewest documents, those of a provider together.
+
+    Args:
+        clients: how many clients the training documents name.
+    """
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.clients)
+
+    def deal(self, documents: Sequence[Document], seed: int) -> Deal:
+        """Gives each client what names it."""
+        named: dict[str, list[int]] = defaultdict(list)
+        for position, document in enumerate(documents):
+            named[document.client].append(position)
+        unnamed = by_provider(documents, named.pop("", []))
+        if not named:
+            raise ValueError("no document names its client: set data.source.client")
+        if len(named) != self.clients:
+            some = ", ".join(map(repr, sorted(named)[:5])) + (", …" if len(named) > 5 else "")
+            raise ValueError(
+                f"clients={self.clients}, but the training documents name {len(named)}: {some}; "
+                f"expected data.partition.clients={len(named)}"
+            )
+        return _to_the_smallest([named[name] for name in sorted(named)], [*unnamed.values()], seed)
 
 
 @dataclass(frozen=True)
@@ -269,6 +294,20 @@ def _enough(clients: int, documents: Sequence[Document]) -> None:
         raise ValueError(
             f"clients={clients}: expected at most {len(documents)}, one for each document"
         )
+
+
+def _to_the_smallest(
+    hands: Sequence[list[int]], groups: Sequence[Sequence[int]], seed: int
+) -> Deal:
+    """Deals out groups, the largest first, each to the hand that then has the fewest documents."""
+    order = generator(seed, "partition").permutation(len(groups))
+    smallest = [(len(hand), client) for client, hand in enumerate(hands)]
+    heapq.heapify(smallest)
+    for group in sorted((groups[i] for i in order), key=len, reverse=True):
+        held, client = smallest[0]
+        hands[client].extend(group)
+        heapq.heapreplace(smallest, (held + len(group), client))
+    return _sorted(hands)
 
 
 def _sorted(hands: Iterable[Iterable[int]]) -> Deal:

@@ -1,6 +1,7 @@
 """Who holds which documents, whatever the documents."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedpriv.data.document import Document, Word
 from fedpriv.data.partition import (
+    ByClient,
     ByProvider,
     DirichletOverProviders,
     HoldOut,
@@ -33,6 +35,23 @@ def documents(providers, splits=None):
         document(k, provider, split)
         for k, (provider, split) in enumerate(zip(providers, splits, strict=True))
     ]
+
+
+def at_branches(providers, branches):
+    """Documents and the clients that they name; a space names none."""
+    pairs = zip(documents(providers), branches, strict=True)
+    return [replace(document, client=branch.strip()) for document, branch in pairs]
+
+
+def test_documents_go_to_the_clients_that_they_name():
+    deal = ByClient(2).deal(at_branches("ABABA", "yxxyy"), 0)
+    assert deal == ((1, 2), (0, 3, 4))  # x and y, though A and B are at both
+
+
+def test_documents_that_name_no_client_go_by_provider_to_the_smallest():
+    named = at_branches("ABABA", "yxxyy")
+    more = [replace(document(k, "C"), client="") for k in (5, 6)]
+    assert ByClient(2).deal([*named, *more], 0) == ((1, 2, 5, 6), (0, 3, 4))
 
 
 some_documents = st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=40).map(documents)
@@ -247,6 +266,15 @@ def test_providers_are_grouped_in_order_of_first_appearance():
             lambda: ByProvider(3).deal(documents("ABAB"), 0),
             r"clients=3, but the documents are of 2 providers: each client needs one of its "
             r"own; expected data.partition.clients of 2 or fewer",
+        ),
+        (
+            lambda: ByClient(3).deal(at_branches("ABAB", "yyxx"), 0),
+            r"clients=3, but the training documents name 2: 'x', 'y'; expected "
+            r"data.partition.clients=2",
+        ),
+        (
+            lambda: ByClient(1).deal(documents("ABAB"), 0),
+            r"no document names its client: set data.source.client",
         ),
         (
             lambda: Iid(5).deal(documents("ABAB"), 0),

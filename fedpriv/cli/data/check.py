@@ -64,7 +64,7 @@ def command(
     boxes; the path of the drawing is the last line. A folder that lies here is read before a choice
     of data= of the same name; data=NAME names the choice.
     """
-    from fedpriv.cli.data.prospects import prospects
+    from fedpriv.cli.data.prospects import ASSUMED, prospects
     from fedpriv.cli.data.survey import as_table, survey
     from fedpriv.config.experiment import Mistakes
     from fedpriv.data.generated.invoices import Invoices
@@ -80,6 +80,7 @@ def command(
     facts = {"source": repr(source), **survey(found)}
     facts["problems"]["refused"] = bool(found.skipped) and hasattr(source, "on_error")
     facts["works"] = [one.plain() for one in prospects(found)]
+    facts["works_with"] = ASSUMED
     if Path(given).is_dir() and given in catalogue.groups().get(GROUP, {}):
         facts["taken"] = (
             f"the folder {given} that lies here; `fedpriv data check {GROUP}={given}` reads the "

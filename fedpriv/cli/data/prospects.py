@@ -18,6 +18,12 @@ from fedpriv.threat.statistics import MOST_UNITS, needed
 
 HOLD_OUT = HoldOut("document", fraction=0.2, unseen=0.25)
 
+ASSUMED = (
+    f"data.test.by={HOLD_OUT.by} data.test.fraction={HOLD_OUT.fraction} "
+    f"data.test.unseen={HOLD_OUT.unseen}"
+)
+"""The settings to which the numbers belong."""
+
 TAG = ("layoutlmv3", "layoutlm", "bros", "bert", "roberta")
 ANSWER = ("vt5", "donut", "pix2struct", "layoutlmv3 with model.task=answers")
 
@@ -95,7 +101,7 @@ def prospects(found: DocumentSet) -> list[Prospect]:
             f"privacy of providers ({', '.join(OF_PROVIDERS)})",
             len(sizes) > 1 and trains,
             f"{counted(len(sizes), 'provider')} trained on, the smallest of "
-            f"{counted(smallest, 'page')}: privacy.providers is that number over the clients"
+            f"{counted(smallest, 'page')}: privacy.providers is the fewest that any client has"
             f"{need_task}",
         ),
         Prospect(

@@ -147,7 +147,7 @@ def as_table(facts: Mapping[str, Any]) -> str:
         *_count_rows("questions", facts["questions"]),
         *_problem_rows(facts["problems"]),
         *_remark_rows(facts["remarks"]),
-        *_work_rows(facts.get("works", ())),
+        *_work_rows(facts.get("works", ()), facts.get("works_with", "")),
     ]
     width = max(len(name) for name, _ in rows)
     lines = (f"{name:<{width}}  {text}".rstrip() for name, text in rows if name or text)
@@ -186,7 +186,7 @@ def _count_rows(name: str, counts: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _problem_rows(problems: Mapping[str, Any]) -> list[tuple[str, str]]:
     missing = problems["answers_not_on_the_page"]
-    by_key = f" ({_counts(missing)})" if missing else ""
+    by_key = f", by its letters and digits ({_counts(missing)})" if missing else ""
     reasons = problems["reasons"]
     unnamed = len(reasons) - REASONS
     refused = "a run refuses these; data.source.on_error=skip leaves them out"
@@ -211,9 +211,9 @@ def _remark_rows(remarks: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     return rows
 
 
-def _work_rows(works: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
+def _work_rows(works: Sequence[Mapping[str, Any]], settings: str) -> list[tuple[str, str]]:
+    rows = [("good for", f"(numbers are those with {settings})")] if works else []
     for one in works:
-        rows.append(("good for" if not rows else "", f"{one['what']}:"))
+        rows.append(("", f"{one['what']}:"))
         rows.append(("", f"  {'' if one['works'] else 'not enough: '}{one['numbers']}"))
     return rows

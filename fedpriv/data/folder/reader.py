@@ -74,8 +74,11 @@ class Folder:
             `root` that a file lies in; a file in `root` itself is a provider by itself. "folder"
             takes the subfolder, and "file" each file by itself. Anything else names a column of the
             table.
+        client: what names the client that holds a file, for `fedpriv.data.partition.ByClient`:
+            "folder", the subfolder of `root` that the file lies in, or a column of the table. None
+            names no clients.
         fields: the columns of the table that are fields; None takes all that are not file,
-            provider, split, question or answer.
+            provider, split, question or answer, and not what `client` names.
         words: "auto" as above. "ocr" has Tesseract read every page. "none" takes no words, for
             models and attacks that look at pixels alone.
         language: the language of the text, one of those that `tesseract --list-langs` prints, or
@@ -90,6 +93,7 @@ class Folder:
     root: str | Path
     labels: str | None = None
     provider: str = "auto"
+    client: str | None = None
     fields: tuple[str, ...] | None = None
     words: Literal["auto", "ocr", "none"] = "auto"
     language: str = "eng"
@@ -123,7 +127,8 @@ class Folder:
         problems = [*listing.problems, *(table.problems if table else ())]
         files, broken = self._look(listing)
         owners, unowned = self._providers(files, table)
-        files = [file for file in files if file.name in owners]
+        clients, astray = self._clients(files, table)
+        files = [file for file in files if file.name in owners and file.name in clients]
         reading = Reading(str(root.absolute()), self.dpi, self.words, self.language, self.layout)
         unread = read_ahead(
             root,
@@ -134,20 +139,24 @@ class Folder:
         )
         # One message for a file, of its first page that cannot be read.
         errors = {file.name: error for (file, _), error in reversed(unread.items())}
-        problems += [*broken, *unowned, *reversed(errors.values())]
+        problems += [*broken, *unowned, *astray, *reversed(errors.values())]
         files = [file for file in files if file.name not in errors]
         if not files or (problems and self.on_error == "raise"):
             raise DataErrors(root, problems, SKIP if files else "")
         rows = table.files if table else {}
         places = _place(reading, files, rows, fields)
+        held = {file.name: (owners[file.name], clients[file.name]) for file in files}
         documents = tuple(
             itertools.chain.from_iterable(
-                _pages(reading, file, owners[file.name], rows.get(file.name), places[file.name])
+                _pages(reading, file, held[file.name], rows.get(file.name), places[file.name])
                 for file in files
             )
         )
         sizes = Counter(owners[file.name] for file in files)
         remarks = _remarks(listing, rows, places, sizes, self._told_by(table))
+        if self.client:
+            at = Counter(clients[file.name] for file in files)
+            remarks["files of each client"] = tuple(f"{name}: {at[name]:,}" for name in sorted(at))
         tell_alike(remarks.get(ALIKE, ()))
         return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
 
@@ -159,16 +168,18 @@ class Folder:
         """
         columns = table.columns if table else ()
         own = (self.provider,) if self.provider not in ("auto", "folder", "file") else ()
-        wanted = {"fields": self.fields or (), "provider": own}
+        column = (self.client,) if self.client not in (None, "folder") else ()
+        wanted = {"fields": self.fields or (), "provider": own, "client": column}
         for setting, names in wanted.items():
             for name in names:
-                if name not in columns or (setting == "fields" and name in RESERVED):
+                if name not in columns or (setting != "provider" and name in RESERVED):
                     where = f"{table.path.name} has {', '.join(columns)}" if table else "no table"
                     why = f"data.source.{setting}: there is no such column {shown(name)}; {where}"
                     raise DataError(table.path if table else Path(self.root), why)
         if table is None:
             return ()
-        return table.fields if self.fields is None else tuple(dict.fromkeys(self.fields))
+        fields = tuple(name for name in table.fields if name != self.client)
+        return fields if self.fields is None else tuple(dict.fromkeys(self.fields))
 
     def _look(self, listing: Listing) -> tuple[list[PageFile], list[DataError]]:
         """Opens every file once, or remembers what was in it."""
@@ -225,6 +236,30 @@ class Folder:
                 why = f"the column {column} is empty for {file.name}: every file needs a provider"
                 problems.append(DataError(table.path, why, row.line))
         return owners, problems
+
+    def _clients(
+        self, files: Sequence[PageFile], table: Table | None
+    ) -> tuple[dict[str, str], list[DataError]]:
+        """Returns the client of each file, empty without any, and an error for each file astray."""
+        clients: dict[str, str] = {}
+        problems: list[DataError] = []
+        for file in files:
+            row = table.files.get(file.name) if table else None
+            first, *more = PurePosixPath(file.name).parts
+            if self.client is None or (self.client == "folder" and more):
+                clients[file.name] = first if self.client else ""
+            elif self.client == "folder":
+                why = "it lies in no subfolder, and the subfolder is the client"
+                problems.append(DataError(Path(self.root) / file.name, why))
+            elif table and row:  # a file without a row is a problem already
+                if name := row.fields.get(self.client, ""):
+                    clients[file.name] = name
+                    continue
+                why = (
+                    f"the column {self.client} is empty for {file.name}: every file needs a client"
+                )
+                problems.append(DataError(table.path, why, row.line))
+        return clients, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +330,14 @@ def _kept_places(name: str, values: Iterable[str]) -> Placed | None:
 
 
 def _pages(
-    reading: Reading, file: PageFile, provider: str, row: FileLabels | None, placed: Placed
+    reading: Reading,
+    file: PageFile,
+    held: tuple[str, str],
+    row: FileLabels | None,
+    placed: Placed,
 ) -> list[Document]:
-    """Returns the pages of a file as documents."""
+    """Returns the pages of a file as documents; `held` names their provider and their client."""
+    provider, client = held
     row = row or FileLabels(0)
     entities: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     questions: dict[int, list[Question]] = defaultdict(list)
@@ -324,6 +364,7 @@ def _pages(
             size,
             split=row.split,
             part_of=file.name if several else "",
+            client=client,
         )
         for number, size in enumerate(file.sizes)
     ]

@@ -23,7 +23,7 @@ def kept(tmp_path):
     files = [tmp_path / f"{i}.png" for i in range(10)]
     for page, file in zip(pages, files, strict=True):
         page.save(file)
-    documents = [Document(f"d{i}", "p", file, SIZE, ()) for i, file in enumerate(files)]
+    documents = [Document(f"d{i}", "p", file, SIZE, (), client="x") for i, file in enumerate(files)]
     with folder.writing("run", {}):
         return folder, keep_documents(folder, "pages", documents), pages
 
@@ -41,6 +41,11 @@ def test_attacks_that_start_together_share_their_copies(kept, tmp_path):
             np.asarray(page).tolist() for page in pages
         ]
         assert len(list(own.iterdir())) == len(pages)  # and no half is left
+
+
+def test_who_holds_a_page_is_not_kept(kept):
+    _, said, _ = kept
+    assert not any("client" in values for values in said)
 
 
 def test_a_page_that_is_gone_is_named(kept, tmp_path):

@@ -224,6 +224,37 @@ def test_who_the_provider_is(root, setting, owners):
     assert [by_file["x/a.pdf"], by_file["b.pdf"]] == owners
 
 
+@pytest.mark.parametrize("setting", ["folder", "branch"])
+def test_who_the_client_is(root, setting):
+    for name in ("x/a.png", "x/b.png", "y/c.png"):
+        save(picture(), root / name)
+    write_table(
+        root, "file,provider,branch,total", "x/a.png,P,x,1.00", "x/b.png,Q,x,", "y/c.png,P,y,"
+    )
+    found = Folder(root, client=setting, words="none").load()
+    assert [(d.client, d.provider) for d in found.documents] == [("x", "P"), ("x", "Q"), ("y", "P")]
+    assert found.labels == (("total",) if setting == "branch" else ("branch", "total"))
+    assert found.remarks["files of each client"] == ("x: 2", "y: 1")
+    assert {d.client for d in Folder(root, words="none").load().documents} == {""}
+
+
+def test_a_file_without_a_client_is_a_problem(root):
+    for name in ("a.png", "x/b.png"):
+        save(picture(), root / name)
+    write_table(root, "file,provider,branch", "a.png,P,", "x/b.png,P,x")
+    says = {
+        "folder": "a.png: it lies in no subfolder, and the subfolder is the client",
+        "branch": "line 2: the column branch is empty for a.png: every file needs a client",
+    }
+    for setting, why in says.items():
+        with pytest.raises(DataErrors) as caught:
+            Folder(root, client=setting, words="none").load()
+        assert [str(error).endswith(why) for error in caught.value.errors] == [True]
+    for wrong in ("gone", "provider"):
+        with pytest.raises(DataError, match=r"data\.source\.client: there is no such column"):
+            Folder(root, client=wrong, words="none").load()
+
+
 def test_like_spellings_of_providers_are_told(root, capsys):
     for number, name in enumerate(("ACME Ltd", "ACME Ltd", "Acme Ltd.", "Shop 1", "Shop 2")):
         save(picture(), root / name / f"{number}.png")
