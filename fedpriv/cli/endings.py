@@ -77,7 +77,9 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     if isinstance(error, Unworkable):
         return 2, str(Mistakes("the experiment", error.problems))
     if isinstance(error, UnfitData):
-        return 2, "\n  ".join(filter(None, [str(Mistakes("the data", error.problems)), error.hint]))
+        return 2, "\n  ".join(
+            filter(None, [str(Mistakes("the experiment", error.problems)), error.hint])
+        )
     message = f"{type(error).__name__}: {error}"
     if isinstance(
         error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError

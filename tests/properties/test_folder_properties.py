@@ -41,7 +41,10 @@ def broken_json(draw):
     """A side file with something else in one or two places."""
     value = copy.deepcopy(SIDES[draw(st.sampled_from(["ours", "doctr", "textract"]))])
     for _ in range(draw(st.integers(1, 2))):
-        *path, last = draw(st.sampled_from([p for p in places(value) if p]))
+        left = [p for p in places(value) if p]
+        if not left:  # the first change has emptied it
+            break
+        *path, last = draw(st.sampled_from(left))
         inner = value
         for key in path:
             inner = inner[key]

@@ -97,7 +97,7 @@ def test_files_that_cannot_be_used_are_mistakes(capsys, tmp_path):
         (tmp_path / "scans" / name).write_bytes(b"")
     assert run_on("scans", "data.source.words=none") == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "the data: 2 mistakes, nothing was started"
+    assert lines[0] == "the experiment: 2 mistakes, nothing was started"
     assert sorted(lines[1:3])[0].startswith("  scans/a.png: ")
     assert lines[3:] == ["  data.source.on_error=skip leaves these out"]
     assert not (tmp_path / "runs").exists()
@@ -107,7 +107,7 @@ def test_without_any_file_nothing_is_started(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run_on("empty") == 2
     assert capsys.readouterr().err.startswith(
-        "the data: 1 mistake, nothing was started\n  empty: no pages: expected files .png, "
+        "the experiment: 1 mistake, nothing was started\n  empty: no pages: expected files .png, "
     )
 
 
@@ -116,7 +116,7 @@ def test_too_few_providers_are_a_mistake(capsys, tmp_path):
     assert run_on("scans", "data.partition.clients=5", "data.source.words=none") == 2
     err = capsys.readouterr().err
     assert err.startswith(
-        "the data: 1 mistake, nothing was started\n  clients=5, but the documents are of 1 "
+        "the experiment: 1 mistake, nothing was started\n  clients=5, but the documents are of 1 "
     )
 
 
