@@ -110,8 +110,7 @@ def start(
 def audited(result: Result, parts: Experiment, federation: Federation) -> None:
     """Measures the mechanism of a private run, if its settings want it, and says what was found.
 
-    Raises:
-        Mistakes: if it cannot be measured; `check_audit` tells before the run.
+    What can be known beforehand, `check_audit` has refused.
     """
     if not parts.privacy.audit or not parts.rounds:
         return
@@ -119,7 +118,11 @@ def audited(result: Result, parts: Experiment, federation: Federation) -> None:
     from fedpriv.threat.mechanism import NAME, as_result
     from fedpriv.threat.results import write_result
 
-    audit = audit_mechanism(federation, parts.rounds)
+    try:
+        audit = audit_mechanism(federation, parts.rounds)
+    except ValueError as error:  # the run is over, and its results are worth keeping
+        to_stderr(f"audit: {error}")
+        return
     folder = RunFolder.existing(result.run_dir)
     with folder.writing("audit", {}, NAME):
         write_result(folder, NAME, as_result(audit))

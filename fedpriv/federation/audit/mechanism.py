@@ -64,8 +64,8 @@ QUICK = 1 << 26
 GUESSED = 0.01
 """The share of the canaries of which the one-run bound guesses that they are in, or out."""
 
-REAL = 64
-"""Canaries at a client whose gradients are really computed and clipped."""
+REAL, MOST_REAL = 64, 4096
+"""Canaries whose gradients are really computed and clipped: at each client, and in all at most."""
 
 ASSUMES = {
     "sigma_fit": "the mechanism is the ledger's but for the size of its noise, and what is seen of "
@@ -191,7 +191,8 @@ def audit_mechanism(
         tell: is told of each run.
 
     Raises:
-        ValueError: if there is no mechanism to audit; lists every reason.
+        ValueError: if there is no mechanism to audit, with every reason; or if all rounds were
+            refused, so that nothing was seen.
     """
     if problems := audit_problems(federation):
         raise ValueError("\n".join(problems))
@@ -206,6 +207,11 @@ def audit_mechanism(
         for view, history, scores, inside in _one_run(federation, rounds, axes, steps, run):
             pooled.setdefault(view, defaultdict(list))[history].append((scores, inside))
         tell(f"audit: run {run + 1} of {runs}, {axes} canaries")
+    if not pooled:
+        raise ValueError(
+            f"in {runs} run{'s' * (runs != 1)} of {rounds} rounds nothing was released: no client "
+            "was drawn, or too few answered; take more rounds or runs"
+        )
     mechanism = strategy.mechanism
     views, known = dict[str, Measured](), dict[tuple[int, ...], Measured]()
     for view, by_history in pooled.items():
@@ -316,7 +322,8 @@ def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
     A few canaries at each client, all drawn, go through the real client half without noise: their
     losses have real gradients, a thousand times as long as the clip norm.
     """
-    clients, count = federation.clients, REAL * federation.clients
+    clients = federation.clients
+    count = min(REAL * clients, MOST_REAL)  # every client sends a vector of that size
     half = cast(HasAxes, federation.client).steepest(strategy.mechanism.clip_norm)
     bare = copy.deepcopy(strategy)
     bare.mechanism = replace(

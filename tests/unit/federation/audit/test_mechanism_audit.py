@@ -231,6 +231,20 @@ def test_what_cannot_be_audited_is_told():
         audit_mechanism(made(providers(), ProviderUpdates()), 0)
 
 
+def test_where_nothing_was_released_nothing_is_claimed():
+    faults = Dropout(at={1: [0, 1, 2, 3], 2: [0, 1, 2, 3]})
+    toy = made(providers(threshold=0.75), ProviderUpdates(), Masking(), faults)
+    with pytest.raises(ValueError, match="in 1 run of 2 rounds nothing was released"):
+        audit_mechanism(toy, 2, axes=1 << 14)
+
+
+def test_many_clients_send_small_vectors_for_the_check_of_clipping():
+    strategy = providers(client_rate=0.05, client_sampling="fixed")
+    toy = federation(strategy, ProviderUpdates(), provider_data(200, 1), one_noise=False)
+    audit = audit_mechanism(toy, 1, axes=1 << 14)
+    assert audit.largest == pytest.approx(1, abs=1e-4)
+
+
 def test_a_quick_check_draws_a_bounded_number_of_normals():
     for clients, rounds, steps in [
         (1, 1, 1),
