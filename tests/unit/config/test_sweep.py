@@ -77,7 +77,9 @@ def test_every_sweep_of_ours_is_checked(name):
     jobs = sweep.plan(table)
     assert len(jobs) == len(table.rows) * len(table.seeds)
     assert len({(job.row.name, job.seed) for job in jobs}) == len(jobs)
-    assert all(job.order is not None for job in jobs)
+    # A table that shows what an attack found attacks in every row; one of the runs alone, in none.
+    of_attacks = any(not c.path.startswith(("run.", "ledger.")) for c in table.columns)
+    assert {job.order is not None for job in jobs} == {of_attacks}
 
 
 @pytest.mark.parametrize("data", ["sroie", "sroie_64"])
