@@ -21,7 +21,7 @@ from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
 from fedpriv.federation.private_strategy import SHARES, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
-from fedpriv.training.per_example import PerExample
+from fedpriv.training.per_example import PerExample, Way
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class ExampleGradients:
         """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`)."""
         return replace(self, per_example=OnAxes(axes=axes))
 
-    def steepest(self, clip_norm: float) -> ExampleGradients:
-        """Returns this half: it clips gradients themselves."""
-        return self
+    def steepest(self, clip_norm: float, method: Way) -> ExampleGradients:
+        """Returns this half, which clips gradients themselves."""
+        return replace(self, per_example=replace(self.per_example, method=method))
 
     def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
         """Returns the positions of B_k: each of the client's examples with the record rate."""

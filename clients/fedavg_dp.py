@@ -22,7 +22,7 @@ from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian
 from fedpriv.training.loops import Optimizer
-from fedpriv.training.per_example import PerExample
+from fedpriv.training.per_example import PerExample, Way
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class DPLocalTraining:
         """
         return replace(self, per_example=OnAxes(axes=axes), optimizer=_BlockByBlock(axes=axes))
 
-    def steepest(self, clip_norm: float) -> DPLocalTraining:
+    def steepest(self, clip_norm: float, method: Way) -> DPLocalTraining:
         """Returns this half with steps that are the clipped gradients themselves."""
-        return replace(self, optimizer=Optimizer(name="sgd", lr=1.0))
+        way = replace(self.per_example, method=method)
+        return replace(self, optimizer=Optimizer(name="sgd", lr=1.0), per_example=way)
 
     def train(self, context: ClientContext) -> ClientUpdate:
         """Returns the change of the model after all steps, on (1/B) (Σ ḡ(x_i) + N(0, σ²S² I))."""

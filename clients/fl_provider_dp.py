@@ -129,11 +129,13 @@ class ProviderUpdates:
 
     def on_axes(self, axes: int) -> ProviderUpdates:
         """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`)."""
-        return _OnAxes(**{field.name: getattr(self, field.name) for field in fields(self)})
+        own = {f.name: getattr(self, f.name) for f in fields(ProviderUpdates)}
+        return _OnAxes(**own)
 
-    def steepest(self, clip_norm: float) -> ProviderUpdates:
+    def steepest(self, clip_norm: float, method: Way) -> ProviderUpdates:
         """Returns this half with an optimiser whose steps are as long as the gradient demands."""
-        return replace(self, optimizer=Optimizer(name="sgd", lr=clip_norm))
+        way: Way = "loop" if self.steps > 1 else method
+        return replace(self, optimizer=Optimizer(name="sgd", lr=clip_norm), method=way)
 
     def _clipped_sum(
         self,

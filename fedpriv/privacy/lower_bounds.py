@@ -33,10 +33,13 @@ FINEST = 1e-4
 """The noise is found to this share of it."""
 
 SCALES = (1 / 16, 16.0)
-"""Noise as a multiple of the ledger's that is looked at; beyond, the bound is that of the end."""
+"""Noise as a multiple of the ledger's that is looked at. Above, the bound is 0."""
 
 SIMULATED = 400_000
-"""Canaries of the ideal mechanism that the threshold of `counted` is chosen on."""
+"""Canaries of the ideal mechanism, to choose a threshold and to hold error rates against."""
+
+FAR, ROUNDING = 5.0, 1e-3
+"""Standard deviations, and a share beyond them, by which canaries are told apart too seldom."""
 
 
 def log_likelihood_ratio(
@@ -58,7 +61,7 @@ def log_likelihood_ratio(
 def sigma_fit(
     scores: Scores, inside: NDArray[np.bool_], history: History, delta: float, confidence: float
 ) -> float:
-    """Returns the ε of the largest noise that is not rejected; 0 if no noise is.
+    """Returns the ε of the largest noise that is not rejected; 0 if none is rejected.
 
     Args:
         scores: (m,).
@@ -101,6 +104,50 @@ def rejects(scores: Scores, inside: NDArray[np.bool_], history: History, confide
     return false_negatives < pld.trade_off(history, false_positives)
 
 
+def too_little(scores: Scores, inside: NDArray[np.bool_], history: History) -> bool:
+    """Says whether far fewer canaries are told apart than the mechanism lets through.
+
+    Then the bounds are low for another reason than the noise, and say nothing: the canaries did not
+    arrive, or were drowned by what nobody has booked.
+
+    Args:
+        scores: (m,); a score that is no number tells nothing.
+        inside: (m,), whether each canary was in the training.
+        history: what is seen under the mechanism.
+    """
+    hits, members, alarms, others = _counts(scores > 0, inside)
+    rates = _ideal_rates(tuple(history))
+    for missed, of, rate in zip(
+        (members - hits, alarms), (members, others), (1 - rates[0], rates[1]), strict=True
+    ):
+        if of and missed / of - rate > ROUNDING + FAR * math.sqrt(
+            rate * (1 - rate) * (1 / of + 1 / SIMULATED)
+        ):
+            return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def _ideal_rates(history: tuple[tuple[Event, int], ...]) -> tuple[float, float]:
+    """Returns the shares of scores above 0 of canaries that are in, and of others."""
+    rng = np.random.default_rng(1)
+    told = [np.mean(_ideal_scores(history, rng, inside) > 0) for inside in (True, False)]
+    return float(told[0]), float(told[1])
+
+
+def _ideal_scores(
+    history: tuple[tuple[Event, int], ...], rng: np.random.Generator, inside: bool
+) -> Scores:
+    scores = np.zeros(SIMULATED)
+    for event, times in history:
+        ((_, event),) = event.parts
+        for _ in range(times):
+            drawn = inside & (rng.random(SIMULATED) < event.record_rate)
+            seen = drawn + event.noise_multiplier * rng.standard_normal(SIMULATED)
+            scores += log_likelihood_ratio(seen, event.noise_multiplier, event.record_rate)
+    return scores
+
+
 def counted(
     scores: Scores,
     inside: NDArray[np.bool_],
@@ -139,14 +186,7 @@ def threshold_for(
         delta: δ.
         confidence: of the bound.
     """
-    rng, scores = np.random.default_rng(0), np.zeros(SIMULATED)
-    for event, times in history:
-        ((_, event),) = event.parts
-        for _ in range(times):
-            drawn = rng.random(SIMULATED) < event.record_rate
-            seen = drawn + event.noise_multiplier * rng.standard_normal(SIMULATED)
-            scores += log_likelihood_ratio(seen, event.noise_multiplier, event.record_rate)
-    scores.sort()
+    scores = np.sort(_ideal_scores(history, np.random.default_rng(0), True))
     without = np.cumsum(np.exp(-scores[::-1]))[::-1] / SIMULATED
     places = SIMULATED - np.unique(np.geomspace(20, SIMULATED / 2, 200).astype(int))
     half = canaries / 2

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 
 from fedpriv.federation.audit.mechanism import ASSUMES, Audit
-from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, Table
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result, Table
 
 NAME = "mechanism_audit"
 """Of the folder under `findings`."""
@@ -42,7 +42,7 @@ def as_result(audit: Audit) -> Result:
         details=asdict(audit),
         tables=(Table(headings, rows, "The mechanism, measured", note, public=True),),
         notes=tuple(f"{bound}: it assumes that {what}" for bound, what in ASSUMES.items()),
-        verdict=LEAK if audit.contradicted else NONE_SHOWN,
+        verdict=LEAK if audit.contradicted else CANNOT_TELL if audit.blind else NONE_SHOWN,
         primary=next(iter(numbers)),
         numbers=numbers,
         public=True,

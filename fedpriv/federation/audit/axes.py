@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client
 from fedpriv.training.computing import Computing
-from fedpriv.training.per_example import ClippedSum, PerExample
+from fedpriv.training.per_example import ClippedSum, PerExample, Way
 
 AXIS = "axis"
 """The column that says which axis an example is on."""
@@ -46,11 +46,12 @@ class HasAxes(Protocol):
                 onlooker is assumed to see.
         """
 
-    def steepest(self, clip_norm: float) -> Client:
+    def steepest(self, clip_norm: float, method: Way) -> Client:
         """Returns this half, such that a unit's contribution is clipped wherever its loss is steep.
 
         Args:
             clip_norm: C.
+            method: how gradients are computed, where the half has a choice.
         """
 
 
@@ -64,6 +65,23 @@ class Axes(nn.Module):
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Returns the mean loss, which falls along the examples' axes."""
         return -STEEP * self.weight[batch[AXIS]].mean()
+
+
+class Pairs(nn.Module):
+    """The same with two tensors, of which an example's loss falls along one weight of each.
+
+    So a gradient is no coordinate by itself, and lies in more than one tensor: who clips each
+    coordinate, or each tensor, clips to another norm.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(size))
+        self.second = nn.Parameter(torch.zeros(size))
+
+    def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Returns the mean loss, which falls along the examples' pairs of weights."""
+        return -STEEP * (self.first[batch[AXIS]] + self.second[batch[AXIS]]).mean()
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from typing import Any, cast
 import numpy as np
 from flwr.app import Message
 from numpy.typing import NDArray
+from torch import nn
 
 from fedpriv.data.examples import PROVIDER
-from fedpriv.federation.audit.axes import AXIS, Axes, HasAxes
+from fedpriv.federation.audit.axes import AXIS, Axes, HasAxes, Pairs
 from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import ArrayData, FederatedDataset
 from fedpriv.federation.faults import Faults
@@ -52,6 +53,7 @@ from fedpriv.privacy.lower_bounds import (
     log_likelihood_ratio,
     sigma_fit,
     threshold_for,
+    too_little,
 )
 from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
@@ -66,6 +68,9 @@ GUESSED = 0.01
 
 REAL, MOST_REAL = 64, 4096
 """Canaries whose gradients are really computed and clipped: at each client, and in all at most."""
+
+EXACT = 1e-3
+"""Rounding of a clipped contribution's norm."""
 
 ASSUMES = {
     "sigma_fit": "the mechanism is the ledger's but for the size of its noise, and what is seen of "
@@ -88,6 +93,9 @@ class Measured:
         one_run: lower bound by guesses of coins, from the first run alone.
         canaries: that the bounds are made of.
         releases: the noisy sums or messages that showed them.
+        stated: ε that the run states for this view; None where clients are drawn, since it then
+            averages over who was.
+        blind: far fewer canaries were told apart than the ledger's noise lets through.
     """
 
     ledger: float
@@ -96,11 +104,14 @@ class Measured:
     one_run: float
     canaries: int
     releases: int
+    stated: float | None = None
+    blind: bool = False
 
     @property
     def contradicted(self) -> bool:
         """Whether a lower bound is above what the ledger says."""
-        return max(self.sigma_fit, self.count, self.one_run) > self.ledger
+        promised = self.ledger if self.stated is None else min(self.ledger, self.stated)
+        return max(self.sigma_fit, self.count, self.one_run) > promised
 
 
 @dataclass(frozen=True)
@@ -113,8 +124,8 @@ class Audit:
         delta: δ.
         confidence: of each bound.
         runs: of the mechanism.
-        largest: the largest contribution of a unit through the real client half, in units of the
-            clip norm; up to rounding it may be 1 at most.
+        largest: norm of the contribution of a unit, of those that go through the real client half
+            the one that is farthest from the clip norm, in units of that; 1 but for rounding.
         seconds: that it took.
     """
 
@@ -129,22 +140,36 @@ class Audit:
     @property
     def contradicted(self) -> bool:
         """Whether the mechanism gives away more than its ledger says."""
-        return self.largest > 1 + 1e-4 or any(view.contradicted for view in self.views.values())
+        return self.largest > 1 + EXACT or any(view.contradicted for view in self.views.values())
+
+    @property
+    def blind(self) -> bool:
+        """Whether the canaries were not seen as they must be, so that low bounds mean nothing."""
+        return self.largest < 1 - EXACT or any(view.blind for view in self.views.values())
 
     def lines(self) -> list[str]:
         """Returns the result in a line for each view, the alarm first."""
-        alarm = ["ALARM: the mechanism gives away more than its ledger says"]
+        alarms = []
+        if self.contradicted:
+            alarms.append("ALARM: the mechanism gives away more than its ledger says")
+        if self.blind:
+            alarms.append(
+                "ALARM: canaries were seen less than the ledger's noise lets through, so low "
+                "bounds show nothing: a message, a mask or a sum is not what it should be"
+            )
         told = [
-            f"audit ({view}, {m.releases} release{'s' * (m.releases != 1)}): ledger "
-            f"{m.ledger:.2f}; measured at least "
+            f"audit ({view}, {m.releases} release{'s' * (m.releases != 1)}, {m.canaries} "
+            f"canaries): ledger {m.ledger:.2f}; measured at least "
             f"{math.floor(m.sigma_fit * 100) / 100:.2f} (σ-fit, {self.confidence:.0%}), "
             f"{math.floor(m.count * 100) / 100:.2f} (counting), "
             f"{math.floor(m.one_run * 100) / 100:.2f} (one run)"
             for view, m in self.views.items()
         ]
-        if self.largest > 1 + 1e-4:
-            told.append(f"audit: one {self.unit} moved a client's sum by {self.largest:.4g} clips")
-        return [*(alarm if self.contradicted else []), *told]
+        if abs(self.largest - 1) > EXACT:
+            told.append(
+                f"audit: one {self.unit} moved a client's sum by {self.largest:.4g} clip norms"
+            )
+        return [*alarms, *told]
 
 
 def audit_problems(federation: Federation) -> list[str]:
@@ -157,10 +182,23 @@ def audit_problems(federation: Federation) -> list[str]:
         found.append("strategy.variant=paper: no ε covers it; take variant=sound")
     if not strategy.mechanism.noise_multiplier:
         found.append("strategy.mechanism: without noise ε is infinite, and nothing is to be shown")
+    if strategy.mechanism.unit == "client" and strategy.mechanism.record_rate < 1:
+        found.append(
+            "strategy.mechanism.record_rate: one coin for all of a client's canaries makes them "
+            "depend on each other; take 1 for a mechanism that protects clients"
+        )
+    kind = type(federation.client)
     if not isinstance(federation.client, HasAxes):
         found.append(
-            f"client: {type(federation.client).__name__} has no method `on_axes`, by which "
+            f"client: {kind.__name__} has no methods `on_axes` and `steepest`, by which "
             "canaries take part (fedpriv.federation.audit.axes.HasAxes)"
+        )
+    elif next(c for c in kind.__mro__ if {"train", "on_axes"} & vars(c).keys()) is not next(
+        c for c in kind.__mro__ if "on_axes" in vars(c)
+    ):
+        found.append(
+            f"client: {kind.__name__} has a `train` of its own and inherits `on_axes`, so that "
+            "another algorithm would be measured; give it an `on_axes` of its own"
         )
     return found
 
@@ -203,9 +241,15 @@ def audit_mechanism(
     steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
     axes = axes or quick_axes(federation.clients, rounds, steps)
     pooled: dict[str, dict[History, list[tuple[Scores, NDArray[np.bool_]]]]] = {}
+    stated: dict[str, float | None] = {}
     for run in range(runs):
-        for view, history, scores, inside in _one_run(federation, rounds, axes, steps, run):
+        ledger, found_in_run = _one_run(federation, rounds, axes, steps, run)
+        for view, history, scores, inside in found_in_run:
             pooled.setdefault(view, defaultdict(list))[history].append((scores, inside))
+            if view not in stated:
+                known_draw = strategy.mechanism.client_rate == 1
+                promise = tuple(ledger.history(view)) if known_draw else ()
+                stated[view] = pld.epsilon(promise, strategy.mechanism.delta) if promise else None
         tell(f"audit: run {run + 1} of {runs}, {axes} canaries")
     if not pooled:
         raise ValueError(
@@ -219,7 +263,7 @@ def audit_mechanism(
         history, found = max(by_history.items(), key=lambda item: sum(len(s) for s, _ in item[1]))
         same = tuple(id(scores) for scores, _ in found)  # two views may have seen the same
         if same not in known:
-            known[same] = _measured(history, found, mechanism.delta, confidence)
+            known[same] = _measured(history, found, stated[view], mechanism.delta, confidence)
         views[view] = known[same]
     largest = _largest(federation, strategy)
     seconds = time.monotonic() - began
@@ -229,6 +273,7 @@ def audit_mechanism(
 def _measured(
     history: History,
     found: list[tuple[Scores, NDArray[np.bool_]]],
+    stated: float | None,
     delta: float,
     confidence: float,
 ) -> Measured:
@@ -237,8 +282,9 @@ def _measured(
     inside = np.concatenate([i for _, i in found])
     threshold = threshold_for(history, len(scores), delta, confidence)
     first, coins = found[0]
-    ranked, guessed = np.argsort(first, kind="stable"), max(1, round(GUESSED * len(first)))
-    right = np.sum(coins[ranked[-guessed:]]) + np.sum(~coins[ranked[:guessed]])
+    ranked = np.argsort(first, kind="stable")
+    guessed = min(max(1, round(GUESSED * len(first))), len(first) // 2)
+    right = np.sum(coins[ranked[len(first) - guessed :]]) + np.sum(~coins[ranked[:guessed]])
     return Measured(
         ledger=pld.epsilon(history, delta),
         sigma_fit=sigma_fit(scores, inside, history, delta, confidence),
@@ -246,13 +292,19 @@ def _measured(
         one_run=epsilon_lower(len(first), 2 * guessed, int(right), delta, confidence),
         canaries=len(scores),
         releases=sum(times for _, times in history),
+        stated=stated,
+        blind=too_little(scores, inside, history),
     )
+
+
+Found = tuple[str, History, Scores, NDArray[np.bool_]]
+"""Of canaries whose participation was alike: view, what was seen of them, scores, coins."""
 
 
 def _one_run(
     federation: Federation, rounds: int, axes: int, steps: int, run: int
-) -> Iterator[tuple[str, History, Scores, NDArray[np.bool_]]]:
-    """Runs the mechanism once; yields, per view and participation, scores and coins of canaries.
+) -> tuple[Ledger, list[Found]]:
+    """Runs the mechanism once; returns its ledger, and scores and coins of the canaries.
 
     Canary i is at client i mod K. Its score adds up over all releases that its client was in.
     """
@@ -260,14 +312,18 @@ def _one_run(
     inside = generator(federation.seed, f"coins of audit {run}").random(axes) < 0.5
     # Where each message carries all of its noise, masks change nothing that the ledger counts.
     masking = None if strategy.own_noise else federation.masking
+    if masking is not None:  # a bound of the experiment's is for a vector of another size
+        masking = replace(masking, bound=None)
     watch = _Watch(clients, axes, single=masking is None, summed=not strategy.own_noise)
     half = cast(HasAxes, federation.client).on_axes(axes)
+    canaries = np.flatnonzero(inside)
     ledger = _run(
         federation,
         copy.deepcopy(strategy),
         half,
-        canaries=np.flatnonzero(inside),
-        size=axes * steps,
+        model=functools.partial(Axes, axes * steps),
+        canaries=canaries,
+        owners=canaries,
         rounds=rounds,
         watch=watch,
         seed=federation.seed + run,
@@ -280,6 +336,7 @@ def _one_run(
     elif strategy.own_noise:
         ways = {True: ("global", "server_plain")}
     clips = _divisor(strategy, clients) / strategy.mechanism.clip_norm
+    found_in_run: list[Found] = []
     for plain, views in ways.items():
         scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
         for client in range(clients):
@@ -298,8 +355,8 @@ def _one_run(
         for history, places in alike.items():
             there = np.concatenate(places)
             found = scores[there].astype(np.float32), inside[there]
-            for view in views:
-                yield view, history, *found
+            found_in_run += [(view, history, *found) for view in views]
+    return ledger, found_in_run
 
 
 def _shows(release: Release, client: int, plain: bool) -> bool:
@@ -317,39 +374,47 @@ def _divisor(strategy: PrivateStrategy, clients: int) -> float:
 
 
 def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
-    """Returns the largest contribution of a unit to its client's sum, in units of the clip norm.
+    """Returns the norm of a unit's contribution to its client's sum, farthest from the clip norm.
 
-    A few canaries at each client, all drawn, go through the real client half without noise: their
-    losses have real gradients, a thousand times as long as the clip norm.
+    A few canaries at each client, all drawn, go through the real client half without noise, one at
+    a time and many at once. Their losses have real gradients, a thousand times as long as the clip
+    norm, over two tensors. Where providers are protected, two canaries are one provider's.
     """
-    clients = federation.clients
-    count = min(REAL * clients, MOST_REAL)  # every client sends a vector of that size
-    half = cast(HasAxes, federation.client).steepest(strategy.mechanism.clip_norm)
+    clients, mechanism = federation.clients, strategy.mechanism
+    count = min(REAL * clients, MOST_REAL)  # every client sends vectors of twice that size
+    axes = np.arange(count)
+    owners = {
+        "example": axes,
+        "provider": axes // (2 * clients) * clients + axes % clients,
+        "client": axes % clients,
+    }[mechanism.unit]
     bare = copy.deepcopy(strategy)
     bare.mechanism = replace(
-        strategy.mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0
-    )
-    watch = _Watch(clients, count, single=True, summed=False)
-    _run(
-        federation,
-        bare,
-        half,
-        canaries=np.arange(count),
-        size=count,
-        rounds=1,
-        watch=watch,
-        seed=federation.seed,
-        masking=None,
-        faults=None,
+        mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0
     )
     steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
-    clips = _divisor(bare, clients) / bare.mechanism.clip_norm / steps
-    together = bare.mechanism.unit == "client"  # all of a client's canaries are one unit
-    norms = [
-        float(np.linalg.norm(sent) if together else np.abs(sent).max())
-        for sent in watch.messages.values()
-    ]
-    return clips * max(norms)
+    clips, norms = _divisor(bare, clients) / mechanism.clip_norm / steps, list[float]()
+    for method in ("loop", "vmap"):
+        watch = _Watch(clients, count, single=True, summed=False)
+        _run(
+            federation,
+            copy.deepcopy(bare),
+            cast(HasAxes, federation.client).steepest(mechanism.clip_norm, method),
+            model=functools.partial(Pairs, count),
+            canaries=axes,
+            owners=axes if mechanism.unit == "example" else owners,
+            rounds=1,
+            watch=watch,
+            seed=federation.seed,
+            masking=None,
+            faults=None,
+        )
+        for (*_, client), sent in watch.messages.items():
+            squares = np.bincount(owners[client::clients], (sent.astype(np.float64) ** 2).sum(0))
+            norms += (clips * np.sqrt(squares[np.unique(owners[client::clients])])).tolist()
+    if not norms:
+        raise ValueError("no client answered when its clipping was to be looked at")
+    return max(norms, key=lambda norm: abs(norm - 1))
 
 
 def _run(
@@ -357,8 +422,9 @@ def _run(
     strategy: PrivateStrategy,
     half: Client,
     *,
+    model: Callable[[], nn.Module],
     canaries: NDArray[np.int64],
-    size: int,
+    owners: NDArray[np.int64],
     rounds: int,
     watch: _Watch,
     seed: int,
@@ -371,8 +437,9 @@ def _run(
         federation: whose number of clients, grid and settings are taken.
         strategy: the server's half.
         half: the clients'.
-        canaries: the axes of those that are in.
-        size: of the vectors.
+        model: that the canaries' losses are of.
+        canaries: the axes of those that are in; axis i is at client i mod K.
+        owners: whose each of them is.
         rounds: T.
         watch: sees what the server sees.
         seed: of all draws.
@@ -383,8 +450,8 @@ def _run(
     rows = tuple(np.flatnonzero(canaries % clients == client) for client in range(clients))
     with tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as folder:
         result = Federation(
-            model=functools.partial(Axes, size),
-            data=ArrayData({AXIS: canaries, PROVIDER: canaries}, rows),
+            model=model,
+            data=ArrayData({AXIS: canaries, PROVIDER: owners}, rows),
             strategy=strategy,
             client=half,
             name="audit",

@@ -30,7 +30,9 @@ def test_an_experiment_is_measured_and_nothing_is_trained(capsys, tmp_path):
     assert main(["audit", *SMALL, "strategy.mechanism.client_rate=1", *FEW]) == 0
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 2
-    assert out[1].startswith("audit (global, 2 releases): ledger 7.99; measured at least 7.")
+    assert out[1].startswith(
+        "audit (global, 2 releases, 16384 canaries): ledger 7.99; measured at least 7."
+    )
     assert out[1].endswith("(one run)")
     assert not (tmp_path / "runs").exists()
 

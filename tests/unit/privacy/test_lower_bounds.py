@@ -14,6 +14,7 @@ from fedpriv.privacy.lower_bounds import (
     rejects,
     sigma_fit,
     threshold_for,
+    too_little,
 )
 
 DELTA = 1e-5
@@ -91,6 +92,18 @@ def test_missing_noise_is_rejected_and_the_fit_is_above_the_ledger():
     assert rejects(scores, inside, history, 0.95)
     true = pld.epsilon(history, DELTA)
     assert true < sigma_fit(scores, inside, history, DELTA, 0.95) < 1.2 * true
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_too_little_is_what_noise_does_not_explain(name):
+    history = HISTORIES[name]
+    for seed in range(5):
+        scores, inside = seen_of(history, 1 << 14, seed)
+        assert not too_little(scores, inside, history)
+    assert not too_little(*seen_of(history, 1 << 14, less=0.8), history)
+    assert too_little(*seen_of(history, 1 << 16, less=1.3), history)
+    assert too_little(-scores, inside, history)
+    assert too_little(np.full(len(scores), np.nan), inside, history)
 
 
 def test_scores_that_tell_nothing_show_nothing():

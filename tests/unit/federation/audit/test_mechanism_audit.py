@@ -19,6 +19,8 @@ from fedpriv.federation.audit.axes import AXIS, Axes
 from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems, quick_axes
 from fedpriv.federation.faults import Dropout
 from fedpriv.federation.secagg.masking import Masking
+from fedpriv.federation.secagg.stages import MaskedRound
+from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.lower_bounds import rejects
 from fedpriv.privacy.mechanism import (
     Budget,
@@ -145,6 +147,100 @@ def test_a_client_half_that_does_not_clip_is_an_alarm(monkeypatch):
     assert "moved a client's sum by" in audit.lines()[-1]
 
 
+def clipping_each_coordinate(monkeypatch):
+    def clip(change, clip_norm):
+        return replace(real(change, clip_norm), clipped=np.clip(change, -clip_norm, clip_norm))
+
+    real = fl_provider_dp.clip
+    monkeypatch.setattr(fl_provider_dp, "clip", clip)
+
+
+def clipping_each_document(monkeypatch):
+    monkeypatch.setattr(fl_provider_dp, "_owners", lambda rows, _: np.arange(len(rows)))
+
+
+def clipping_the_clients_sum_alone(monkeypatch):
+    monkeypatch.setattr(fl_provider_dp, "_owners", lambda rows, _: np.zeros(len(rows), np.int64))
+
+
+def clipping_at_once_only(monkeypatch):
+    real = ProviderUpdates._change
+
+    def change(self, *arguments):
+        monkeypatch.setattr(fl_provider_dp, "clip", unclipped)
+        return real(self, *arguments)
+
+    def unclipped(vector, clip_norm):
+        return replace(clip(vector, clip_norm), clipped=vector)
+
+    clip = fl_provider_dp.clip
+    monkeypatch.setattr(ProviderUpdates, "_change", change)
+
+
+FAULTS = (
+    clipping_each_coordinate,
+    clipping_each_document,
+    clipping_the_clients_sum_alone,
+    clipping_at_once_only,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_norm_other_than_the_clip_norm_is_an_alarm(fault, monkeypatch):
+    fault(monkeypatch)
+    audit = audit_mechanism(made(providers(), ProviderUpdates()), 1, axes=1 << 14)
+    assert audit.contradicted or audit.blind
+    assert abs(audit.largest - 1) > 0.1
+
+
+@pytest.mark.parametrize("name", ["FL-PROVIDER-DP", "FeAm-DP"])
+def test_canaries_that_do_not_arrive_are_an_alarm(name, monkeypatch):
+    strategy, client, _ = PAIRS[name]
+    rng = np.random.default_rng(0)
+
+    def unmasked(self, clients, words):
+        return rng.integers(0, 1 << 32, words.size, dtype=np.uint32)
+
+    monkeypatch.setattr(MaskedRound, "unmasked", unmasked)
+    audit = audit_mechanism(made(strategy(), client, Masking()), ROUNDS, axes=1 << 14)
+    assert audit.blind
+    assert not audit.contradicted
+    assert audit.lines()[0].startswith("ALARM: canaries were seen less")
+
+
+def test_a_ledger_that_states_less_than_it_books_is_an_alarm(monkeypatch):
+    real = Ledger.history
+    monkeypatch.setattr(Ledger, "history", lambda self, view, *_, **__: real(self, view, until=1))
+    audit = audit_mechanism(made(providers(), ProviderUpdates()), ROUNDS, axes=CANARIES)
+    assert audit.contradicted
+
+
+class Silent(ProviderUpdates):
+    """Forgets the noise, and inherits how it is audited."""
+
+    def train(self, context):
+        raise NotImplementedError
+
+
+def test_another_algorithm_is_not_taken_for_the_one_that_it_derives_from():
+    (problem,) = audit_problems(made(providers(), Silent()))
+    assert "Silent has a `train` of its own and inherits `on_axes`" in problem
+
+
+def test_clients_drawn_by_a_second_coin_are_refused():
+    strategy = whole_clients()
+    strategy.mechanism = replace(strategy.mechanism, record_rate=0.5)
+    (problem,) = audit_problems(made(strategy, ProviderUpdates()))
+    assert problem.startswith("strategy.mechanism.record_rate: one coin")
+
+
+def test_more_clients_than_canaries_whose_clipping_is_looked_at(monkeypatch):
+    monkeypatch.setattr(mechanism_audit, "MOST_REAL", 6)
+    strategy = providers(client_rate=0.25, client_sampling="fixed")
+    toy = federation(strategy, ProviderUpdates(), provider_data(8, 1), one_noise=False)
+    assert audit_mechanism(toy, 1, axes=1 << 14).largest == pytest.approx(1, abs=1e-4)
+
+
 def test_clients_that_are_drawn_by_coins_are_held_against_their_participation():
     strategy = providers(client_rate=0.5)
     found = audit_mechanism(made(strategy, ProviderUpdates()), ROUNDS, axes=CANARIES, runs=3).views
@@ -198,7 +294,7 @@ def test_canaries_at_once_are_what_the_real_half_computes_one_by_one(name):
         return vector
 
     at_once = sent(client.on_axes(size), blocks).reshape(blocks, size)
-    one_by_one = sent(client.steepest(clip_norm), 1)
+    one_by_one = sent(client.steepest(clip_norm, "loop"), 1)
     sign = -1 if name == "FeAm-DP" else 1  # a gradient points up, a change of weights down
     np.testing.assert_allclose(at_once.sum(0), sign * one_by_one, rtol=2e-5, atol=1e-9)
     assert np.count_nonzero(at_once) > 0
@@ -225,7 +321,7 @@ def test_what_cannot_be_audited_is_told():
     assert [problem.split(":")[0] for problem in audit_problems(silent)] == [
         "strategy.mechanism", "client",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="no method `on_axes`"):
+    with pytest.raises(ValueError, match="no methods `on_axes` and `steepest`"):
         audit_mechanism(silent, 2)
     with pytest.raises(ValueError, match="rounds=0"):
         audit_mechanism(made(providers(), ProviderUpdates()), 0)
@@ -281,7 +377,7 @@ def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
     toy.seed = seed
     return {
         view: rejects(scores, inside, history, 0.95)
-        for view, history, scores, inside in mechanism_audit._one_run(toy, rounds, axes, 1, 0)
+        for view, history, scores, inside in mechanism_audit._one_run(toy, rounds, axes, 1, 0)[1]
     }
 
 
