@@ -26,7 +26,7 @@ from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.audit.axes import AXIS, Axes
-from fedpriv.federation.audit.mechanism import _one_run, audit_mechanism
+from fedpriv.federation.audit.mechanism import audit_mechanism, canaries_seen
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
@@ -131,7 +131,7 @@ def rejected(times: int, axes: int, epsilon: float, share: float) -> list[dict[s
                 made = federation(
                     (lacking(strategy, share), client), Masking() if masked else None, seed
                 )
-                for view, history, scores, inside in _one_run(made, ROUNDS, axes, 1, 0)[1]:
+                for view, history, scores, inside in canaries_seen(made, ROUNDS, axes)[1]:
                     told = rejects(scores, inside, history, 0.95)
                     counts[view] = counts.get(view, 0) + told
             for view, count in counts.items():

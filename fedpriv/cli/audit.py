@@ -76,8 +76,7 @@ def command(
     from fedpriv.config.trust import check_before_resume
     from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
     from fedpriv.runtime.run_folder import CONFIG, RunFolder
-    from fedpriv.threat.mechanism import NAME, as_result
-    from fedpriv.threat.results import write_result
+    from fedpriv.threat.mechanism import keep_audit
 
     folder = RunFolder.existing(name) if (Path(name) / CONFIG).is_file() else None
     if folder and overrides:
@@ -94,8 +93,7 @@ def command(
         federation, parts.rounds, axes=canaries, runs=runs, confidence=confidence, tell=to_stderr
     )
     if folder:
-        with folder.writing("audit", {"runs": runs, "confidence": confidence}, NAME):
-            write_result(folder, NAME, as_result(audit))
+        keep_audit(folder, audit)
     if in_json:
         alarms = {"contradicted": audit.contradicted, "blind": audit.blind}
         print(json.dumps({**asdict(audit), **alarms}, indent=2))

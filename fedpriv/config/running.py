@@ -115,17 +115,14 @@ def audited(result: Result, parts: Experiment, federation: Federation) -> None:
     if not parts.privacy.audit or not parts.rounds:
         return
     from fedpriv.federation.audit.mechanism import audit_mechanism
-    from fedpriv.threat.mechanism import NAME, as_result
-    from fedpriv.threat.results import write_result
+    from fedpriv.threat.mechanism import keep_audit
 
     try:
         audit = audit_mechanism(federation, parts.rounds)
     except ValueError as error:  # the run is over, and its results are worth keeping
         to_stderr(f"audit: {error}")
         return
-    folder = RunFolder.existing(result.run_dir)
-    with folder.writing("audit", {}, NAME):
-        write_result(folder, NAME, as_result(audit))
+    keep_audit(RunFolder.existing(result.run_dir), audit)
     for line in audit.lines():
         to_stderr(line)
 

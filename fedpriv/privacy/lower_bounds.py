@@ -116,15 +116,15 @@ def too_little(scores: Scores, inside: NDArray[np.bool_], history: History) -> b
         history: what is seen under the mechanism.
     """
     hits, members, alarms, others = _counts(scores > 0, inside)
-    rates = _ideal_rates(tuple(history))
-    for missed, of, rate in zip(
-        (members - hits, alarms), (members, others), (1 - rates[0], rates[1]), strict=True
-    ):
-        if of and missed / of - rate > ROUNDING + FAR * math.sqrt(
-            rate * (1 - rate) * (1 / of + 1 / SIMULATED)
-        ):
-            return True
-    return False
+    true_positives, false_positives = _ideal_rates(tuple(history))
+
+    def too_often(errors: int, of: int, rate: float) -> bool:
+        deviation = math.sqrt(rate * (1 - rate) * (1 / max(1, of) + 1 / SIMULATED))
+        return errors - of * rate > of * (ROUNDING + FAR * deviation)
+
+    return too_often(members - hits, members, 1 - true_positives) or too_often(
+        alarms, others, false_positives
+    )
 
 
 @lru_cache(maxsize=64)
@@ -138,6 +138,7 @@ def _ideal_rates(history: tuple[tuple[Event, int], ...]) -> tuple[float, float]:
 def _ideal_scores(
     history: tuple[tuple[Event, int], ...], rng: np.random.Generator, inside: bool
 ) -> Scores:
+    """Returns scores that the mechanism itself gives canaries which are all in, or all out."""
     scores = np.zeros(SIMULATED)
     for event, times in history:
         ((_, event),) = event.parts

@@ -6,7 +6,16 @@ import math
 from dataclasses import asdict
 
 from fedpriv.federation.audit.mechanism import ASSUMES, Audit
-from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result, Table
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.results import (
+    CANNOT_TELL,
+    LEAK,
+    NONE_SHOWN,
+    Number,
+    Result,
+    Table,
+    write_result,
+)
 
 NAME = "mechanism_audit"
 """Of the folder under `findings`."""
@@ -47,6 +56,13 @@ def as_result(audit: Audit) -> Result:
         numbers=numbers,
         public=True,
     )
+
+
+def keep_audit(folder: RunFolder, audit: Audit) -> None:
+    """Writes an audit among the findings of a run, in place of an earlier one."""
+    settings = {"runs": audit.runs, "confidence": audit.confidence}
+    with folder.writing("audit", settings, NAME):
+        write_result(folder, NAME, as_result(audit))
 
 
 def _down(epsilon: float) -> str:

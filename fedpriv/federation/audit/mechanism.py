@@ -238,12 +238,11 @@ def audit_mechanism(
         raise ValueError(f"{rounds=}, {runs=}, {confidence=}: expected 1 or more, and (0, 1)")
     began = time.monotonic()
     strategy = cast(PrivateStrategy, federation.strategy)
-    steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
-    axes = axes or quick_axes(federation.clients, rounds, steps)
+    axes = axes or quick_axes(federation.clients, rounds, _noised_steps(strategy))
     pooled: dict[str, dict[History, list[tuple[Scores, NDArray[np.bool_]]]]] = {}
     stated: dict[str, float | None] = {}
     for run in range(runs):
-        ledger, found_in_run = _one_run(federation, rounds, axes, steps, run)
+        ledger, found_in_run = canaries_seen(federation, rounds, axes, run)
         for view, history, scores, inside in found_in_run:
             pooled.setdefault(view, defaultdict(list))[history].append((scores, inside))
             if view not in stated:
@@ -265,7 +264,7 @@ def audit_mechanism(
         if same not in known:
             known[same] = _measured(history, found, stated[view], mechanism.delta, confidence)
         views[view] = known[same]
-    largest = _largest(federation, strategy)
+    largest = _largest(federation)
     seconds = time.monotonic() - began
     return Audit(views, mechanism.unit, mechanism.delta, confidence, runs, largest, seconds)
 
@@ -301,14 +300,20 @@ Found = tuple[str, History, Scores, NDArray[np.bool_]]
 """Of canaries whose participation was alike: view, what was seen of them, scores, coins."""
 
 
-def _one_run(
-    federation: Federation, rounds: int, axes: int, steps: int, run: int
+def canaries_seen(
+    federation: Federation, rounds: int, axes: int, run: int = 0
 ) -> tuple[Ledger, list[Found]]:
     """Runs the mechanism once; returns its ledger, and scores and coins of the canaries.
 
     Canary i is at client i mod K. Its score adds up over all releases that its client was in.
+
+    Args:
+        federation: whose mechanism it is; `audit_problems` has found nothing.
+        rounds: T.
+        axes: canaries, half of which are in.
+        run: each run has coins and noise of its own.
     """
-    strategy, clients = cast(PrivateStrategy, federation.strategy), federation.clients
+    strategy, clients = _untrained(federation), federation.clients
     inside = generator(federation.seed, f"coins of audit {run}").random(axes) < 0.5
     # Where each message carries all of its noise, masks change nothing that the ledger counts.
     masking = None if strategy.own_noise else federation.masking
@@ -319,9 +324,9 @@ def _one_run(
     canaries = np.flatnonzero(inside)
     ledger = _run(
         federation,
-        copy.deepcopy(strategy),
+        strategy,
         half,
-        model=functools.partial(Axes, axes * steps),
+        model=functools.partial(Axes, axes * _noised_steps(strategy)),
         canaries=canaries,
         owners=canaries,
         rounds=rounds,
@@ -366,6 +371,21 @@ def _shows(release: Release, client: int, plain: bool) -> bool:
     return release.shown and client in release.attempt.survivors
 
 
+def _untrained(federation: Federation) -> PrivateStrategy:
+    """Returns a copy of the strategy as it was before its first round.
+
+    Its own may have trained already, and then has moments of the size of the model.
+    """
+    strategy = copy.deepcopy(cast(PrivateStrategy, federation.strategy))
+    strategy.load_state(federation.first_state)
+    return strategy
+
+
+def _noised_steps(strategy: PrivateStrategy) -> int:
+    """Returns how many steps of one message have noise of their own."""
+    return getattr(strategy, "steps", 1) if strategy.own_noise else 1
+
+
 def _divisor(strategy: PrivateStrategy, clients: int) -> float:
     """Returns the public constant by which a client divides its noisy sum."""
     if strategy.own_noise:
@@ -373,14 +393,15 @@ def _divisor(strategy: PrivateStrategy, clients: int) -> float:
     return strategy.mechanism.normaliser
 
 
-def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
+def _largest(federation: Federation) -> float:
     """Returns the norm of a unit's contribution to its client's sum, farthest from the clip norm.
 
     A few canaries at each client, all drawn, go through the real client half without noise, one at
     a time and many at once. Their losses have real gradients, a thousand times as long as the clip
     norm, over two tensors. Where providers are protected, two canaries are one provider's.
     """
-    clients, mechanism = federation.clients, strategy.mechanism
+    clients, bare = federation.clients, _untrained(federation)
+    mechanism = bare.mechanism
     count = min(REAL * clients, MOST_REAL)  # every client sends vectors of twice that size
     axes = np.arange(count)
     owners = {
@@ -388,12 +409,11 @@ def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
         "provider": axes // (2 * clients) * clients + axes % clients,
         "client": axes % clients,
     }[mechanism.unit]
-    bare = copy.deepcopy(strategy)
     bare.mechanism = replace(
         mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0
     )
-    steps = getattr(strategy, "steps", 1) if strategy.own_noise else 1
-    clips, norms = _divisor(bare, clients) / mechanism.clip_norm / steps, list[float]()
+    clips = _divisor(bare, clients) / mechanism.clip_norm / _noised_steps(bare)
+    norms = list[float]()
     for method in ("loop", "vmap"):
         watch = _Watch(clients, count, single=True, summed=False)
         _run(
@@ -402,7 +422,7 @@ def _largest(federation: Federation, strategy: PrivateStrategy) -> float:
             cast(HasAxes, federation.client).steepest(mechanism.clip_norm, method),
             model=functools.partial(Pairs, count),
             canaries=axes,
-            owners=axes if mechanism.unit == "example" else owners,
+            owners=owners,
             rounds=1,
             watch=watch,
             seed=federation.seed,

@@ -377,7 +377,7 @@ def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
     toy.seed = seed
     return {
         view: rejects(scores, inside, history, 0.95)
-        for view, history, scores, inside in mechanism_audit._one_run(toy, rounds, axes, 1, 0)[1]
+        for view, history, scores, inside in mechanism_audit.canaries_seen(toy, rounds, axes)[1]
     }
 
 
