@@ -22,7 +22,7 @@ from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.report.sweep import Recorded, markdown
+from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,
     GreyBox,
@@ -195,6 +195,12 @@ def measured(path: Path) -> str:
     return markdown(Recorded.of(json.loads(path.read_text("utf-8"))))
 
 
+def curves(path: Path) -> str:
+    """Returns the first column of a sweep as curves over its axis, or as a line for each row."""
+    sweep = Recorded.of(json.loads(path.read_text("utf-8")))
+    return as_svg(dataclasses.replace(sweep, columns=sweep.columns[:1]))
+
+
 def benchmarks() -> str:
     """Returns what the benchmarks whose results are checked in have measured."""
     results = {path.stem: json.loads(path.read_text("utf-8")) for path in BENCHMARKS.glob("*.json")}
@@ -232,6 +238,9 @@ def write(folder: Path) -> None:
         return
     tables = {
         f"results/{path.relative_to(RESULTS).with_suffix('.md')}": functools.partial(measured, path)
+        for path in RESULTS.rglob("*.json")
+    } | {
+        f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(curves, path)
         for path in RESULTS.rglob("*.json")
     }
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
@@ -298,6 +299,15 @@ def draw(sweep: Recorded, folder: Path) -> None:
         figure.savefig(folder / f"figure.{kind}", dpi=150)
 
 
+def as_svg(sweep: Recorded) -> Markup:
+    """Returns the figure as an ``<svg>`` element, without columns in which nothing was measured."""
+    shown = [column for column in sweep.columns if interval(column, sweep.rows)]
+    _, *rows = (row[:-1] for row in cells(sweep.columns, sweep.rows))
+    told = "; ".join(f"{row[0]}: {', '.join(row[1:])}" for row in rows)
+    with style():
+        return svg(_figure("", shown, sweep.rows, sweep.axis), f"{sweep.title}. {told}.")
+
+
 def html(sweep: Recorded, *, redacted: bool = False) -> str:
     """Returns a sweep as one page: whether its claims hold, the figure, the table.
 
@@ -312,16 +322,13 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
     if keep is None:
         head[-1] = "why not"
     chart = None
-    if shown := [column for column in sweep.columns if interval(column, measured)]:
-        with style():
-            told = "; ".join(f"{row[0]}: {', '.join(row[1:])}" for row in rows)
-            drawing = svg(_figure("", shown, measured, axis), f"{sweep.title}. {told}.")
+    if any(interval(column, measured) for column in sweep.columns):
         see = (
             f"Each curve is the mean over the seeds, with the spread around it, over {axis}."
             if axis
             else "Each line is a row of the table: a dot at the mean, a bar for the interval."
         )
-        chart = Chart("What was measured", drawing, see=see)
+        chart = Chart("What was measured", as_svg(sweep), see=see)
     return page(
         "sweep.html.j2",
         title=sweep.title,
