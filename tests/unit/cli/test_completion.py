@@ -60,7 +60,7 @@ def test_files_of_the_users_are_offered(tmp_path, monkeypatch):
 
 
 def test_data_and_what_may_be_resumed_are_offered():
-    assert list(offered("data", "check", "sr")) == ["sroie", "sroie_crops"]
+    assert list(offered("data", "check", "sr")) == ["sroie", "sroie_crops", "sroie_private"]
     assert list(offered("resume", "RUN", "r")) == ["rounds=", "ray."]
 
 
