@@ -17,7 +17,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedpriv.data.digests import documents_digest
-from fedpriv.data.document import DocumentSet, DocumentSource
+from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.encoding_cache import code_digest
 from fedpriv.privacy.message_key import structure
@@ -66,6 +66,8 @@ class Pretraining:
             share are kept. None takes the task of the run.
         settings: settings of the model that have another value in pretraining, such as a higher
             `image_size`.
+        without: names of fields that nobody has labelled in the public documents, such as "total".
+            Their words are then ordinary words, and there are no questions on them.
     """
 
     data: DocumentSource
@@ -76,6 +78,7 @@ class Pretraining:
     cache: str | Path | None = None
     task: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -125,9 +128,11 @@ class Pretraining:
         """Returns the file of the weights, trained first if needed; arguments as for `start`.
 
         Raises:
-            ValueError: if the documents cannot be used, or training diverges.
+            ValueError: if the documents cannot be used, they have no such field as one of
+                `without`, or training diverges.
         """
         public, computing = public or self.data.load(), computing or Computing()
+        public = without_fields(public, self.without)
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")
         build_model = self._changed(build_model)
@@ -245,6 +250,45 @@ class Pretrained:
                 "pretraining.cache must be a folder that all machines share"
             ) from error
         return model, transfer(model, tensors, tags)
+
+
+def without_fields(public: DocumentSet, fields: Collection[str]) -> DocumentSet:
+    """Returns the documents as if nobody had labelled some fields, or asked for them.
+
+    The pages and their words stay as they are.
+
+    Args:
+        public: the documents.
+        fields: entity labels, and keys of questions.
+
+    Raises:
+        ValueError: if the documents have no such field; lists those that they have.
+    """
+    if not fields:
+        return public
+    keys = {question.key for document in public.documents for question in document.questions}
+    known = sorted(keys.union(public.labels))
+    if unknown := sorted(set(fields).difference(known)):
+        raise ValueError(
+            f"pretraining.without: there is no field {', '.join(map(repr, unknown))}; the public "
+            f"documents have {', '.join(known) or 'none'}"
+        )
+    return dataclasses.replace(
+        public,
+        documents=tuple(_without_fields(document, fields) for document in public.documents),
+        labels=tuple(label for label in public.labels if label not in fields),
+    )
+
+
+def _without_fields(document: Document, fields: Collection[str]) -> Document:
+    kept = [n for n, entity in enumerate(document.entities) if entity.label not in fields]
+    places = {old: new for new, old in enumerate(kept)}
+    return dataclasses.replace(
+        document,
+        entities=tuple(document.entities[n] for n in kept),
+        questions=tuple(q for q in document.questions if q.key not in fields),
+        links=tuple((places[a], places[b]) for a, b in document.links if {a, b} <= places.keys()),
+    )
 
 
 def transfer(model: nn.Module, tensors: Mapping[str, Tensor], tags: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedpriv.cli import clean
 from fedpriv.clients.fedavg import LocalTraining
-from fedpriv.data.document import DataError, Document, DocumentSet, Word
+from fedpriv.data.document import DataError, Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
@@ -27,7 +27,13 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
-from fedpriv.training.pretraining import Pretrained, Pretraining, fingerprint, transfer
+from fedpriv.training.pretraining import (
+    Pretrained,
+    Pretraining,
+    fingerprint,
+    transfer,
+    without_fields,
+)
 
 OPTIMIZER = Optimizer("sgd", lr=0.1)
 
@@ -193,6 +199,7 @@ def with_dropout(labels):
         {"data": Pages(seed=1)},
         {"data": Pages(count=11)},
         {"data": Pages(labels=("a", "c"))},
+        {"without": ("a",)},
     ],
     ids=str,
 )
@@ -304,6 +311,58 @@ class Broken:
 def test_what_cannot_be_pretrained_is_refused(data, build, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         pretraining(tmp_path, data=data).weights(build)
+
+
+# Fields that nobody has labelled
+
+
+def test_documents_without_a_field_have_no_entity_link_or_question_of_it():
+    entities = tuple(Entity(label, (n,)) for n, label in enumerate("abca"))
+    page = Document(
+        *("d", "P", np.zeros((2, 2), np.uint8), (2, 2)),
+        words=tuple(Word(text, (0, 0, 1, 1), 0) for text in "wxyz"),
+        entities=entities,
+        questions=(Question("b", "b?", ("x",)), Question("asked only", "?", ("w",))),
+        links=((0, 1), (2, 3), (3, 0)),
+    )
+    found = without_fields(DocumentSet("pages", (page,), tuple("abc")), ["b", "asked only"])
+    assert found.labels == ("a", "c")
+    (left,) = found.documents
+    assert left.entities == (entities[0], entities[2], entities[3])
+    assert left.links == ((1, 2), (2, 0))
+    assert left.questions == ()
+    assert left.tags() == ["B-a", "O", "B-c", "B-a"]
+    same = {"entities": entities, "links": page.links, "questions": page.questions}
+    assert dataclasses.replace(left, **same) == page
+
+
+def test_generated_documents_can_be_without_a_field():
+    public = Invoices(providers=2, documents_per_provider=1).load()
+    found = without_fields(public, ["total", "email"])
+    assert set(public.labels) - set(found.labels) == {"total", "email"}
+    for before, after in zip(public.documents, found.documents, strict=True):
+        kept = [entity for entity in before.entities if entity.label not in ("total", "email")]
+        assert list(after.entities) == kept != list(before.entities)
+        assert len(after.questions) == len(before.questions) - 2
+        assert (after.words, after.page) == (before.words, before.page)
+
+
+def test_without_no_field_the_documents_stay_as_they_are():
+    public = Pages().load()
+    assert without_fields(public, ()) is public
+
+
+def test_the_model_learns_nothing_of_a_field_that_is_left_out(tmp_path):
+    path = pretraining(tmp_path, without=["a"]).weights(Tagger)
+    with safe_open(path, framework="pt") as file:
+        assert json.loads(file.metadata()["fedpriv"])["tags"] == ["O", "b"]
+
+
+def test_an_unknown_field_is_refused_with_those_that_there_are(tmp_path):
+    message = r"^pretraining\.without: there is no field 'x', 'y'; the public documents have a, b$"
+    with pytest.raises(ValueError, match=message):
+        pretraining(tmp_path, without=("y", "a", "x")).weights(Tagger)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["epochs", "batch_size"])
