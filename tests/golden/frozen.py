@@ -42,6 +42,7 @@ TOGETHER = (
     "fedavg_dp",
     "fedsgd",
     "fl_provider_dp",
+    "fl_provider_dp_adam",
     "fl_provider_dp_one_step",
 )
 PAGES = (
