@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 
 import fedpriv
 from fedpriv.cli.command import Command
+from fedpriv.runtime import versions
 from fedpriv.runtime.cache import cache_path
 
 PATIENCE = 10.0
@@ -145,7 +146,7 @@ def accelerator() -> Finding:
 
 def processor() -> Finding:
     """Counts the cores that this process may use, and the memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = versions.cores()
     there = f"{cores} core{'s' * (cores != 1)}"
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
         there += f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIGABYTE:.0f} GB"

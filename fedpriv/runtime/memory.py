@@ -1,8 +1,12 @@
-"""Which freed memory this process keeps for its next blocks, and which the kernel gets back."""
+"""How much memory this process holds, what freed part of it is kept, and what the kernel gets."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,3 +52,23 @@ def release_free_blocks() -> bool:
     except AttributeError:
         return False
     return bool(trim(0))
+
+
+@contextmanager
+def watched_memory() -> Iterator[Callable[[], int]]:
+    """Yields what tells the most memory that this process has held since then, in bytes.
+
+    Linux can forget the peak of what was done before. Elsewhere it is that of the whole process.
+    """
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+    def most() -> int:
+        with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+    yield most

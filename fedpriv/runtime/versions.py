@@ -55,6 +55,11 @@ def commit() -> str:
         return f"fedpriv {fedpriv.__version__}"
 
 
+def cores() -> int:
+    """Returns how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine() -> str:
     """Returns the kind of machine and its accelerator, without its name."""
     import torch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from fedpriv.data.document import DataError
 from fedpriv.runtime.terminal import visible
+from fedpriv.runtime.versions import cores
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -22,11 +22,6 @@ QUIET = 2.0
 
 EVERY = 15.0
 """Seconds between two lines."""
-
-
-def cores() -> int:
-    """Returns how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from fedpriv.data.folder import placing
 from fedpriv.data.folder.page import FolderPage
 from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_files, remembered
 from fedpriv.data.folder.placing import Place
-from fedpriv.data.folder.progress import Count, cores, on_all_cores, tell
+from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.table import RESERVED, FileLabels, Table, find_table, read_table
 from fedpriv.data.folder.words import TOLD, Reading, read_ahead
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
@@ -33,6 +33,7 @@ from fedpriv.data.reading import shown
 from fedpriv.data.spelling import like_spellings
 from fedpriv.runtime.cache import cache_folder, files_digest, hash_of, private_folder, write_entry
 from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.versions import cores
 
 ALIKE = "providers that look alike"
 """A topic of the remarks."""

@@ -17,11 +17,11 @@ from typing import Any, Literal, TypeVar
 from fedpriv.data.document import Box, DataError, DataErrors, Word
 from fedpriv.data.folder import page_file, tesseract
 from fedpriv.data.folder.page_file import PageFile
-from fedpriv.data.folder.progress import Count, cores, duration, on_all_cores, tell
+from fedpriv.data.folder.progress import Count, duration, on_all_cores, tell
 from fedpriv.data.folder.side_files import read_side_file, words_on
 from fedpriv.data.readers.annotation import at, box_of, encodable
 from fedpriv.runtime.cache import cache_folder, hash_of, private_folder, write_entry
-from fedpriv.runtime.versions import versions_of
+from fedpriv.runtime.versions import cores, versions_of
 
 FORMAT = 1
 """To be raised when words are read otherwise, so that those of before are not taken."""

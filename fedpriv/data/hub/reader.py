@@ -22,7 +22,7 @@ from fedpriv.data.document import (
     Question,
 )
 from fedpriv.data.folder import pictures
-from fedpriv.data.folder.progress import Count, cores, on_all_cores, tell
+from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.reader import ALIKE, alike, first_lines, tell_alike, wording
 from fedpriv.data.folder.words import read_ahead
 from fedpriv.data.hub.boxes import UNITS, Unit, choose, fitting
@@ -41,7 +41,7 @@ from fedpriv.data.readers.annotation import encodable
 from fedpriv.data.readers.cord import stated_size
 from fedpriv.data.reading import shown
 from fedpriv.runtime.cache import cache_folder, hash_of, private_folder, write_entry
-from fedpriv.runtime.versions import versions_of
+from fedpriv.runtime.versions import cores, versions_of
 
 FORMAT = 1
 """To be raised when rows are looked at otherwise, so that what was seen before is not taken."""
