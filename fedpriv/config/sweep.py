@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import re
@@ -30,6 +29,7 @@ from fedpriv.config import attack, catalogue, experiment, yaml_file
 from fedpriv.config.attack import Order
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
+from fedpriv.config.resumable import digest, newest
 from fedpriv.report import sweep as report
 from fedpriv.report.sweep import RESULTS, Column, Measured, Recorded
 from fedpriv.runtime import run_lock, versions
@@ -232,14 +232,14 @@ def plan(sweep: Sweep) -> list[Job]:
                 seeded = any(text.startswith("seed=") for text in row.attack)
                 settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
                 order = parse(settings)
-                order = dataclasses.replace(order, name=f"{order.name}-{_digest(settings)}")
+                order = dataclasses.replace(order, name=f"{order.name}-{digest(settings)}")
         except Mistakes as error:
             # Rows share settings, and so mistakes: each is told once, with the first row.
             for problem in error.problems:
                 problems.setdefault(problem, row.name)
             continue
         kept = {key: value for key, value in config.items() if key != "runs"}
-        jobs.append(Job(row, seed, config, order, _digest(kept)))
+        jobs.append(Job(row, seed, config, order, digest(kept)))
     if problems:
         raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
     return jobs
@@ -426,20 +426,14 @@ def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def _unfinished(sweep: Sweep, settings: Mapping[str, Any]) -> RunFolder | None:
     """Returns the newest folder of the same plan that is not finished, and that nobody writes."""
-    for path in sorted((Path(sweep.runs) / "sweeps" / sweep.name).glob("*/"), reverse=True):
-        folder = RunFolder(path)
-        results = _results(folder)
-        same = folder.read_json(PLAN) == json.loads(json.dumps(settings))
-        if same and not results.get("finished") and not run_lock.holder(path):
-            return folder
-    return None
+    as_written = json.loads(json.dumps(settings))
+
+    def fits(folder: RunFolder) -> bool:
+        return folder.read_json(PLAN) == as_written and not _results(folder).get("finished")
+
+    return newest(Path(sweep.runs) / "sweeps" / sweep.name, fits)
 
 
 def _results(folder: RunFolder) -> dict[str, Any]:
