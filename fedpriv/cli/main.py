@@ -20,6 +20,7 @@ from click.shell_completion import shell_complete
 
 import fedpriv
 from fedpriv.cli import (
+    assess,
     attack,
     audit,
     budget,
@@ -49,7 +50,7 @@ COMPLETE = "_FEDPRIV_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 
 SECTIONS = {
-    "Experiments": [listing.command, run.run, run.resume, sweep.command],
+    "Experiments": [listing.command, run.run, run.resume, sweep.command, assess.command],
     "Finished runs": [attack.command, report.command, compare.command, verify.command],
     "Privacy budget": [budget.command, audit.command],
     "Data, models and disk space": [data.command, model.command, clean.command],
@@ -68,6 +69,7 @@ SECTIONS = {
         fedpriv resume runs/quickstart/2026-11-20_21-00-00
         fedpriv attack RUN_DIR attack=closed_form
         fedpriv sweep papers/gi_dqa/table_1
+        fedpriv assess quickstart --plan
         eval "$(_FEDPRIV_COMPLETE=bash_source fedpriv)"   # Tab completes
     """,
 )

@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 EXPERIMENTS = "experiments"
-SHARED = {"base", "attacks"}
-"""Files of defaults, which are no experiments."""
+SHARED = {"base", "attacks", "matrix"}
+"""Files that are no experiments: defaults, and what `fedpriv assess` compares."""
 PLUGINS = {
     "attack": "fedpriv.attacks",
     "data": "fedpriv.data",

@@ -1,0 +1,85 @@
+"""`fedpriv assess EXPERIMENT`: which defence stops which attack, at what cost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fedpriv.cli import completion
+from fedpriv.cli.command import Command
+
+OWN = ("defences", "attacks", "seeds", "hours", "workers")
+"""Settings of an assessment; all others are of the experiment."""
+
+
+@click.command(
+    "assess",
+    cls=Command,
+    epilog="""
+        fedpriv assess quickstart --plan
+        fedpriv assess private_kie
+        fedpriv assess quickstart defences=[none,fl_provider_dp] attacks=[closed_form] seeds=2
+        fedpriv assess kie_layoutlmv3 data=folder data.source.root=./invoices hours=8
+        fedpriv assess quickstart defences=[none,my_own.Strategy] attacks=[my_own.Attack]
+        fedpriv assess runs/assess/quickstart/2026-11-20_21-00-00
+    """,
+)
+@click.argument(
+    "name",
+    metavar="EXPERIMENT_OR_DIR",
+    shell_complete=completion.experiments,
+    help="An experiment of `fedpriv list`, a YAML file, or the folder of an assessment, whose page "
+    "is then written again from its run folders.",
+)
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    help="defences=[…] and attacks=[…], of experiments/matrix.yaml or by dotted path; seeds=5; "
+    "hours=8, into which it is to fit; workers=, else one for each core; and settings of the "
+    "experiment.",
+)
+@click.option("--plan", "plan_only", is_flag=True, help="Say what would be done, and do nothing.")
+def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
+    """Assess which defence stops which attack, at what cost.
+
+    The experiment is trained once for each defence and seed, and every attack is made on each
+    training. Repeat the command to go on with an assessment that was interrupted. The last line of
+    standard output is the folder with assessment.html, .json and .csv. The exit status is 1 if a
+    measurement contradicts the ledger, or nothing could be trained.
+    """
+    from fedpriv.config import assess
+    from fedpriv.report import assessment
+    from fedpriv.runtime.versions import cores
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if (Path(name) / assessment.PLAN).is_file() and not overrides:
+        folder = Path(name)
+    else:
+        settings, rest = assess.options(name, overrides, OWN)
+        hours, workers = settings.pop("hours", None), settings.pop("workers", None)
+        workers = cores() if workers is None else workers
+        plan = assess.read(name, rest, **settings)
+        before = assess.begun(plan, hours) if hours is not None and not plan_only else None
+        if before is not None:
+            plan = before
+        elif plan_only or hours is not None:
+            costs = assess.foretold(plan, tell)
+            if hours is not None:
+                plan, left_out = assess.within(plan, costs, hours, workers)
+                for line in left_out:
+                    tell(f"hours={hours:g}: {line}")
+            if plan_only:
+                for line in assess.told(plan, costs, workers):
+                    print(line)
+                return 0
+        folder = assess.run(plan, workers=workers, tell=tell).path
+    found = assessment.read(folder) if plan_only else assessment.write(folder)
+    for line in assessment.lines(found):
+        print(line)
+    print(folder)
+    return 1 if found.alarms or not any(row.seeds for row in found.rows) else 0

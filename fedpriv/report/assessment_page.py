@@ -1,0 +1,160 @@
+"""The page of an assessment: the answer, the matrix of defences and attacks, and what each cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from fedpriv.report.assessment import NONE, Assessed, Cell, Row
+from fedpriv.report.figures import Chart
+from fedpriv.report.figures.canvas import colour, legible, style, svg
+from fedpriv.report.render import page
+from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
+from fedpriv.threat.results import Table
+
+MOST_PANELS = 6
+"""Attacks that the figure shows."""
+
+
+def html(found: Assessed) -> str:
+    """Returns the page."""
+    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
+    return page(
+        "assessment.html.j2",
+        found=found,
+        answer=found.answer(),
+        attacks=attacks,
+        matrix=[
+            (row, [(f"cell-{at}-{n}", _of(row, name)) for n, name in enumerate(attacks)])
+            for at, row in enumerate(found.rows)
+        ],
+        adversaries=_adversaries(found),
+        chart=_chart(found, attacks),
+        cost=_cost(found),
+        seeds=counted(len(found.seeds), "seed"),
+        numbers=_numbers,
+        epsilon=_epsilon,
+    )
+
+
+def _of(row: Row, attack: str) -> Cell | None:
+    return next((cell for cell in row.cells if cell.attack == attack), None)
+
+
+def _numbers(cell: Cell) -> str:
+    """Returns a cell's number with its interval, and what it could have shown."""
+    if cell.value is None or cell.interval is None:
+        return ""
+    between = f"{cell.value:.3g} [{cell.interval[0]:.3g}, {cell.interval[1]:.3g}]"
+    return f"{between}, {cell.control:.3g} without a leak, {cell.detectable:.3g} detectable"
+
+
+def _epsilon(size: float | None) -> str:
+    """Returns ε, never rounded down."""
+    if size is None or not math.isfinite(size):
+        return "∞"
+    return f"{math.ceil(size * 1000) / 1000:.3f}"
+
+
+def _adversaries(found: Assessed) -> Table:
+    """Returns ε of each defence against each adversary, beside what was measured."""
+    names = list(found.adversaries)
+    rows = []
+    for row in found.rows:
+        if row.refused:
+            continue
+        cells = [_epsilon(row.epsilon[name]) if name in row.epsilon else "—" for name in names]
+        bounds = [
+            f"{view.replace('_', ' ')} {math.floor(bound * 1000) / 1000:.3f} of {_epsilon(ledger)}"
+            for view, (bound, ledger) in row.measured.items()
+        ]
+        rows.append((row.defence, row.unit or "—", *cells, ", ".join(bounds) or "—"))
+    return Table(
+        ("defence", "for one", *(name.replace("_", " ") for name in names), "measured at least"),
+        tuple(rows),
+    )
+
+
+def _cost(found: Assessed) -> Table:
+    """Returns what each defence costs beside utility."""
+    rows = [
+        (
+            row.defence,
+            f"{row.utility}" if row.utility else "—",
+            f"{row.start}" if row.start else "—",
+            show_seconds(row.seconds) if row.seconds is not None else "—",
+            show_bytes(row.traffic) if row.traffic is not None else "—",
+            show_bytes(row.memory) if row.memory else "—",
+            f"{len(row.seeds)} of {len(found.seeds)}",
+        )
+        for row in found.rows
+        if not row.refused
+    ]
+    metric = found.metric
+    return Table(
+        ("defence", metric, f"{metric} of the start", "training", "messages", "memory", "seeds"),
+        tuple(rows),
+    )
+
+
+def _chart(found: Assessed, attacks: Sequence[str]) -> Chart | None:
+    """Returns utility against the success of each attack, a point for each defence."""
+    shown = [
+        name
+        for name in attacks
+        if any(c.value is not None and r.utility for r, c in found.cells if c.attack == name)
+    ][:MOST_PANELS]
+    if not shown:
+        return None
+    with style():
+        columns = min(3, len(shown))
+        lines = math.ceil(len(shown) / columns)
+        figure = Figure(figsize=(3.6 * columns, 2.9 * lines), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False).flat
+        for axes, name in zip(panels, shown, strict=False):
+            _panel(axes, found, name)
+        for axes in list(panels):
+            axes.set_axis_off()
+        told = "; ".join(
+            f"{row.defence}: {row.metric} {show_value(row.utility.mean)}, "
+            + ", ".join(f"{c.attack} {c.value:.3g}" for c in row.cells if c.value is not None)
+            for row in found.rows
+            if row.utility
+        )
+        drawn = svg(figure, f"Utility against the success of attacks. {told}.")
+    return Chart(
+        "Utility against the success of each attack",
+        drawn,
+        see="Bottom right is best: a useful model that the attack gains nothing from. The broken "
+        "line is where nothing leaks. A cross is a dead model.",
+    )
+
+
+def _panel(axes: Any, found: Assessed, attack: str) -> None:
+    axes.set_title(legible(attack), fontsize=9)
+    controls = []
+    for row in found.rows:
+        cell = _of(row, attack)
+        if cell is None or cell.value is None or cell.interval is None or row.utility is None:
+            continue
+        shade = colour("c1" if row.defence == NONE else "c0")
+        x, y = row.utility.mean, cell.value
+        axes.plot([row.utility.low, row.utility.high], [y, y], color=shade, linewidth=1)
+        axes.plot([x, x], cell.interval, color=shade, linewidth=1)
+        axes.plot(x, y, "X" if row.dead else "o", color=shade, markersize=6)
+        axes.annotate(
+            legible(row.defence, 24), (x, y), xytext=(4, 4), textcoords="offset points",
+            fontsize=7, color=colour("ink"),
+        )  # fmt: skip
+        if cell.control is not None:
+            controls.append(cell.control)
+    if controls:
+        axes.axhline(
+            sum(controls) / len(controls), color=colour("muted"), linestyle="--", linewidth=1
+        )
+    axes.set_xlabel(legible(found.metric), fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.margins(0.18)

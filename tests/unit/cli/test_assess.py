@@ -1,0 +1,225 @@
+"""`fedpriv assess`: the plan, the trainings and attacks, and what is refused, on tiny data."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fedpriv.cli.main import main
+from fedpriv.config import assess
+from fedpriv.config.experiment import Mistakes
+from fedpriv.report import assessment
+
+SMALL = (
+    "rounds=1",
+    "data.source.providers=6",
+    "data.source.documents_per_provider=4",
+    "data.partition.clients=2",
+    "privacy.providers=2",
+)
+
+
+OWN = """
+from dataclasses import dataclass
+
+from fedpriv import FedAvg
+from fedpriv.threat.access import WhiteBox
+from fedpriv.threat.claims import MembershipScores
+
+
+class OwnStrategy(FedAvg):
+    pass
+
+
+@dataclass(frozen=True)
+class Access:
+    model: WhiteBox
+
+
+class Broken:
+    def run(self, access: Access, context) -> MembershipScores:
+        raise NotImplementedError
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def assessed(*words, workers=0):
+    return main(["assess", "quickstart", *SMALL, "seeds=1", f"workers={workers}", *words])
+
+
+def test_an_assessment_from_nothing_to_page_and_again(capsys):
+    words = ("defences=[none,fl_provider_dp]", "attacks=[server_membership]")
+    assert assessed(*words) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    content = json.loads((folder / "assessment.json").read_text())
+    assert [row["defence"] for row in content["rows"]] == ["none", "fl_provider_dp"]
+    private = content["rows"][1]
+    assert private["epsilon"]["server_masked"] == pytest.approx(8, abs=0.05)
+    assert "server" not in private["epsilon"]
+    bound, ledger = private["measured"]["global"]
+    assert 0 < bound < ledger
+    cell = private["cells"][0]
+    assert cell["adversary"] == "server_masked"
+    assert "attack.target=series" in cell["commands"][0]
+    for run, finding in zip(cell["runs"], cell["findings"], strict=True):
+        assert (folder / run / "report.html").is_file()
+        assert (folder / finding / "result.json").is_file()
+    assert (folder / "assessment.html").is_file()
+    with (folder / "assessment.csv").open(encoding="utf-8") as file:
+        assert len([*csv.DictReader(file)]) == 2
+
+    # Repeated, it is the same folder, and nothing is trained or attacked anew.
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/checkpoints/*")}
+    results = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/findings/*/*.json")}
+    assert assessed(*words) == 0
+    assert Path(capsys.readouterr().out.splitlines()[-1]) == folder
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert results == {path: path.stat().st_mtime_ns for path in results}
+
+    # The page comes from the run folders alone.
+    (folder / "assessment.html").unlink()
+    assert main(["assess", str(folder)]) == 0
+    assert (folder / "assessment.html").is_file()
+
+
+def test_a_defence_and_an_attack_of_ones_own_and_one_that_fails(capsys, tmp_path, monkeypatch):
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = "attacks=[server_membership,own_parts.Broken]"
+    assert assessed("defences=[none,own_parts.OwnStrategy]", own) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    found = assessment.read(folder)
+    assert [row.defence for row in found.rows] == ["none", "OwnStrategy"]
+    broken = [cell for _, cell in found.cells if cell.attack == "Broken"]
+    assert [cell.failed for cell in broken] == [1, 1]
+    assert all("failed: NotImplementedError" in cell.why for cell in broken)
+
+
+def test_a_training_that_fails_is_counted(capsys, monkeypatch):
+    real = assess.retraining.train
+
+    def train(job):
+        if "fl_provider_dp" in str(job[0]["strategy"]["_target_"]):
+            raise MemoryError("no room")
+        real(job)
+
+    monkeypatch.setattr(assess.retraining, "train", train)
+    assert assessed("defences=[none,fl_provider_dp]", "attacks=[server_membership]") == 0
+    out = capsys.readouterr().out
+    assert "fl_provider_dp, seed 0: failed: MemoryError: no room" in out
+    row = assessment.read(out.splitlines()[-1]).rows[1]
+    assert (row.seeds, row.cells[0].verdict, row.cells[0].failed) == ((), "cannot_tell", 1)
+
+
+def test_the_plan_starts_nothing_and_says_what_is_withheld(capsys, tmp_path):
+    assert assessed("--plan", "defences=[none]", "attacks=[server_membership,pmia]") == 0
+    out = capsys.readouterr().out
+    assert "LayoutLMv3Tagger answers no questions" in out
+    assert "2 trainings with 1 seed" in out
+    assert not (tmp_path / "runs").exists()
+
+
+def planned(*, name="quickstart", words=SMALL, **chosen):
+    return assess.read(name, words, **{"attacks": ["server_membership"], "seeds": 2, **chosen})
+
+
+def test_a_defence_that_cannot_be_combined_is_a_row_that_says_so():
+    plan = planned(defences=["strategy=fedavg masking=on", "none"])
+    refused = plan.defences[0]
+    assert "set strategy.weighted=false" in refused.refused
+    assert not [one for one in plan.trainings if one.defence == refused.name]
+
+
+def test_an_attack_with_settings_stays_that_of_its_name():
+    plan = planned(defences=["masking"], attacks=["server_membership 'rounds=[1]'"])
+    masked = next(one for one in plan.trainings if one.defence == "masking")
+    (order,) = masked.orders.values()
+    assert {"rounds=[1]", "attack.target=series"} <= {*order}
+
+
+def test_settings_of_a_keeper_go_where_it_keeps_something():
+    words = (*SMALL, "keep.transcript.rounds=[1]")
+    plan = planned(defences=["none"], words=words)
+    by_defence = {one.defence: one.config for one in plan.trainings}
+    assert by_defence["none"]["keep"]["transcript"]["rounds"] == [1]
+    assert not by_defence["start"].get("keep")
+
+
+def test_none_is_always_there_and_comes_first():
+    assert [one.name for one in planned(defences=["clipping"]).defences] == ["none", "clipping"]
+
+
+def test_a_defence_of_attacks_alone_shares_the_training():
+    plan = planned(defences=["none", "safe_template"], attacks=["server_membership", "closed_form"])
+    by_defence = {(one.defence, one.seed): one for one in plan.trainings}
+    plain, safe = by_defence["none", 0], by_defence["safe_template", 0]
+    assert plain.run == safe.run
+    assert "publisher=safe_pgd" in safe.orders["closed_form"]
+    assert safe.orders["server_membership"] == plain.orders["server_membership"]
+
+
+def test_hours_leave_out_seeds_and_then_the_longest_attack():
+    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=5)
+    costs = {"none": assess.Cost(60, 1, 1), "start": assess.Cost(0, 1, 1)}
+    assert assess.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
+    fewer, told = assess.within(plan, costs, 0.45, 1)
+    assert (len(fewer.seeds), told) == (2, ["2 seeds in place of 5"])
+    fewer, told = assess.within(plan, costs, 0.1, 1)
+    assert told == ["2 seeds in place of 5", "without gi_dqa"]
+    assert fewer.attacks[1].withheld == "left out to fit into 0.1 hours"
+    assert all("gi_dqa" not in one.orders for one in fewer.trainings)
+    with pytest.raises(Mistakes, match=r"hours=0\.001: one seed and one attack"):
+        assess.within(plan, costs, 0.001, 1)
+
+
+def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
+    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=3)
+    assert assess.begun(plan, 0.1) is None
+    costs = {"none": assess.Cost(60, 1, 1), "start": assess.Cost(0, 1, 1)}
+    fitted, _ = assess.within(plan, costs, 0.1, 1)
+    folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
+    assert assess.begun(plan, 0.1).as_json() == fitted.as_json()
+    assert assess.begun(plan, 0.2) is None
+    (folder / "assessment.json").write_text("{}")  # it is finished
+    assert assess.begun(plan, 0.1) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        ({"defences": ["fl_provider"]}, "there is no 'fl_provider'.*fl_provider_dp"),
+        ({"defences": ["none", "none"]}, "the name none is taken"),
+        ({"defences": ["my.start"]}, "the name start is taken"),
+        (
+            {"defences": ["fl_provider_dp"], "words": ("privacy.epsilon=2",)},
+            "privacy.epsilon=2: fl_provider_dp sets privacy.epsilon",
+        ),
+        ({"words": ("federation.report=true",)}, "an assessment sets federation.report itself"),
+        ({"attacks": ["closedform"]}, "there is no 'closedform'.*closed_form"),
+        ({"attacks": []}, "expected some of server_membership"),
+        ({"attacks": ["pmia"]}, "answers no questions"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"seeds": [1, 1]}, r"seeds=\[1, 1\]"),
+        ({"words": ("keep=[transcript]",)}, "an assessment sets keep itself"),
+        ({"words": ("strategy=feam_dp",)}, "an assessment sets strategy itself"),
+        ({"words": ("rounds=x",)}, "rounds"),
+        ({"name": "quickstar"}, "no experiment of that name"),
+        ({"attacks": ["server_membership attack.targe=x"]}, "targe"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(chosen, why):
+    with pytest.raises(Mistakes, match=f"(?s){why}"):
+        planned(**chosen)
+
+
+@pytest.mark.parametrize("word", ["hours=x", "hours=0", "workers=-1", "seeds=no", "defences=[]"])
+def test_own_settings_are_checked(capsys, word):
+    assert main(["assess", "quickstart", word]) == 2
+    assert word in capsys.readouterr().err

@@ -1,0 +1,432 @@
+"""Assessments: effects over seeds, verdicts, and the page, from folders written by hand."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedpriv.report import assessment
+from fedpriv.report.assessment import (
+    CANNOT_TELL,
+    NOTHING,
+    STOPS,
+    WEAKENS,
+    Cell,
+    Effect,
+    Row,
+    judged,
+    verdict_of,
+)
+from fedpriv.report.assessment_page import html
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, write_result
+
+HALF = 1.959963984540054
+
+
+def number(value, half=0.1, n=100, control=0.5):
+    return Number(value, (value - half, value + half), n, "provider", control)
+
+
+def test_the_effect_of_one_seed_is_its_number():
+    effect = Effect.of([number(0.7)])
+    assert (effect.value, effect.gain, effect.n) == (0.7, pytest.approx(0.2), 100)
+    assert effect.below == effect.above == pytest.approx(0.1 / HALF)
+    assert effect.interval == pytest.approx((0.6, 0.8))
+    # Four of five: the quantiles of the normal distribution are tabulated as 1.96 and .8416.
+    assert effect.detectable(1) == pytest.approx(0.5 + (1.959964 + 0.841621) * 0.1 / HALF)
+    assert effect.detectable(10) == pytest.approx(0.5 + (2.807034 + 0.841621) * 0.1 / HALF)
+
+
+def test_an_exact_interval_keeps_its_two_sides():
+    """None of 20: by Clopper and Pearson (0, .1684). Twice that is no surer than (0, .1191)."""
+    none = Number(0.0, (0.0, 0.1684), 20, "page", 0.0)
+    assert Effect.of([none]).interval == pytest.approx((0, 0.1684))
+    assert Effect.of([none, none]).interval == pytest.approx((0, 0.1684 / math.sqrt(2)))
+
+
+def test_where_the_control_is_an_estimate_the_p_value_knows_it():
+    """500 against 500 coins: the difference varies √2 times as much as either share."""
+    one = Number(0.55, (0.5064, 0.5936), 500, "field", 0.5, p_value=0.1137)
+    effect = Effect.of([one])
+    assert effect.below == pytest.approx(math.sqrt(2) * 0.0436 / HALF, rel=0.01)
+    assert effect.p_value == pytest.approx(0.1137)
+
+
+def test_seeds_that_agree_halve_the_error_of_four():
+    effect = Effect.of([number(0.7)] * 4)
+    assert effect.below == pytest.approx(0.1 / HALF / 2)
+    assert effect.n == 400
+
+
+def test_seeds_that_disagree_widen_the_error():
+    """Two numbers five of their own errors apart on either side of the mean: χ² = 50 over one."""
+    error = 0.02 / HALF
+    effect = Effect.of([number(0.6 - 5 * error, 0.02), number(0.6 + 5 * error, 0.02)])
+    assert effect.value == pytest.approx(0.6)
+    assert effect.below == pytest.approx(error / math.sqrt(2) * math.sqrt(50))
+
+
+@given(st.lists(st.floats(0.2, 0.8), min_size=2, max_size=6))
+def test_the_interval_never_reaches_beyond_those_of_the_seeds(values):
+    effect = Effect.of([number(value, 0.2) for value in values])
+    assert effect.interval[0] >= min(values) - 0.2 - 1e-12
+    assert effect.interval[1] <= max(values) + 0.2 + 1e-12
+
+
+def test_the_level_of_the_effect_holds_over_honest_seeds():
+    """Of 2 000 assessments without a leak, about one in twenty has p ≤ .05: at most 6.5 %."""
+    rng = np.random.default_rng(0)
+    shown = 0
+    for _ in range(2000):
+        found = [number(value, HALF * 0.05) for value in rng.normal(0.5, 0.05, 3)]
+        shown += Effect.of(found).p_value <= 0.05
+    assert shown / 2000 <= 0.065
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        Number(0.7, None, 10, "page", 0.5),
+        Number(0.7, (0.6, 0.8), 10, "page"),
+        Number(0.7, (0.6, math.inf), 10, "page", 0.5),
+        Number(math.nan, (0.6, 0.8), 10, "page", 0.5),
+        Number(0.7, (0.6, 0.8), 0, "page", 0.5),
+    ],
+)
+def test_a_number_without_interval_or_control_has_no_effect(useless):
+    assert Effect.of([useless]) is None
+    assert Effect.of([useless, number(0.7)]).n == 100
+
+
+def effect(gain, error=0.02, n=100):
+    return Effect(0.5 + gain, 0.5, error, error, n, "provider")
+
+
+def p_of(one):
+    return float(2 * stats.norm.sf(abs(one.gain) / one.below))
+
+
+def told(under, without=None):
+    held = None
+    if without is not None:
+        apart, error = under.less_than(without)
+        held = without, p_of(without), float(2 * stats.norm.sf(abs(apart) / error))
+    return verdict_of(under, p_of(under), held, looks=1)
+
+
+@pytest.mark.parametrize(
+    ("under", "without", "verdict"),
+    [
+        (effect(0.2), None, NOTHING),
+        (effect(0.01), None, CANNOT_TELL),
+        (effect(0.0), effect(0.2), STOPS),
+        (effect(0.1), effect(0.2), WEAKENS),
+        (effect(0.19), effect(0.2), NOTHING),
+        (effect(0.2), effect(0.0), NOTHING),  # worse than without
+        (effect(0.0), effect(0.01), CANNOT_TELL),  # nothing to stop
+        (effect(0.05, 0.1), effect(0.2), CANNOT_TELL),  # too few units
+        (effect(0.0, 0.06), effect(0.21), WEAKENS),  # too few to say that it is stopped
+        (effect(-0.3), effect(0.2), CANNOT_TELL),  # turned round, it would succeed
+    ],
+)
+def test_verdicts(under, without, verdict):
+    assert told(under, without)[0] == verdict
+
+
+def test_what_cannot_tell_says_how_many_units_would():
+    _, _, needed = told(effect(0.05, 0.1, n=40), effect(0.2, 0.02))
+    assert needed > 40
+    # As many shrink the error of the difference so far that the gap of .15 is shown.
+    shrunk = math.hypot(0.1, 0.02) * math.sqrt(40 / needed)
+    assert 0.15 / shrunk == pytest.approx(1.959964 + 0.841621, rel=0.02)
+
+
+def cell(gain, half=0.04, seeds=1, **others):
+    found = {seed: number(0.5 + gain, half) for seed in range(seeds)}
+    return Cell("a", "server", numbers=found, seeds=tuple(found), asked=seeds, **others)
+
+
+def under(defended, bare, **row):
+    rows = judged([Row("none", "", cells=(bare,)), Row("d", "", cells=(defended,), **row)])
+    return rows[1].cells[0]
+
+
+@given(st.floats(-0.4, 0.4), st.floats(0.01, 0.4), st.floats(-0.4, 0.4), st.floats(0.01, 0.4))
+def test_a_dead_model_never_speaks_for_the_defence(gain, half, bare, bare_half):
+    for life in ({"dead": True, "alive": False}, {"alive": False}):  # dead, or not known
+        found = under(cell(gain, half), cell(bare, bare_half), **life)
+        assert found.verdict in (NOTHING, CANNOT_TELL)
+
+
+def test_what_takes_a_good_word_for_a_defence_back():
+    bare = cell(0.2, seeds=2)
+    assert under(cell(0.0, seeds=2), bare).verdict == STOPS
+    leak = under(cell(0.0, seeds=2, own_leaks=1), bare)
+    assert (leak.verdict, "by itself is a leak" in leak.why) == (WEAKENS, True)
+    lost = under(dataclasses.replace(cell(0.0), asked=2, failed=1), bare)
+    assert (lost.verdict, lost.why) == (CANNOT_TELL, "only 1 of 2 seeds gave a number")
+
+
+def test_a_defence_is_held_against_none_on_the_seeds_that_it_has():
+    """Without a defence, seed 0 leaks and seed 1 does not; the defence has seed 1 alone."""
+    bare = Cell("a", "server", numbers={0: number(0.9, 0.04), 1: number(0.5, 0.04)},
+                seeds=(0, 1), asked=2)  # fmt: skip
+    late = Cell("a", "server", numbers={1: number(0.5, 0.04)}, seeds=(1,), asked=2, failed=1)
+    assert under(late, bare).p_less == pytest.approx(1)
+
+
+def test_the_p_values_of_a_page_are_corrected_together():
+    """.02 alone is shown; beside four other looks it is not."""
+    weak = cell(0.0233, 0.01 * HALF)
+    assert weak.effect.p_value == pytest.approx(0.02, abs=1e-3)
+    alone = judged([Row("none", "", cells=(weak,))])
+    assert alone[0].cells[0].verdict == NOTHING
+    five = tuple(dataclasses.replace(weak, attack=name) for name in "abcde")
+    assert {c.verdict for c in judged([Row("none", "", cells=five)])[0].cells} == {CANNOT_TELL}
+
+
+# --- From folders ---------------------------------------------------------------------------------
+
+
+def trained(folder, run, *, f1, results=(), audit=None, masking=None, rounds=2, ledger=None):
+    """Writes a run folder as a training leaves it."""
+    place = RunFolder.at(folder / "runs" / run)
+    place.write_config({"rounds": rounds, "masking": masking})
+    place.append(
+        "metrics.jsonl",
+        [
+            {"round": at, "f1": f1, "seconds": {"train": 2.0, "evaluate": 1.0},
+             "bytes_up": 10, "bytes_down": 5} for at in range(rounds + 1)
+        ],
+    )  # fmt: skip
+    if ledger:
+        place.write_json("ledger.json", ledger)
+    for name, result in results:
+        write_result(place, name, result)
+    if audit:
+        write_result(place, "mechanism_audit", audit)
+
+
+def success(value, n=400, half=0.03, **others):
+    found = Number(value, (value - half, value + half), n, "provider", 0.5)
+    return Result("membership", "found", primary="auc", numbers={"auc": found}, **others)
+
+
+LEDGER = {
+    "unit": "provider",
+    "mechanism": {"unit": "provider"},
+    "views": {
+        "global": {"pld": 7.99, "applies": True, "guarantee": True},
+        "server_masked": {"pld": 7.99, "applies": True, "guarantee": True},
+        "server_plain": {"pld": 23.0, "applies": False, "guarantee": True},
+    },
+    "colluders": [{"colluders": 0, "epsilon": 7.99}, {"colluders": 1, "epsilon": 8.7}],
+}
+
+
+def audited(bound, verdict):
+    told = f"ledger 7.99; measured at least {bound}"
+    lower = Number(bound, (bound, math.inf), 1000, "canary", 7.99)
+    return Result("audit", told, verdict=verdict, primary="epsilon_lower_global",
+                  numbers={"epsilon_lower_global": lower})  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two seeds; a defence that stops the attack, a dead one, one refused, one that failed."""
+    values = {"none": (0.7, 0.95), "good": (0.5, 0.9), "dead": (0.5, 0.1), "failed": (0.5, 0.9)}
+    trainings = []
+    for seed in (0, 1):
+        for name, (auc, f1) in values.items():
+            run = f"{name}{seed}"
+            private = name == "good"
+            if name != "failed" or seed == 0:
+                trained(
+                    tmp_path, run, f1=f1, results=[("sm", success(auc))],
+                    audit=audited(7.9, NONE_SHOWN) if private else None,
+                    ledger=LEDGER if private else None, masking={} if private else None,
+                )  # fmt: skip
+            orders = {"membership": ["attack=server_membership", f"seed={seed}"]}
+            trainings.append({"defence": name, "seed": seed, "run": run, "overrides": [],
+                              "orders": orders, "findings": {"membership": "sm"}})  # fmt: skip
+        trained(tmp_path, f"start{seed}", f1=0.2, rounds=0)
+        trainings.append({"defence": "start", "seed": seed, "run": f"start{seed}",
+                          "overrides": [], "orders": {}, "findings": {}})  # fmt: skip
+    views = {"model": "global", "server": "server_plain", "server_masked": "server_masked",
+             "colluding": "colluders"}  # fmt: skip
+    plan = {
+        "experiment": "<b>x</b>", "command": "fedpriv assess x", "seeds": [0, 1],
+        "adversaries": {name: {"who": f"the {name}", "view": at} for name, at in views.items()},
+        "defences": [{"name": name, "told": "as it is", "refused": ""} for name in values]
+        + [{"name": "refused", "told": "", "refused": "there are <no> buffers"}],
+        "attacks": [{"name": "membership", "adversary": "server", "withheld": ""},
+                    {"name": "pmia", "adversary": "model", "withheld": "it answers no questions"}],
+        "trainings": trainings,
+        "made": {"commit": "c", "date": "today", "machine": "two cores"},
+    }  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "errors.json").write_text(json.dumps({"failed1": {"": "MemoryError: too little"}}))
+    return tmp_path
+
+
+def row(found, name):
+    return next(one for one in found.rows if one.defence == name)
+
+
+def test_an_assessment_is_read_from_its_folders(folder):
+    found = assessment.read(folder)
+    verdicts = {one.defence: [cell.verdict for cell in one.cells] for one in found.rows}
+    assert verdicts == {
+        "none": [NOTHING], "good": [STOPS], "dead": [CANNOT_TELL], "failed": [CANNOT_TELL],
+        "refused": [],
+    }  # fmt: skip
+    good = row(found, "good")
+    assert good.epsilon == {"model": 7.99, "server_masked": 7.99, "colluding": 8.7}
+    assert good.measured == {"global": (7.9, 7.99)}
+    assert good.cells[0].adversary == "server_masked"
+    assert (good.seconds, good.traffic, good.start.mean) == (6.0, 30.0, 0.2)
+    assert row(found, "none").epsilon == {"model": None, "server": None}
+    assert row(found, "dead").dead
+    assert not good.dead
+    failed = row(found, "failed")
+    assert failed.failed == {1: "MemoryError: too little"}
+    assert (failed.seeds, failed.cells[0].failed) == ((0,), 1)
+    assert found.withheld == {"pmia": "it answers no questions"}
+
+
+def test_the_sentences_come_from_cells_that_can_tell(folder):
+    first, second, third = assessment.read(folder).answer()
+    assert first == "Without a defence, membership (0.7, 0.5 without a leak) succeeds."
+    assert second == ("membership is stopped by good (f1 0.900), where no defence has 0.950.")
+    assert "dead left a dead model" in third
+    assert "2 of 4 cells cannot tell" in third
+
+
+def test_page_json_and_csv_are_written_from_the_folder_alone(folder):
+    found = assessment.write(folder)
+    page = (folder / "assessment.html").read_text()
+    assert "<b>x</b>" not in page
+    assert "&lt;b&gt;x" in page
+    assert "there are &lt;no&gt; buffers" in page
+    assert 'href="runs/good0/report.html"' in page
+    assert "dead model" in page
+    content = json.loads((folder / "assessment.json").read_text())
+    cell = content["rows"][1]["cells"][0]
+    assert cell["verdict"] == "stops"
+    assert cell["runs"] == ["runs/good0", "runs/good1"]
+    assert {"value", "interval", "detectable"} <= cell.keys()
+    assert len((folder / "assessment.csv").read_text().splitlines()) == 1 + len(found.cells)
+    assert not [line for line in assessment.lines(found) if line.startswith("ALARM")]
+
+
+@pytest.mark.parametrize("verdict", [LEAK, "cannot_tell"])
+def test_a_measurement_that_contradicts_the_ledger_stops_the_page(folder, verdict):
+    write_result(RunFolder(folder / "runs" / "good1"), "mechanism_audit", audited(9.5, verdict))
+    found = assessment.read(folder)
+    assert next(iter(assessment.lines(found))).startswith("ALARM: good: ledger 7.99; measured")
+    head = html(found).split("</h1>")[0]
+    assert "ALARM: good" in head
+
+
+def test_a_measurement_that_failed_is_an_alarm_too(folder):
+    (folder / "errors.json").write_text(json.dumps({"good0": {"mechanism_audit": "OSError: x"}}))
+    alarm = "good: seed 0: the mechanism could not be measured: OSError: x"
+    assert assessment.read(folder).alarms == [alarm]
+
+
+def test_an_alarm_is_heard_of_a_training_that_failed_later(folder):
+    write_result(RunFolder(folder / "runs" / "good1"), "mechanism_audit", audited(50.0, LEAK))
+    (folder / "errors.json").write_text(json.dumps({"good1": {"": "OSError: disk full"}}))
+    found = assessment.read(folder)
+    assert len(found.alarms) == 1
+    assert row(found, "good").cells[0].verdict == CANNOT_TELL
+
+
+def test_an_attack_that_measures_more_than_the_ledger_is_an_alarm(folder):
+    broken = Result("audit", "the claim is broken", primary="epsilon_lower", verdict=LEAK,
+                    numbers={"epsilon_lower": Number(9.0, None, 100, "canary")})  # fmt: skip
+    write_result(RunFolder(folder / "runs" / "good1"), "sm", broken)
+    assert assessment.read(folder).alarms == ["good: membership: the claim is broken"]
+
+
+def test_no_epsilon_is_told_against_colluders_where_none_holds_against_the_server(folder):
+    for seed in (0, 1):
+        views = {name: {**view, "guarantee": False} for name, view in LEDGER["views"].items()}
+        place = RunFolder(folder / "runs" / f"good{seed}")
+        place.write_json("ledger.json", {**LEDGER, "views": views})
+    assert set(row(assessment.read(folder), "good").epsilon.values()) == {None}
+
+
+def test_an_infinite_epsilon_is_drawn(folder):
+    for seed in (0, 1):
+        colluders = [{"colluders": 1, "epsilon": math.inf}]
+        place = RunFolder(folder / "runs" / f"good{seed}")
+        place.write_json("ledger.json", {**LEDGER, "colluders": colluders})
+    assert "∞" in html(assessment.read(folder))
+
+
+def test_without_the_start_it_is_not_known_whether_a_model_is_dead(folder):
+    (folder / "errors.json").write_text(json.dumps({"start1": {"": "OSError: x"}}))
+    good = row(assessment.read(folder), "good")
+    assert (good.dead, good.alive) == (False, False)
+    assert good.cells[0].why.startswith("it is not known whether the model is dead")
+
+
+# The start has .2 and `none` .95, so that a model is dead up to .275.
+@pytest.mark.parametrize(("f1", "dead"), [(0.2, True), (0.27, True), (0.28, False)])
+def test_a_seed_with_a_model_hardly_better_than_the_start_makes_the_row_dead(folder, f1, dead):
+    trained(folder, "good1x", f1=f1)
+    plan = json.loads((folder / "plan.json").read_text())
+    for one in plan["trainings"]:
+        if one["run"] == "good1":
+            one["run"] = "good1x"
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert row(assessment.read(folder), "good").dead == dead
+
+
+def test_a_refused_attack_tells_nothing_and_why(folder):
+    why = Result(
+        "pages", "not granted, because sums", status="not granted", verdict="not_applicable"
+    )
+    for seed in (0, 1):
+        write_result(RunFolder(folder / "runs" / f"good{seed}"), "sm", why)
+    cell = row(assessment.read(folder), "good").cells[0]
+    assert (cell.verdict, cell.value) == (CANNOT_TELL, None)
+    assert "not made: not granted, because sums" in cell.why
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"experiment": 3}'])
+def test_another_folder_is_refused(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(ValueError, match=r"plan\.json|not the folder of an assessment"):
+        assessment.read(tmp_path)
+    with pytest.raises(ValueError, match="not the folder of an assessment"):
+        assessment.read(tmp_path / "nowhere")
+
+
+def test_json_is_read_back_for_the_docs(folder):
+    found = assessment.write(folder)
+    content = json.loads((folder / "assessment.json").read_text())
+    again = assessment.from_json(content)
+    assert again.answer() == found.answer()
+    assert assessment.as_json(again) == content
+    text = assessment.markdown(again)
+    assert (
+        "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one provider |"
+        in text
+    )
+    assert "| stops<br>0.5 of 0.5 |" in text
+    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 of 0.5 |" in text
+
+
+def test_the_table_has_a_row_for_each_cell(folder):
+    table = assessment.read(folder).table
+    assert list(table.verdict) == ["nothing", "stops", "cannot_tell", "cannot_tell"]
+    assert table.epsilon.isna().sum() == 3
+    assert dataclasses.is_dataclass(Row)
