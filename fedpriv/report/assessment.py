@@ -837,7 +837,7 @@ def markdown(found: Assessed) -> str:
         for name in attacks:
             cell = by_attack.get(name)
             value = (
-                f"<br>{cell.value:.3g} of {cell.control:.3g}"
+                f"<br>{cell.value:.3g} against {cell.control:.3g}"
                 if cell and cell.value is not None
                 else ""
             )
@@ -845,7 +845,7 @@ def markdown(found: Assessed) -> str:
     made = found.made
     lines = [*found.answer(), "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     lines.append(
-        f"Under each verdict: the success, and what it is without a leak. Seeds "
+        f"Under each verdict: the success against what it is without a leak. Seeds "
         f"{', '.join(map(str, found.seeds))}. Measured by `{found.command}` on {made['date']}, at "
         f"{made['commit']}, {made['machine']}."
     )

@@ -421,8 +421,8 @@ def test_json_is_read_back_for_the_docs(folder):
         "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one provider |"
         in text
     )
-    assert "| stops<br>0.5 of 0.5 |" in text
-    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 of 0.5 |" in text
+    assert "| stops<br>0.5 against 0.5 |" in text
+    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 against 0.5 |" in text
 
 
 def test_the_table_has_a_row_for_each_cell(folder):
