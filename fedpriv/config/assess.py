@@ -78,6 +78,7 @@ class Defence:
         told: what it is, in words.
         run: overrides of the experiment.
         attack: overrides of the attacks that read these settings.
+        answers: whether it is for models that answer questions.
         refused: why the experiment cannot be combined with it; "" if it can.
     """
 
@@ -85,6 +86,7 @@ class Defence:
     told: str
     run: tuple[str, ...]
     attack: tuple[str, ...] = ()
+    answers: bool = False
     refused: str = ""
 
 
@@ -110,9 +112,13 @@ class Asked:
 
     def order(self, defence: Defence, seed: int, *, masked: bool) -> tuple[str, ...]:
         """Returns its overrides against a defence, under the seed of the training."""
-        reads = ThreatModel.of(attack.parse(self.overrides, self.name).attack).reads()
-        against = (one for one in defence.attack if one.partition("=")[0] in reads)
+        against = self.reads(defence)
         return (*self.overrides, *(self.masked if masked else ()), *against, f"seed={seed}")
+
+    def reads(self, defence: Defence) -> list[str]:
+        """Returns the overrides of a defence that the attack reads."""
+        reads = ThreatModel.of(attack.parse(self.overrides, self.name).attack).reads()
+        return [one for one in defence.attack if one.partition("=")[0] in reads]
 
 
 @dataclass(frozen=True)
@@ -352,7 +358,8 @@ def _defence(entry: Mapping[str, Any], known: Mapping[str, Any]) -> Defence:
     """Returns a defence: the settings of that which it is `like`, then its own."""
     like = known[entry["like"]]["run"] if "like" in entry else ()
     attacked = tuple(entry.get("attack", ()))
-    return Defence(entry["name"], entry["told"], (*like, *entry["run"]), attacked)
+    run = (*like, *entry["run"])
+    return Defence(entry["name"], entry["told"], run, attacked, entry.get("answers", False))
 
 
 def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: bool) -> Assessment:
@@ -401,6 +408,14 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
             refused = _unworkable(load((*words, f"seed={plan.seeds[0]}")), plan.experiment)
         except Mistakes as error:
             refused = "; ".join(error.problems)
+        # Where it would change nothing, its row would be that of `none` by another name.
+        if defence.answers and not isinstance(model, QuestionAnswerer):
+            refused = (
+                f"{type(model).__name__} answers no questions, so that it would change nothing"
+            )
+        made = [one for one in attacks if not one.withheld]
+        if defence.attack and not any(one.reads(defence) for one in made):
+            refused = f"none of the attacks takes {defence.attack[0].partition('=')[0]}"
         defences.append(dataclasses.replace(defence, refused=refused))
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")

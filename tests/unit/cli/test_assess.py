@@ -135,6 +135,12 @@ def test_a_defence_that_cannot_be_combined_is_a_row_that_says_so():
     assert not [one for one in plan.trainings if one.defence == refused.name]
 
 
+def test_a_defence_that_would_change_nothing_is_refused():
+    blocking, safe = planned(defences=["blocking", "safe_template"]).defences[1:]
+    assert blocking.refused.startswith("LayoutLMv3Tagger answers no questions")
+    assert safe.refused == "none of the attacks takes publisher"
+
+
 def test_an_attack_with_settings_stays_that_of_its_name():
     plan = planned(defences=["masking"], attacks=["server_membership 'rounds=[1]'"])
     masked = next(one for one in plan.trainings if one.defence == "masking")
