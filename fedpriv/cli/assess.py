@@ -41,7 +41,13 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
     "hours=8, into which it is to fit; workers=, else one for each core; and settings of the "
     "experiment.",
 )
-@click.option("--plan", "plan_only", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option(
+    "--plan",
+    "plan_only",
+    is_flag=True,
+    help="Say what would be done and how long it takes, from two rounds of each defence, of which "
+    "nothing is kept.",
+)
 def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
     """Assess which defence stops which attack, at what cost.
 
@@ -51,13 +57,17 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
     measurement contradicts the ledger, or nothing could be trained.
     """
     from fedpriv.config import assess
+    from fedpriv.config.experiment import Mistakes
     from fedpriv.report import assessment
     from fedpriv.runtime.versions import cores
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    if (Path(name) / assessment.PLAN).is_file() and not overrides:
+    if Path(name).is_dir() and overrides:
+        told = ", ".join(overrides)
+        raise Mistakes(name, [f"{told}: an assessment has its settings; give an experiment's name"])
+    if Path(name).is_dir():
         folder = Path(name)
     else:
         settings, rest = assess.options(name, overrides, OWN)

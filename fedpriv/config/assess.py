@@ -699,7 +699,11 @@ def run(
             title = titles.setdefault(one.run, f"{one.defence}, seed {one.seed}")
             _, _, others = jobs.get(title, (None, None, {}))
             jobs[title] = (one.config, str(path), {**others, **orders})
-        tell(f"{folder.path}: {len(jobs)} trainings of {len(plan.defences)} defences")
+        todo = sum(not (Path(path) / FINAL).is_file() for _, path, _ in jobs.values())
+        tell(
+            f"{folder.path}: {len(jobs)} trainings of {len(plan.defences)} defences and the model "
+            f"that they start from, {todo} to do"
+        )
         pool = Pool(versions.cores() if workers is None else workers, RaySettings(), tell)
         try:
             errors = pool.map(carry_out, jobs)

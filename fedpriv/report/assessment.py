@@ -168,6 +168,7 @@ class Cell:
     Attributes:
         attack: its name.
         adversary: who makes it under this defence.
+        measure: name of the number that is its success, such as "server_series".
         verdict: "stops", "weakens", "nothing" or "cannot_tell".
         why: in words.
         value: mean success; None where it was not measured.
@@ -191,6 +192,7 @@ class Cell:
 
     attack: str
     adversary: str
+    measure: str = ""
     verdict: str = CANNOT_TELL
     why: str = ""
     value: float | None = None
@@ -648,6 +650,7 @@ def _cell(asked: _PlannedAttack, mine: Sequence[_Trained], plan: _Plan, masked: 
     return Cell(
         asked.name,
         adversary,
+        measure=next((r.primary for seed, r in results.items() if seed in numbers), ""),
         why="; ".join(dict.fromkeys(told)),
         runs=tuple(f"{RUNS}/{one.plan.run}" for one in made),
         findings=tuple(

@@ -225,6 +225,13 @@ def test_mistakes_are_told_before_anything_starts(chosen, why):
         planned(**chosen)
 
 
+def test_a_folder_has_its_settings(capsys, tmp_path):
+    assert main(["assess", str(tmp_path), "seeds=2"]) == 2
+    assert "seeds=2: an assessment has its settings" in capsys.readouterr().err
+    assert main(["assess", str(tmp_path)]) == 1
+    assert "is not the folder of an assessment" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["hours=x", "hours=0", "workers=-1", "seeds=no", "defences=[]"])
 def test_own_settings_are_checked(capsys, word):
     assert main(["assess", "quickstart", word]) == 2
