@@ -32,14 +32,14 @@ from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS, START
+from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, NONE, PLAN, RUNS, START
 from fedpriv.report.build import write_report
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import watched_memory
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, METRICS, RESULT, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.workers.jobs import JobsFailed, Pool
+from fedpriv.runtime.workers.jobs import JobsFailed, Pool, reason_of
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
@@ -47,8 +47,6 @@ from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.runner import ThreatModel
 
 MATRIX = "matrix.yaml"
-NONE = "none"
-"""The defence that all others are compared with."""
 
 OURS = ("seed", "keep", "strategy", "masking", "attack", "federation.workers", "federation.report")
 """Settings that an assessment makes itself."""
@@ -542,7 +540,7 @@ def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
             try:
                 found[one.defence] = _probe(one.config)
             except Exception as error:  # such as of a strategy of the user's own
-                tell(f"{one.defence}: fails: {_reason(error)}")
+                tell(f"{one.defence}: fails: {reason_of(error)}")
                 found[one.defence] = Cost(0.0, 0.0, 0.0)
     return found
 
@@ -733,7 +731,7 @@ def carry_out(job: Job) -> dict[str, str]:
                 retraining.train((config, path))
                 folder.write_json(COST, {"memory": most()})
         except Exception as error:  # of this seed; the others go on
-            return {"": _reason(error)}
+            return {"": reason_of(error)}
     _audit(folder, config, failed)
     for name, overrides in orders.items():
         if folder.has(f"{FINDINGS}/{name}/{RESULT}"):
@@ -742,11 +740,11 @@ def carry_out(job: Job) -> dict[str, str]:
             order = dataclasses.replace(attack.parse(overrides, name), name=name)
             _unless_in_use(lambda: attack.made(folder, order, lambda line: None, trust=True))  # noqa: B023
         except Exception as error:  # of this attack; the others go on
-            failed[name] = _reason(error)
+            failed[name] = reason_of(error)
     try:
         write_report(folder.path)
     except Exception as error:
-        failed["report"] = _reason(error)
+        failed["report"] = reason_of(error)
     return failed
 
 
@@ -777,7 +775,7 @@ def _audit(folder: RunFolder, config: dict[str, Any], failed: dict[str, str]) ->
         if not audit_problems(federation):
             keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=ALARM_LEVEL))
     except Exception as error:
-        failed[AUDIT] = _reason(error)
+        failed[AUDIT] = reason_of(error)
 
 
 def _finding(name: str, order: Sequence[str]) -> str:
@@ -790,7 +788,3 @@ def _place(plan: Assessment) -> Path:
     """Returns the folder that assessments of this experiment go to."""
     config = plan.trainings[0].config
     return Path(config["runs"]) / "assess" / str(config["name"])
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

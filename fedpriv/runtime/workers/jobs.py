@@ -82,7 +82,7 @@ class Pool:
                 try:
                     yield name, function(job), None
                 except Exception as error:
-                    yield name, None, _reason(error)
+                    yield name, None, reason_of(error)
         elif jobs and not self.ray.wanted:
             yield from self._on_processes(function, jobs)
         elif jobs:
@@ -138,7 +138,7 @@ class Pool:
             try:
                 yield name, ray.get(ready), None
             except Exception as error:  # of a job, or of Ray about its worker
-                yield name, None, _reason(error)
+                yield name, None, reason_of(error)
 
 
 def _serve(pipe: Connection) -> None:
@@ -149,7 +149,7 @@ def _serve(pipe: Connection) -> None:
         try:
             result = function(job)
         except Exception as error:
-            reason = _reason(error)
+            reason = reason_of(error)
         send(pipe, (result, reason))
 
 
@@ -161,7 +161,8 @@ def _work(search_path: list[str], function: list[Any], job: list[Any]) -> Any:
     return ray.get(function[0])(ray.get(job[0]))
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Returns the kind of an error, and the first line of what it says."""
     cause = getattr(error, "cause", None) or error
     text = str(cause).strip().splitlines()
     return f"{type(cause).__name__}: {text[0] if text else ''}".rstrip(": ")
