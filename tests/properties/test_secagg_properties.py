@@ -224,6 +224,25 @@ def test_what_is_added_can_be_taken_away(vector, keys):
     assert np.array_equal(masks.with_masks(masked, [], keys), vector)
 
 
+@settings(deadline=None, max_examples=40)
+@given(cohorts(), st.floats(1e-3, 1e3), st.sampled_from([np.float32, np.float64]), st.data())
+def test_a_client_gets_back_what_it_put_under_its_own_mask(cohort, bound, dtype, data):
+    threshold, leaving = cohort
+    session, ring = Session(3, 1, threshold), Ring.fitting(bound, len(leaving))
+    parties = [Client(session, u, hashlib.sha256(b"%d" % u).digest()) for u in leaving]
+    roster = {party.number: party.advertise() for party in parties}
+    peers = reach(leaving, "shares")
+    party = next(party for party in parties if party.number in peers)
+    real = st.floats(-2e3, 2e3, width=np.dtype(dtype).itemsize * 8)  # beyond the bound too
+    values = data.draw(arrays.arrays(dtype, st.integers(0, 20), elements=real))
+    own = party.unmask_own(roster, peers, party.mask(roster, peers, values, ring))
+    assert np.array_equal(own, masks.encode_masked(values, ring, [], []))
+    # The vector's own type holds the ring's integers that can come of it.
+    again = masks.encode_masked(ring.decode(own, dtype), ring, [], [])
+    assert np.array_equal(again, own)
+    assert np.array_equal(ring.decode(own, dtype), ring.decode(own))
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.lists(numbers, min_size=2, max_size=6, unique=True), st.integers(1, 20))
 def test_pair_masks_cancel_and_own_masks_do_not(clients, size):

@@ -213,19 +213,30 @@ class Client:
             ProtocolViolation: if the peers are not of the roster, or this client is not of them.
             ValueError: if the ring is too small for so many clients, or cannot encode the vector.
         """
-        self._check_roster(roster)
-        self._check_peers(roster, peers)
+        plus, minus = self._mask_keys(roster, peers)
         if len(peers) > ring.clients:
             raise ValueError(f"{len(peers)} clients, but the ring holds sums of {ring.clients}")
-        keys = {
-            peer: _pair_key(self.session, self._masking_key, roster[peer], self.number, peer)
-            for peer in peers
-            if peer != self.number
-        }
-        plus = [key for peer, key in keys.items() if self.number < peer]
-        minus = [key for peer, key in keys.items() if self.number > peer]
-        own = _own_key(self.session, self._seed, self.number)
-        return encode_masked(values, ring, [own, *plus], minus)
+        return encode_masked(values, ring, plus, minus)
+
+    def unmask_own(
+        self, roster: Roster, peers: Collection[int], masked: NDArray[np.uint32]
+    ) -> NDArray[np.uint32]:
+        """Returns encode(x_u), shape (size,), from this client's own masked vector.
+
+        No stage of the protocol: a client that works with the server can tell it that much.
+
+        Args:
+            roster: as in stage 1.
+            peers: those among whom the vector was masked.
+            masked: shape (size,), what `mask` returned. Not changed.
+
+        Raises:
+            TooFewSurvivors: if there are fewer peers than the threshold.
+            ProtocolViolation: if the peers are not of the roster, or this client is not of them.
+            ValueError: if the vector is not a uint32 vector.
+        """
+        plus, minus = self._mask_keys(roster, peers)
+        return with_masks(masked, plus=minus, minus=plus)
 
     def reveal(
         self,
@@ -267,6 +278,20 @@ class Client:
         seeds = {peer: seed for peer, (seed, _) in shares.items() if peer in alive}
         keys = {peer: key for peer, (_, key) in shares.items() if peer not in alive}
         return Revealed(self.number, seeds | own, keys)
+
+    def _mask_keys(self, roster: Roster, peers: Collection[int]) -> tuple[list[bytes], list[bytes]]:
+        """Returns the keys of the masks that this client adds, and of those that it takes away."""
+        self._check_roster(roster)
+        self._check_peers(roster, peers)
+        keys = {
+            peer: _pair_key(self.session, self._masking_key, roster[peer], self.number, peer)
+            for peer in peers
+            if peer != self.number
+        }
+        plus = [key for peer, key in keys.items() if self.number < peer]
+        minus = [key for peer, key in keys.items() if self.number > peer]
+        own = _own_key(self.session, self._seed, self.number)
+        return [own, *plus], minus
 
     @property
     def _encryption_key(self) -> bytes:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from collections.abc import Collection
 
-from fedpriv.federation.messages import instruction_of
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from numpy.typing import NDArray
+
+from fedpriv.federation.messages import PARAMETERS, instruction_of, to_vectors
 from fedpriv.federation.secagg import messages
 from fedpriv.federation.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
-from fedpriv.federation.secagg.protocol import Client, Session
+from fedpriv.federation.secagg.protocol import Client, Roster, Session
+from fedpriv.federation.secagg.ring import Ring
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.vectors import Vectors
 
@@ -36,10 +41,37 @@ def masked(update: Vectors, message: Message, client: int, seed: int, key: str) 
     """
     if set(update) != {"float"}:
         raise ValueError(f"only floats can be masked, the update has {sorted(update)}")
+    party, roster, peers, ring = _asked_to_mask(message, client, seed, key)
+    return {MASKED: party.mask(roster, peers, update["float"], ring)}
+
+
+def own_update(
+    words: NDArray[np.uint32], message: Message, client: int, seed: int, key: str
+) -> Vectors:
+    """Returns the update behind a client's own masked words: what a colluder tells the server.
+
+    It is what went into the ring, rounded and clamped. The update's own type, which is that of the
+    parameters sent, holds it exactly.
+
+    Args:
+        words: as the client sent them.
+        message: that asked for them.
+        client: its number.
+        seed: of the run.
+        key: of the run's randomness.
+    """
+    party, roster, peers, ring = _asked_to_mask(message, client, seed, key)
+    sent = to_vectors(message.content.array_records[PARAMETERS])["float"]
+    return {"float": ring.decode(party.unmask_own(roster, peers, words), sent.dtype)}
+
+
+def _asked_to_mask(
+    message: Message, client: int, seed: int, key: str
+) -> tuple[Client, Roster, Collection[int], Ring]:
     ask, party = _asked(message, client, seed, key)
     if ask.ring is None or ask.roster is None:
         raise ValueError("the message asks for a masked update and names no ring or no roster")
-    return {MASKED: party.mask(ask.roster, ask.peers, update["float"], ask.ring)}
+    return party, ask.roster, ask.peers, ask.ring
 
 
 def _asked(message: Message, client: int, seed: int, key: str) -> tuple[Ask, Client]:

@@ -331,6 +331,21 @@ def test_a_client_masks_among_its_peers_only(party):
         client.mask(party.roster, party.peers, party.vector, Ring.fitting(1.0, 3))
 
 
+def test_nobody_takes_off_the_mask_of_another(party):
+    own = party.clients[0].unmask_own(party.roster, party.peers, party.masked[0])
+    assert not own.any()
+    for words in (
+        party.clients[1].unmask_own(party.roster, party.peers, party.masked[0]),
+        party.clients[0].unmask_own(party.roster, {0, 1, 2}, party.masked[0]),
+        Party(attempt=1)
+        .clients[0]
+        .unmask_own(Party(attempt=1).roster, party.peers, party.masked[0]),
+    ):
+        assert is_uniform(words)
+    with pytest.raises(ProtocolViolation, match="does not hold client 0's own keys"):
+        Party(attempt=1).clients[0].unmask_own(party.roster, party.peers, party.masked[0])
+
+
 def test_boxes_and_shares_say_nothing_without_the_keys(party):
     other = Party(salt=b"other")
     ours = b"".join(box for boxes in party.boxes.values() for box in boxes.values())
