@@ -270,7 +270,11 @@ def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
 @grants(Transcript, reads=("rounds", "clients"))
 def what_the_server_saw(run: AttackedRun) -> tuple[Transcript, InWords]:
     """The messages and models of the rounds that were kept."""
-    return run.view, ()
+    if not run.view.colluders:
+        return run.view, ()
+    named = ", ".join(map(str, sorted(run.view.colluders)))
+    words = f"these clients collude with the server, which knows their updates: {named}"
+    return run.view, (words,)
 
 
 @grants(BatchKnowledge, reads=("rounds", "clients", "assume", "publisher"))

@@ -80,7 +80,8 @@ class Transcript:
 
     Attributes:
         rounds: in their order.
-        settings: the public settings of the run: strategy, client half, masking, clients.
+        settings: the public settings of the run: strategy, client half, masking, clients; and which
+            of these collude with the server.
         frozen: what of the model's state does not travel, by name; public.
     """
 
@@ -90,8 +91,14 @@ class Transcript:
 
     @property
     def masked(self) -> bool:
-        """Whether updates were masked."""
-        return any(u.kind == "masked" for r in self.rounds for u in r.uploads)
+        """Whether updates were masked; what colluders have told the server is not."""
+        kinds = {upload.kind for seen in self.rounds for upload in seen.uploads}
+        return bool(self.settings.get("masked")) or "masked" in kinds
+
+    @property
+    def colluders(self) -> frozenset[int]:
+        """The clients that work with the server: of updates that are masked, it reads theirs."""
+        return frozenset(self.settings.get("colluders", ()))
 
 
 class Recorder:

@@ -1,9 +1,10 @@
 """The honest-but-curious server: which messages it keeps, and what the simulation notes of them.
 
-The server follows the protocol and looks at what it receives (GI-DQA, §3.2). For each message that
-it keeps, the simulation notes which examples are behind it, and when the run ends writes two files
-that no server would have: what could be known of the batch (`fedpriv.threat.knowledge`), and the
-truth (`fedpriv.threat.truth`).
+The server follows the protocol and looks at what it receives (GI-DQA, §3.2). Clients may collude
+with it: they tell it the updates behind their masks. For each message that it keeps, the simulation
+notes which examples are behind it, and when the run ends writes two files that no server would
+have: what could be known of the batch (`fedpriv.threat.knowledge`), and the truth
+(`fedpriv.threat.truth`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from fedpriv.federation.messages import (
     to_vectors,
 )
 from fedpriv.federation.secagg.messages import MASKED, SECAGG
+from fedpriv.federation.secagg.site import own_update
 from fedpriv.runtime.run_folder import PARTITION
 from fedpriv.runtime.seeds import entropy, generator
 from fedpriv.runtime.vectors import Vectors
@@ -62,6 +64,10 @@ class KeepTranscript:
         rounds: the rounds whose messages are kept; None for all.
         clients: the clients whose messages are kept; None for all. The aggregate is kept in any
             case.
+        colluders: the clients that work with the server. Each of them tells it the update that it
+            masked, noise included, so that its update is kept and not the masked words. Their
+            messages are kept even if `clients` leaves them out. Without masking the server can
+            read every update anyway. The attacks of fedpriv count no colluder among their victims.
         private: keys of the entities that an adversary may not know, such as "total": templates
             are blank there. None for all entities.
         truth: whether the truth behind each message is kept, without which no attack on messages
@@ -72,22 +78,26 @@ class KeepTranscript:
 
     rounds: tuple[int, ...] | None = None
     clients: tuple[int, ...] | None = None
+    colluders: tuple[int, ...] = ()
     private: tuple[str, ...] | None = None
     truth: bool = True
     batches: bool = True
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("clients", 0)):
+        for name, least in (("rounds", 1), ("clients", 0), ("colluders", 0)):
             wrong = [n for n in getattr(self, name) or () if n < least]
             if wrong:
                 raise ValueError(f"{name}={getattr(self, name)}: expected numbers from {least} on")
 
     def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
-        """Returns which of the clients do not exist."""
-        clients = len(bound.rows)
-        absent = [client for client in self.clients or () if client >= clients]
-        problem = f"keep.transcript.clients={absent}: there are clients 0 to {clients - 1}"
-        return [problem] if absent else []
+        """Returns which of the clients, and of the colluders, do not exist."""
+        found, clients = [], len(bound.rows)
+        for name in ("clients", "colluders"):
+            if absent := [client for client in getattr(self, name) or () if client >= clients]:
+                found.append(
+                    f"keep.transcript.{name}={absent}: there are clients 0 to {clients - 1}"
+                )
+        return found
 
     def before(self, run: Prepared) -> Observation:
         """Returns what watches the run.
@@ -130,7 +140,8 @@ class KeepTranscript:
     def wants(self, round: int, client: int | None = None) -> bool:
         """Whether a round, or one client's message in it, is kept."""
         right_round = self.rounds is None or round in self.rounds
-        return right_round and (client is None or self.clients is None or client in self.clients)
+        everybody = client is None or self.clients is None
+        return right_round and (everybody or client in (*(self.clients or ()), *self.colluders))
 
 
 class Observation:
@@ -143,7 +154,8 @@ class Observation:
 
     def __init__(self, observer: KeepTranscript, run: Prepared) -> None:
         self.observer, self.run, self.recorder = observer, run, Recorder(run.folder)
-        public = {**run.settings, "labels": list(run.bound.labels)}
+        colluders = sorted(set(observer.colluders))
+        public = {**run.settings, "labels": list(run.bound.labels), "colluders": colluders}
         self.recorder.public(public, frozen(run.model))
         self._asked: dict[int, Message] = {}
         self._last: tuple[int, int] | None = None
@@ -214,6 +226,8 @@ class Observation:
             "client": client,
             "metrics": dict(reply.content.metric_records[METRICS]),
         }
+        if MASKED in vectors and client in self.observer.colluders:
+            vectors = own_update(vectors[MASKED], message, client, self.run.seed, self.run.key)
         if MASKED in vectors:
             words = torch.from_numpy(vectors[MASKED].view(np.int32).copy())
             step = message.content.config_records[SECAGG]["step"]

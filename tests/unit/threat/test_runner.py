@@ -363,6 +363,27 @@ def test_a_masked_message_gives_nothing_and_the_sum_a_mixture(masked, tmp_path):
     assert tokens["token_set_recall"] > 0.9  # masking hides whose words they are, not which
 
 
+def test_who_colludes_is_no_victim(tmp_path):
+    keep = [KeepTranscript(colluders=(1,))]
+    behind = run(tmp_path / "masked", masking=Masking(bound=100.0), keep=keep)
+    update = attacked(behind, ClosedForm(), SMALL, "update")
+    assert update["status"] == "not granted"
+    assert "and updates are masked; granted by attack.target=aggregate" in update["headline"]
+    attacked(behind, ClosedForm(target="masked"), SMALL, "masked")
+    in_the_open = run(tmp_path / "plain", keep=keep)
+    attacked(in_the_open, ClosedForm(), SMALL, "update")
+    for folder, name in ((behind, "masked"), (in_the_open, "update")):
+        result = found(folder, name)
+        assert [m["client"] for m in result["details"]["by_message"]] == [0]
+        words = "these clients collude with the server, which knows their updates: 1"
+        assert words in result["assumptions"]
+    # What is in a sum is known as before, a colluder's part too.
+    tokens = attacked(behind, TextRecovery(target="aggregate"), SMALL, "words")
+    assert tokens["token_set_recall"] > 0.9
+    alone = attacked(in_the_open, ClosedForm(), SMALL, "alone", clients=(1,))
+    assert "the transcript holds none; granted by attack.target=aggregate" in alone["headline"]
+
+
 def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_path):
     one = attacked(folder, ClosedForm(target="aggregate"), SMALL, "sum", clients=(0,))
     assert one["status"] == "not granted"
