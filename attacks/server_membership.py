@@ -12,6 +12,10 @@ how hard P is shifts a row of the table providers × clients, how much a client 
 column. A client that serves P better than the other clients do has seen P. The table of words alone
 is telling: whoever never read a provider's name and address hardly moves their rows.
 
+`target="sum"` looks at the mean update of all clients that do not collude with the server. Under
+masking it is what the server can learn with the colluders' help, and the providers are compared
+with each other.
+
 `target="series"` needs no single update, and so works against masking: u is the change from one
 global model to the next, and the providers are compared with each other.
 """
@@ -29,6 +33,7 @@ from scipy.stats import norm
 from torch import Tensor, nn
 
 from fedpriv.attacks.inversion.gradients import gradient_of
+from fedpriv.attacks.rest_of_sums import mean_of_others, nobody_left
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import ExampleLosses
 from fedpriv.runtime.torch_state import reproducible_torch
@@ -39,7 +44,7 @@ from fedpriv.threat.access import Architecture, HeldOutDocuments, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
-from fedpriv.threat.transcript import Round, Upload, loaded
+from fedpriv.threat.transcript import Kind, Round, Upload, loaded
 from fedpriv.training.per_example import each_gradient
 
 Named = Mapping[str, Tensor]
@@ -92,23 +97,26 @@ class ServerMembership:
 
     Args:
         target: what is looked at: "update", the clients' single updates, which must not be masked;
-            or "series", the change from one global model to the next, which needs two models.
+            "sum", the mean update of the clients that do not collude, in each round (without
+            colluders that of all clients); or "series", the change from one global model to the
+            next, which needs two models.
         statistic: how well a change u of the model fits a provider's examples: "cosine", the mean
             cosine between u and the negative gradients of the examples; "inner_product", their mean
             inner product; or "loss_drop", by how much u lowers the logarithm of the loss. Clients
             that send gradients have no "loss_drop", because nobody knows the length of their step.
-            None takes "cosine" for updates and "loss_drop" for a series.
+            None takes "cosine" for updates and for sums of gradients, and "loss_drop" for other
+            sums and for a series.
         parameters: the parameters that "cosine" and "inner_product" compare: "words", the largest
             trained table of embeddings (all parameters if there is none), or "all".
         batch_size: the number of examples that are computed at once, where their gradients need not
             be told apart. It changes the memory that is needed, not the scores.
         false_positives: about the share of the non-members that are taken for members, where three
-            or more clients are compared. With few providers the true share is higher.
+            or more clients are compared one by one. With few providers the true share is higher.
         workers: the number of processes that compute the gradients of "cosine" side by side, on a
             CPU. 0 computes them in this process. It does not change the scores.
     """
 
-    target: Literal["update", "series"] = "update"
+    target: Literal["update", "sum", "series"] = "update"
     statistic: Statistic | None = None
     parameters: Literal["words", "all"] = "words"
     batch_size: int = 32
@@ -123,8 +131,12 @@ class ServerMembership:
 
     @property
     def view(self) -> str:
-        """The view of the ledger that speaks of what is looked at, for an audit."""
-        return "server_plain" if self.target == "update" else "global"
+        """The view of the ledger that speaks of what is looked at, for an audit.
+
+        For "sum" the cautious one: how many clients collude is not known here, and what a server
+        without masks sees is more than any number of colluders can tell one with masks.
+        """
+        return "global" if self.target == "series" else "server_plain"
 
     def run(self, access: ServerMembershipAccess, context: AttackContext) -> MembershipScores:
         """Returns the scores of all providers.
@@ -134,7 +146,7 @@ class ServerMembership:
                 loss_drop is asked for, or the models or updates are not finite.
             ValueError: if the transcript is of another model.
         """
-        statistic = self.statistic or ("cosine" if self.target == "update" else "loss_drop")
+        statistic = self._chosen(access.transcript)
         model = access.architecture.build().eval()
         parallel = statistic == "cosine" and next(model.parameters()).device.type == "cpu"
         workers = self.workers if parallel else 0
@@ -151,23 +163,34 @@ class ServerMembership:
         scale = Scale(
             model, access.transcript.frozen, pages, statistic, names, self.batch_size, workers
         )
-        by = self._by_series if self.target == "series" else self._by_client
-        return by(access.transcript, scale, context)
+        by = {"update": self._by_client, "sum": self._by_sum, "series": self._by_series}
+        return by[self.target](access.transcript, scale, context)
+
+    def _chosen(self, view: Transcript) -> Statistic:
+        """Returns the statistic, as far as None leaves it to the target and the messages."""
+        gradients = any(seen.kind == "gradient" for seen in view.rounds)
+        cosine = self.target == "update" or (self.target == "sum" and gradients)
+        return self.statistic or ("cosine" if cosine else "loss_drop")
 
     def _by_client(
         self, view: Transcript, scale: Scale, context: AttackContext
     ) -> MembershipScores:
-        clients = sorted({u.client for seen in view.rounds for u in _readable(seen)})
+        clients = sorted({u.client for seen in view.rounds for u in _readable(view, seen)})
         if not clients:
-            raise NotApplicable("no update can be read: take attack.target=series against masking")
+            raise NotApplicable(
+                "no update can be read, other than a colluder's: take attack.target=series or "
+                "attack.target=sum against masking"
+            )
         tables = []
         for seen in view.rounds:
             table = np.full((len(scale.pages), len(clients)), np.nan)
-            uploads = _readable(seen)
+            uploads = _readable(view, seen)
             if uploads:
                 context.log(f"round {seen.round}: {len(uploads)} clients, {len(table)} providers")
                 columns = [clients.index(upload.client) for upload in uploads]
-                table[:, columns] = scale.served(seen.parameters, [_way(u, scale) for u in uploads])
+                table[:, columns] = scale.served(
+                    seen.parameters, [_way(u.kind, u.tensors, scale) for u in uploads]
+                )
             tables.append(table)
         ratings = together(tables)
         context.remarks.notes.append(
@@ -187,6 +210,37 @@ class ServerMembership:
             guessed = scores > highest_of_nobody(len(clients), self.false_positives)
         held = np.where(guessed, np.array(clients)[ratings.argmax(axis=1)], -1)
         return scale.claim("server_update", scores, guessed, held)
+
+    def _by_sum(self, view: Transcript, scale: Scale, context: AttackContext) -> MembershipScores:
+        """Returns scores by the mean updates of the clients that do not collude.
+
+        A loss_drop is that from the first observed model to where these means alone would have
+        moved it, summed up to each round: later models have begun to tell who is a member. That is
+        the path of a server which adds the mean to its model. Another step, such as an optimiser's,
+        changes the scale, which the comparison of providers with each other takes out up to the
+        curvature of the loss. Rounds that were not observed are missing in the path.
+        """
+        means = [(seen, mean_of_others(view, seen)) for seen in view.rounds]
+        there = [(seen, mean) for seen, mean in means if mean]
+        if not there:
+            raise NotApplicable(nobody_left(view))
+        path: dict[str, Tensor] = {}
+        tables = []
+        for seen, mean in there:
+            context.log(f"round {seen.round}: the sum, {len(scale.pages)} providers")
+            begun, way = seen.parameters, _way(seen.kind, mean, scale)
+            if scale.statistic == "loss_drop":
+                path = {name: change + path.get(name, 0) for name, change in way.items()}
+                begun, way = there[0][0].parameters, path
+            tables.append(scale.served(begun, [way]))
+        scores = together(tables)[:, 0]
+        left = [len(set(seen.answered) - view.colluders) for seen, _ in there]
+        many = f"{min(left)}" if min(left) == max(left) else f"{min(left)} to {max(left)}"
+        context.remarks.notes.append(
+            f"over the mean updates of {many} client{'s' * (max(left) != 1)} that do not collude, "
+            f"in {len(there)} round{'s' * (len(there) != 1)}"
+        )
+        return scale.claim("server_sum", scores, upper_group(scores))
 
     def _by_series(
         self, view: Transcript, scale: Scale, context: AttackContext
@@ -344,20 +398,21 @@ def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:
     return values
 
 
-def _readable(seen: Round) -> list[Upload]:
-    return [upload for upload in seen.uploads if upload.kind != "masked"]
+def _readable(view: Transcript, seen: Round) -> list[Upload]:
+    """Returns a round's updates that can be read. A colluder's is not looked at: it told it."""
+    return [u for u in seen.uploads if u.kind != "masked" and u.client not in view.colluders]
 
 
-def _way(upload: Upload, scale: Scale) -> Named:
-    """Returns the change of the model that a client asks for, up to its length."""
-    if upload.kind == "delta":
-        return upload.tensors
+def _way(kind: Kind, update: Named, scale: Scale) -> Named:
+    """Returns the change of the model that an update asks for, up to its length."""
+    if kind == "delta":
+        return update
     if scale.statistic == "loss_drop":
         raise NotApplicable(
             "the clients send gradients, and how long a step they would take is not known: there "
             "is no loss_drop; take attack.statistic=cosine"
         )
-    return {name: -tensor for name, tensor in upload.tensors.items()}
+    return {name: -tensor for name, tensor in update.items()}
 
 
 def _flat(named: Named, names: Sequence[str]) -> Tensor:

@@ -1,5 +1,6 @@
 """A server that looks for providers in what its clients send, on a model of 128 numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,87 @@ def test_the_series_of_models_is_enough(statistic):
     assert {MEMBER, NON_MEMBER} == set(found.guesses.tolist())
 
 
+def summed(rounds, hidden=True, colluders=()):
+    """Returns a transcript with each round's mean, the others' updates masked if `hidden`."""
+    seen = []
+    for one in rounds:
+        mean = torch.stack([u.tensors["weight"] for u in one.uploads]).mean(0)
+        uploads = [
+            replace(u, kind="masked") if hidden and u.client not in colluders else u
+            for u in one.uploads
+        ]
+        seen.append(replace(one, aggregate={"weight": mean}, uploads=tuple(uploads)))
+    settings = {"masked": hidden, "colluders": list(colluders)}
+    return Transcript(tuple(seen), settings, {"fixed": torch.ones(1)})
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_with_all_others_colluding_the_sum_is_one_clients_update(statistic):
+    world = World(clients=2, members=12, others=6)
+    attack = ServerMembership(target="sum", statistic=statistic)
+    held = [name for name in world.asked if world.holder[name] == 1]
+    found, notes = run(attack, summed(world.rounds(), colluders=(0,)), Toy, world.asked)
+    assert (found.classifier, found.clients) == ("server_sum", None)
+    best = np.argsort(-found.scores)[: len(held)]
+    assert {found.providers[place] for place in best} == set(held)
+    assert notes == ["over the mean updates of 1 client that do not collude, in 3 rounds"]
+
+
+@pytest.mark.parametrize("kind", ["delta", "gradient"])
+def test_masks_change_nothing_that_colluders_tell(kind):
+    world = World()
+    rounds = world.rounds(3, kind=kind, absent={(2, 0), (3, 1)})
+    attack = ServerMembership(target="sum")
+    behind, notes = run(attack, summed(rounds, colluders=(0, 3)), Toy, world.asked)
+    there, _ = run(attack, summed(rounds, hidden=False, colluders=(0, 3)), Toy, world.asked)
+    np.testing.assert_allclose(behind.scores, there.scores, rtol=1e-3, atol=1e-4)
+    assert notes == ["over the mean updates of 1 to 2 clients that do not collude, in 3 rounds"]
+
+
+def test_the_loss_drop_of_sums_is_that_of_the_series_where_the_server_adds_the_mean():
+    world = World(members=8, others=8)
+    rounds = world.rounds(4)
+    view = summed(rounds)
+    by_sum, _ = run(ServerMembership(target="sum"), view, Toy, world.asked)
+    last = {"weight": rounds[-1].parameters["weight"] + view.rounds[-1].aggregate["weight"]}
+    after = Round(5, 0, (), last, (), None, "delta")
+    series = replace(view, rounds=(*view.rounds, after))
+    by_series, _ = run(ServerMembership(target="series"), series, Toy, world.asked)
+    np.testing.assert_allclose(by_sum.scores, by_series.scores, rtol=1e-3, atol=1e-4)
+    assert auc(by_sum, world) > 0.9
+
+
+def test_the_sums_of_gradients_are_compared_by_cosine():
+    world = World()
+    view = summed(world.rounds(2, kind="gradient"), colluders=(1,))
+    found, _ = run(ServerMembership(target="sum"), view, Toy, world.asked)
+    # As those of changes, which point the other way.
+    changes = summed(world.rounds(2), colluders=(1,))
+    chosen = ServerMembership(target="sum", statistic="cosine")
+    other, _ = run(chosen, changes, Toy, world.asked)
+    np.testing.assert_allclose(found.scores, other.scores, rtol=1e-4, atol=1e-5)
+    in_the_sum = np.array([world.holder[name] not in (-1, 1) for name in found.providers])
+    assert found.scores[in_the_sum].min() > np.median(found.scores[~in_the_sum])
+    with pytest.raises(NotApplicable, match="statistic=cosine"):
+        run(ServerMembership(target="sum", statistic="loss_drop"), view, Toy, world.asked)
+
+
+def test_no_colluder_is_a_victim():
+    world = World()
+    behind = summed(world.rounds(2), colluders=(0, 1, 2))
+    with pytest.raises(NotApplicable, match="other than a colluder's: take attack"):
+        run(ServerMembership(), behind, Toy, world.asked)
+    in_the_open = summed(world.rounds(2), hidden=False, colluders=(0,))
+    found, notes = run(ServerMembership(), in_the_open, Toy, world.asked)
+    assert "of 3 clients" in notes[0]
+    assert set(found.clients.tolist()) == {-1, 1, 2, 3}
+    all_of_them = summed(world.rounds(2), colluders=range(4))
+    with pytest.raises(NotApplicable, match="nobody is left to attack: name fewer in keep"):
+        run(ServerMembership(target="sum"), all_of_them, Toy, world.asked)
+    with pytest.raises(NotApplicable, match="no round that was observed has a sum"):
+        judged(ServerMembership(target="sum"), world, world.rounds(2))
+
+
 def test_what_is_missing_is_said():
     world = World()
     rounds = world.rounds(2)
@@ -216,25 +298,26 @@ def test_what_is_missing_is_said():
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 @pytest.mark.parametrize("statistic", STATISTICS)
-@pytest.mark.parametrize("target", ["update", "series"])
+@pytest.mark.parametrize("target", ["update", "sum", "series"])
 def test_updates_that_are_not_finite_are_not_judged(target, statistic, wrong):
     world = World()
     rounds = world.rounds(2)
     rounds[0].uploads[1].tensors["weight"][3] = wrong
     rounds[1].parameters["weight"][3] = wrong
+    attack = ServerMembership(target=target, statistic=statistic)
     with pytest.raises(NotApplicable, match="not finite: has the training diverged"):
-        judged(ServerMembership(target=target, statistic=statistic), world, rounds)
+        run(attack, summed(rounds, hidden=False), Toy, world.asked)
 
 
 def test_the_view_is_that_of_what_each_target_looks_at():
-    assert ServerMembership().view == "server_plain"
+    assert ServerMembership().view == ServerMembership(target="sum").view == "server_plain"
     assert ServerMembership(target="series").view == "global"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "updates"}, "target='updates': expected one of update, series"),
+        ({"target": "updates"}, "target='updates': expected one of update, sum, series"),
         ({"statistic": "loss"}, "statistic='loss'"),
         ({"parameters": "some"}, "parameters='some'"),
         ({"batch_size": 0}, "batch_size=0"),
