@@ -399,8 +399,8 @@ def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:
 
 
 def _readable(view: Transcript, seen: Round) -> list[Upload]:
-    """Returns a round's updates that can be read. A colluder's is not looked at: it told it."""
-    return [u for u in seen.uploads if u.kind != "masked" and u.client not in view.colluders]
+    """Returns a round's updates that can be read, but for those that clients told the server."""
+    return [u for u in seen.uploads if u.kind != "masked" and not view.told_by(u.client)]
 
 
 def _way(kind: Kind, update: Named, scale: Scale) -> Named:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -122,14 +122,14 @@ class Message:
 def messages(access: MessageAccess, target: Target) -> list[Message]:
     """Returns each message of the target's kind as a victim; all of a round share one model.
 
-    A client that colludes is no victim: it has told the server its update.
+    A client that has told the server its masked update is no victim.
 
     Raises:
         NotGranted: if the transcript holds none, or the batch behind none of them is known.
         ValueError: if the transcript is of another model, or a gradient is not finite.
     """
     view, of = access.view, access.knowledge.of
-    seen = [(round, one) for round in view.rounds for one in _seen(round, target, view.colluders)]
+    seen = [(round, one) for round in view.rounds for one in _seen(view, round, target)]
     if not seen:
         instead = "aggregate" if view.masked or target == "update" else "update"
         raise NotGranted(
@@ -245,14 +245,14 @@ def as_gradient(
 
 
 def _seen(
-    seen: Round, target: Target, colluders: Collection[int]
+    view: Transcript, seen: Round, target: Target
 ) -> Iterator[tuple[MessageKey, Kind, Mapping[str, Tensor]]]:
     if target == "aggregate":
         if seen.aggregate is not None:
             yield (seen.round, None), seen.kind, seen.aggregate
         return
     for upload in seen.uploads:
-        if upload.client in colluders:
+        if view.told_by(upload.client):
             continue
         if (upload.kind == "masked") == (target == "masked"):
             yield (seen.round, upload.client), upload.kind, upload.tensors

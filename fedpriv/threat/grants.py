@@ -270,7 +270,7 @@ def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
 @grants(Transcript, reads=("rounds", "clients"))
 def what_the_server_saw(run: AttackedRun) -> tuple[Transcript, InWords]:
     """The messages and models of the rounds that were kept."""
-    if not run.view.colluders:
+    if not (run.view.masked and run.view.colluders):
         return run.view, ()
     named = ", ".join(map(str, sorted(run.view.colluders)))
     words = f"these clients collude with the server, which knows their updates: {named}"

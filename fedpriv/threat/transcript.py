@@ -100,6 +100,13 @@ class Transcript:
         """The clients that work with the server: of updates that are masked, it reads theirs."""
         return frozenset(self.settings.get("colluders", ()))
 
+    def told_by(self, client: int) -> bool:
+        """Says whether a client has told the server its masked update, and so is no victim.
+
+        Without masks nobody has anything to tell, and a colluder's update is one like any other.
+        """
+        return self.masked and client in self.colluders
+
 
 class Recorder:
     """Writes a transcript as it is seen, one file per message, so that memory does not grow.

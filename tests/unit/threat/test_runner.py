@@ -372,16 +372,15 @@ def test_who_colludes_is_no_victim(tmp_path):
     attacked(behind, ClosedForm(target="masked"), SMALL, "masked")
     in_the_open = run(tmp_path / "plain", keep=keep)
     attacked(in_the_open, ClosedForm(), SMALL, "update")
-    for folder, name in ((behind, "masked"), (in_the_open, "update")):
+    words = "these clients collude with the server, which knows their updates: 1"
+    # Without masks, nobody has anything to tell.
+    for folder, name, victims in ((behind, "masked", [0]), (in_the_open, "update", [0, 1])):
         result = found(folder, name)
-        assert [m["client"] for m in result["details"]["by_message"]] == [0]
-        words = "these clients collude with the server, which knows their updates: 1"
-        assert words in result["assumptions"]
+        assert [m["client"] for m in result["details"]["by_message"]] == victims
+        assert (words in result["assumptions"]) == (victims == [0])
     # What is in a sum is known as before, a colluder's part too.
     tokens = attacked(behind, TextRecovery(target="aggregate"), SMALL, "words")
     assert tokens["token_set_recall"] > 0.9
-    alone = attacked(in_the_open, ClosedForm(), SMALL, "alone", clients=(1,))
-    assert "the transcript holds none; granted by attack.target=aggregate" in alone["headline"]
 
 
 def test_a_sum_is_attacked_only_where_all_that_is_in_it_is_known(folder, tmp_path):
