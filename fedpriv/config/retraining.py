@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -341,10 +340,7 @@ def train(job: tuple[dict[str, Any], str]) -> None:
     config, path = job
     parts = experiment.build(config, path)
     folder = RunFolder.at(Path(path))
-    # A worker of a driver that was killed may still be writing here; it is gone within a minute.
-    deadline = time.monotonic() + MOST_WAIT
-    while run_lock.holder(folder.path) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    run_lock.await_end(folder.path, MOST_WAIT)  # the worker of a driver that was killed
     begun = (folder.path / CONFIG).is_file()
     parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)
     if parts.federation.report:

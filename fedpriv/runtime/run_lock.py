@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,10 @@ class InUse(ValueError):
     """Another process is writing the same part of a run folder."""
 
 
-def holder(root: Path) -> str:
-    """Returns the process that writes the run now, in words; empty if there is none."""
+def holder(root: Path, what: str = "") -> str:
+    """Returns the process that writes the run, or a part of it, in words; "" if there is none."""
     try:
-        with run_files.open_file(root, LOCK) as file:
+        with run_files.open_file(root, _name(what)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -29,6 +30,16 @@ def holder(root: Path) -> str:
     except FileNotFoundError:
         pass
     return ""
+
+
+def await_end(root: Path, seconds: float, what: str = "") -> None:
+    """Waits, at most so long, until nobody writes the run or a part of it.
+
+    A worker of a driver that was killed may go on for a while.
+    """
+    deadline = time.monotonic() + seconds
+    while holder(root, what) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 @contextmanager
@@ -45,7 +56,7 @@ def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> 
     Raises:
         InUse: without `wait`, if another process or another part of this one writes the same.
     """
-    name = f"{LOCK}-{what}" if what else LOCK
+    name = _name(what)
     run_files.append(root, name, b"")  # so that it is there, and a regular file
     path = run_files.inside(root, name)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
@@ -62,3 +73,7 @@ def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> 
         file.flush()
         # The file stays. Removing it might remove one that another process has just locked.
         yield
+
+
+def _name(what: str) -> str:
+    return f"{LOCK}-{what}" if what else LOCK

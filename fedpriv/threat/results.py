@@ -95,6 +95,7 @@ class Number:
             exchanged units, about that. None where even the largest would not be.
         p_value: of the difference to the control, two-sided; of rows beside the primary one
             corrected for their number. None without a control or an interval.
+        most: the largest that it can be, such as 1 of a share; None where there is no such bound.
     """
 
     value: float
@@ -104,6 +105,7 @@ class Number:
     control: float | None = None
     detectable: float | None = None
     p_value: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True)

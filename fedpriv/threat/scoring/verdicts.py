@@ -54,6 +54,7 @@ def number(
         control.value if control else None,
         detectable(estimate, control) if control and known else None,
         (p_value(difference(estimate, control)) if p is None else p) if control and known else None,
+        1.0 if estimate.coins else None,
     )
 
 
@@ -81,6 +82,7 @@ def paired(ours: Sequence[bool] | Bools, theirs: Sequence[bool] | Bools, unit: s
         control,
         discordant(chance, count),
         p_value(apart),
+        1.0,
     )
 
 
