@@ -22,7 +22,6 @@ from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.report import assessment
 from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,
@@ -52,8 +51,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "papers" / "results"
 """The `results.json` of sweeps, of which the papers' pages are made."""
 
-ASSESSMENTS = ROOT / "docs" / "explanations" / "assessments"
-"""The `assessment.json` of ready assessments."""
 
 BENCHMARKS = ROOT / "benchmarks" / "results"
 """What `make benchmark` and `make gpu` have measured."""
@@ -205,11 +202,6 @@ def curves(path: Path) -> str:
     return as_svg(dataclasses.replace(sweep, columns=sweep.columns[:1]))
 
 
-def assessed(path: Path) -> str:
-    """Returns what an assessment found: three sentences, and the matrix."""
-    return assessment.markdown(assessment.from_json(json.loads(path.read_text("utf-8"))))
-
-
 def benchmarks() -> str:
     """Returns what the benchmarks whose results are checked in have measured."""
     results = {path.stem: json.loads(path.read_text("utf-8")) for path in BENCHMARKS.glob("*.json")}
@@ -241,7 +233,6 @@ def write(folder: Path) -> None:
     """
     sources = [path for kind in ("*.py", "*.yaml") for path in ROOT.glob(f"*/**/{kind}")]
     sources += [*RESULTS.rglob("*.json"), *BENCHMARKS.glob("*.json")]
-    sources += ASSESSMENTS.glob("*.json")
     newest = max(path.stat().st_mtime for path in sources if ".venv" not in str(path))
     done = folder / ".done"
     if done.exists() and done.stat().st_mtime > newest:
@@ -252,10 +243,6 @@ def write(folder: Path) -> None:
     } | {
         f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(curves, path)
         for path in RESULTS.rglob("*.json")
-    }
-    tables |= {
-        f"assessments/{path.stem}.md": functools.partial(assessed, path)
-        for path in ASSESSMENTS.glob("*.json")
     }
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()

@@ -20,9 +20,10 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
     epilog="""
         fedpriv assess quickstart --plan
         fedpriv assess private_kie
-        fedpriv assess quickstart defences=[none,fl_provider_dp] attacks=[closed_form] seeds=2
+        fedpriv assess quickstart 'defences=[none,fl_provider_dp]' 'attacks=[closed_form]' seeds=2
+        fedpriv assess quickstart "defences=[none,'fl_provider_dp privacy.epsilon=2']"
         fedpriv assess kie_layoutlmv3 data=folder data.source.root=./invoices hours=8
-        fedpriv assess quickstart defences=[none,my_own.Strategy] attacks=[my_own.Attack]
+        fedpriv assess quickstart 'defences=[none,my_own.Strategy]' 'attacks=[my_own.Attack]'
         fedpriv assess runs/assess/quickstart/2026-11-20_21-00-00
     """,
 )
@@ -56,9 +57,9 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
     standard output is the folder with assessment.html, .json and .csv. The exit status is 1 if a
     measurement contradicts the ledger, or nothing could be trained.
     """
-    from fedpriv.config import assess
+    from fedpriv.config import assess, assess_cost
     from fedpriv.config.experiment import Mistakes
-    from fedpriv.report import assessment
+    from fedpriv.report import assessed, assessment
     from fedpriv.runtime.versions import cores
 
     def tell(line: str) -> None:
@@ -74,22 +75,23 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
         hours, workers = settings.pop("hours", None), settings.pop("workers", None)
         workers = cores() if workers is None else workers
         plan = assess.read(name, rest, **settings)
-        before = assess.begun(plan, hours) if hours is not None and not plan_only else None
+        if plan_only:
+            print("\n".join(assess_cost.described(plan)), flush=True)
+        before = None if plan_only or hours is None else assess_cost.begun(plan, hours)
         if before is not None:
             plan = before
         elif plan_only or hours is not None:
-            costs = assess.foretold(plan, tell)
+            costs = assess_cost.foretold(plan, tell)
             if hours is not None:
-                plan, left_out = assess.within(plan, costs, hours, workers)
+                plan, left_out = assess_cost.within(plan, costs, hours, workers)
                 for line in left_out:
                     tell(f"hours={hours:g}: {line}")
             if plan_only:
-                for line in assess.told(plan, costs, workers):
-                    print(line)
+                print("\n".join(assess_cost.costed(plan, costs, workers)))
                 return 0
         folder = assess.run(plan, workers=workers, tell=tell).path
     found = assessment.read(folder) if plan_only else assessment.write(folder)
-    for line in assessment.lines(found):
+    for line in assessed.lines(found):
         print(line)
     print(folder)
     return 1 if found.alarms or not any(row.seeds for row in found.rows) else 0

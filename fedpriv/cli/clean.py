@@ -21,7 +21,7 @@ import click
 
 from fedpriv.cli.command import Command
 
-CACHES = ("examples", "pretraining", "pages", "attacks", "queries", "words", "placed")
+CACHES = ("examples", "pretraining", "pages", "attacks", "queries", "words", "placed", "costs")
 """The folders below `fedpriv.runtime.cache.cache_folder`."""
 
 ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")

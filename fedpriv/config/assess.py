@@ -1,20 +1,19 @@
 """Assessments: one experiment trained under every defence, and every attack made on each training.
 
-`matrix.yaml` among the experiments names adversaries, defences and attacks. One training under one
-defence and one seed is observed by every surface that the attacks ask for, so it serves them all.
-Trainings with the same settings are one. What is done is found again by its settings: repeating the
-command goes on with an assessment that was interrupted. `fedpriv.report.assessment` reads what the
-run folders hold.
+One training under one defence and one seed is observed by every surface that the attacks ask for,
+so it serves them all. Trainings with the same settings are one. What is done is found again by its
+settings: repeating the command goes on with an assessment that was interrupted.
+`fedpriv.report.assessment` reads what the run folders hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import inspect
 import json
 import shlex
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,21 +22,24 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import attack, catalogue, experiment, retraining, running, yaml_file
+from fedpriv.config import attack, experiment, retraining, running, trust
+from fedpriv.config.assess_matrix import Asked, Defence, Matrix, chosen
 from fedpriv.config.attack import Order
-from fedpriv.config.construct import near
+from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.resumable import digest, newest
+from fedpriv.data.digests import documents_digest
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, NONE, PLAN, RUNS, START
+from fedpriv.report.assessed import NONE, START
+from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS
 from fedpriv.report.build import write_report
-from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import watched_memory
-from fedpriv.runtime.run_folder import FINAL, FINDINGS, METRICS, RESULT, RunFolder
+from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool, reason_of
 from fedpriv.runtime.workers.ray_session import RaySettings
@@ -45,8 +47,6 @@ from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.runner import ThreatModel
-
-MATRIX = "matrix.yaml"
 
 OURS = ("seed", "keep", "strategy", "masking", "attack", "federation.workers", "federation.report")
 """Settings that an assessment makes itself."""
@@ -58,65 +58,14 @@ KEEPERS: dict[str, tuple[type, ...]] = {
 }
 """What a run must keep for what an attack may use."""
 
-LEFT_OUT = "left out to fit into"
-
 ASKED = (access.BlackBox, access.GreyBox)
 """What only a model that answers questions grants."""
 
-PROBED = 2
-"""Rounds of a training that are run to foretell how long it takes."""
+OF_THE_START = ("model", "pretraining", "data", "blocking")
+"""Sections that say from which model training begins, and on what it is evaluated."""
 
-
-@dataclass(frozen=True)
-class Defence:
-    """A defence that is compared.
-
-    Attributes:
-        name: of its row.
-        told: what it is, in words.
-        run: overrides of the experiment.
-        attack: overrides of the attacks that read these settings.
-        answers: whether it is for models that answer questions.
-        refused: why the experiment cannot be combined with it; "" if it can.
-    """
-
-    name: str
-    told: str
-    run: tuple[str, ...]
-    attack: tuple[str, ...] = ()
-    answers: bool = False
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An attack that is made on every training.
-
-    Attributes:
-        name: of its column.
-        adversary: who makes it where sums are not masked.
-        overrides: as `fedpriv attack` takes them.
-        masked: more of them, where sums are masked.
-        minutes: that it takes on one training of a tiny model, about.
-        withheld: why no training of the experiment grants what it needs; "" if one may.
-    """
-
-    name: str
-    adversary: str
-    overrides: tuple[str, ...]
-    masked: tuple[str, ...] = ()
-    minutes: float = 0.5
-    withheld: str = ""
-
-    def order(self, defence: Defence, seed: int, *, masked: bool) -> tuple[str, ...]:
-        """Returns its overrides against a defence, under the seed of the training."""
-        against = self.reads(defence)
-        return (*self.overrides, *(self.masked if masked else ()), *against, f"seed={seed}")
-
-    def reads(self, defence: Defence) -> list[str]:
-        """Returns the overrides of a defence that the attack reads."""
-        reads = ThreatModel.of(attack.parse(self.overrides, self.name).attack).reads()
-        return [one for one in defence.attack if one.partition("=")[0] in reads]
+ALONE = ("federation.workers=0", "federation.report=false")
+"""A training is done in one process; several go on at a time."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +73,12 @@ class Training:
     """One training, with everything resolved.
 
     Attributes:
-        defence: that it is under; `START` for the model that all start from.
+        defence: that it is under; `START` for a model that trainings begin from.
         seed: of its data, its draws and its attacks.
         config: its settings.
         overrides: of the experiment, which `fedpriv run` takes.
         orders: overrides of each attack on it, by the attack's name.
+        start: the folder of the model that it begins from; "" of such a model itself.
     """
 
     defence: str
@@ -136,6 +86,7 @@ class Training:
     config: dict[str, Any] = field(repr=False)
     overrides: tuple[str, ...]
     orders: Mapping[str, tuple[str, ...]]
+    start: str = ""
 
     @property
     def run(self) -> str:
@@ -158,6 +109,7 @@ class Assessment:
         trainings: of the defences that the experiment can be combined with.
         command: that makes it.
         hours: into which it is to fit; None for as long as it takes.
+        own: hashes of what is not of fedpriv: files of code by dotted path, and "documents".
     """
 
     experiment: str
@@ -169,34 +121,20 @@ class Assessment:
     trainings: tuple[Training, ...]
     command: str
     hours: float | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
 
-    def with_seeds(self, count: int) -> Assessment:
-        """Returns the same with the first seeds only."""
-        kept = self.seeds[:count]
-        trainings = tuple(one for one in self.trainings if one.seed in kept)
-        return dataclasses.replace(self, seeds=kept, trainings=trainings)
-
-    def without(self, attack: str) -> Assessment:
-        """Returns the same without an attack, for lack of time."""
-        reason = f"{LEFT_OUT} {self.hours:g} hours"
-        attacks = tuple(
-            dataclasses.replace(one, withheld=reason) if one.name == attack else one
-            for one in self.attacks
-        )
-        trainings = tuple(
-            dataclasses.replace(
-                one, orders={name: order for name, order in one.orders.items() if name != attack}
-            )
-            for one in self.trainings
-        )
-        return dataclasses.replace(self, attacks=attacks, trainings=trainings)
+    @property
+    def place(self) -> Path:
+        """The folder that assessments of this experiment go to."""
+        config = self.trainings[0].config
+        return Path(config["runs"]) / "assess" / str(config["name"])
 
     def as_json(self) -> dict[str, Any]:
         """Returns the plan that an assessment's folder keeps: all but the trainings' settings."""
         rows = [
             {"defence": t.defence, "seed": t.seed, "run": t.run, "overrides": t.overrides}
             | {"findings": {name: _finding(name, order) for name, order in t.orders.items()}}
-            | {"orders": t.orders}
+            | {"orders": t.orders, "start": t.start}
             for t in self.trainings
         ]
         plan = dataclasses.asdict(dataclasses.replace(self, trainings=()))
@@ -216,174 +154,125 @@ def read(
     Args:
         name: an experiment of `fedpriv list`, or a YAML file.
         overrides: of the experiment, for all defences.
-        defences: names of the matrix, dotted paths of strategies, or overrides separated by spaces;
-            None takes the usual ones. The defence "none" is always there.
-        attacks: names of the matrix, dotted paths of attacks, or a name with overrides.
+        defences: names of the matrix, perhaps with overrides behind them, dotted paths of
+            strategies, or overrides separated by spaces; None takes the usual ones. The defence
+            "none" is always there.
+        attacks: names of the matrix or dotted paths of attacks, perhaps with overrides.
         seeds: how many, or which.
 
     Raises:
         Mistakes: with everything that is wrong.
     """
-    matrix = _matrix(name)
-    usual = matrix["usual"]
-    problems = [
-        f"{one}: an assessment sets {key} itself; a defence may change it: "
-        "defences=[none,'strategy=fedavg masking=on masking.bound=10']"
-        for one in overrides
-        for key in OURS
-        if one.lstrip("+~").partition("=")[0] == key
+    matrix, problems = Matrix.of(name), list[str]()
+    usual = matrix.usual
+    set_here = {one: one.lstrip("+~").partition("=")[0] for one in overrides}
+    problems += [
+        f"{one}: an assessment sets {key} itself. A defence may change it: "
+        f"fedpriv assess {name} \"defences=[none,'strategy=fedavg masking=on masking.bound=10']\""
+        for one, key in set_here.items()
+        if key in OURS
     ]
-    chosen = list(usual["defences"] if defences is None else defences)
-    rows = _named(chosen, matrix["defences"], "defences", _own_defence, problems)
-    wanted = usual["attacks"] if attacks is None else attacks
-    own_attack = functools.partial(_own_attack, matrix["attacks"])
-    asked = _named(wanted, matrix["attacks"], "attacks", own_attack, problems)
-    if not asked:
-        problems.append(f"attacks={list(wanted)}: expected some of {', '.join(matrix['attacks'])}")
+    named = usual["defences"] if defences is None else defences
+    rows = chosen(named, matrix.defences, "defences", matrix.defence, problems)
+    named = usual["attacks"] if attacks is None else attacks
+    asked = chosen(named, matrix.attacks, "attacks", matrix.attack, problems)
     count = usual["seeds"] if seeds is None else seeds
     every = tuple(range(count)) if isinstance(count, int) else tuple(count)
     if not 0 < len({*every}) == len(every) or not all(type(s) is int and s >= 0 for s in every):
         problems.append(f"seeds={seeds}: expected a number, or a list of different ones")
+    for one, key in set_here.items():
+        setters = [row.name for row in rows if key in (w.partition("=")[0] for w in row.run)]
+        if setters and key not in OURS:
+            problems.append(
+                f"{one}: {', '.join(setters)} set{'s' * (len(setters) == 1)} {key}. Give it to a "
+                f"defence: fedpriv assess {name} \"defences=[none,'{setters[0]} {one}']\""
+            )
     if problems:
         raise Mistakes(name, problems)
-    if NONE not in [one["name"] for one in rows]:
-        rows.insert(0, {"name": NONE, **matrix["defences"][NONE]})
-    listed = tuple(_defence(one, matrix["defences"]) for one in rows)
-    setters: dict[str, list[str]] = {}
-    for defence in listed:
-        for word in defence.run:
-            setters.setdefault(word.partition("=")[0], []).append(defence.name)
-    if problems := [
-        f"{one}: {', '.join(setters[key])} set{'s' * (len(setters[key]) == 1)} {key}; give such a "
-        f"defence by its overrides, or write an experiments/{MATRIX} of your own"
-        for one in overrides
-        if (key := one.lstrip("+~").partition("=")[0]) in setters
-    ]:
-        raise Mistakes(name, problems)
-    made = tuple(
-        Asked(
-            one["name"],
-            one["adversary"],
-            tuple(one["attack"]),
-            tuple(one.get("masked", ())),
-            one.get("minutes", Asked.minutes),
-        )
-        for one in asked
-    )
+    if NONE not in [row.name for row in rows]:
+        (bare,) = chosen([NONE], matrix.defences, "defences", matrix.defence, problems)
+        rows.insert(0, bare)
     words = ["fedpriv", "assess", name, *overrides]
-    for key, given in (("defences", defences), ("attacks", attacks), ("seeds", seeds)):
+    for what, given in (("defences", defences), ("attacks", attacks), ("seeds", seeds)):
         if given is not None:
             told = given if isinstance(given, int) else json.dumps(list(given), ensure_ascii=False)
-            words.append(f"{key}={told}")
-    return _checked(
-        Assessment(
-            name,
-            tuple(overrides),
-            listed,
-            made,
-            every,
-            matrix["adversaries"],
-            (),
-            shlex.join(words),
-        ),
-        matrix["keepers"],
-        explicit=attacks is not None,
-    )
-
-
-def _matrix(source: str) -> dict[str, Any]:
-    """Returns `matrix.yaml`, of the working directory's experiments if it has one.
-
-    Under `ready`, an experiment may have entries in place of those for all.
-    """
-    path = next(found for folder in catalogue.folders() if (found := folder / MATRIX).is_file())
-    try:
-        yaml_file.check(path)
-        matrix: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OmegaConfBaseException, ValueError, OSError) as error:
-        raise Mistakes(source, [f"{path}: {' '.join(str(error).split())}"]) from error
-    for section, entries in matrix.pop("ready", {}).get(Path(source).stem, {}).items():
-        for key, value in entries.items():
-            both = isinstance(value, dict) and key in matrix[section]
-            matrix[section][key] = {**matrix[section][key], **value} if both else value
-    return dict(matrix)
-
-
-def _named(
-    names: Sequence[str],
-    known: Mapping[str, Any],
-    what: str,
-    own: Callable[[str], dict[str, Any] | None],
-    problems: list[str],
-) -> list[dict[str, Any]]:
-    """Returns entries of the matrix by name, or the user's own ones."""
-    found: list[dict[str, Any]] = []
-    for name in names:
-        text = str(name).lower() if name is None else str(name)  # YAML may read `none` as nothing
-        entry = {"name": text, **known[text]} if text in known else own(text)
-        if entry is None:
-            told = f"{what}: there is no {text!r}{near(text, known)}; expected {', '.join(known)}, "
-            problems.append(f"{told}the dotted path of a class, or overrides")
-        elif entry["name"] == START or entry["name"] in [one["name"] for one in found]:
-            problems.append(f"{what}: the name {entry['name']} is taken")
-        else:
-            found.append(entry)
-    return found
-
-
-def _own_defence(text: str) -> dict[str, Any] | None:
-    """Returns a strategy's dotted path, or overrides, as an entry of the matrix."""
-    if "=" in text:
-        return {"name": text, "told": text, "run": shlex.split(text)}
-    if "." in text:
-        told = f"{text}, a strategy of your own"
-        run = [f"strategy={text}", "masking=off"]
-        return {"name": text.rpartition(".")[2], "told": told, "run": run}
-    return None
-
-
-def _own_attack(known: Mapping[str, Any], text: str) -> dict[str, Any] | None:
-    """Returns a dotted path or a name, perhaps with overrides, as an entry of the matrix."""
-    first, *rest = shlex.split(text) or [""]
-    if "=" in first or ("." not in first and first not in catalogue.groups()["attack"]):
-        return None
-    name = first.rpartition(".")[2] + "".join(f" {one}" for one in rest)
-    like = known.get(first, {"adversary": "", "attack": [f"attack={first}"]})
-    return {**like, "name": name, "attack": [*like["attack"], *rest]}
-
-
-def _defence(entry: Mapping[str, Any], known: Mapping[str, Any]) -> Defence:
-    """Returns a defence: the settings of that which it is `like`, then its own."""
-    like = known[entry["like"]]["run"] if "like" in entry else ()
-    attacked = tuple(entry.get("attack", ()))
-    run = (*like, *entry["run"])
-    return Defence(entry["name"], entry["told"], run, attacked, entry.get("answers", False))
+            words.append(f"{what}={told}")
+    plan = Assessment(
+        name, tuple(overrides), tuple(rows), tuple(asked), every, matrix.adversaries, (),
+        shlex.join(words),
+    )  # fmt: skip
+    return _checked(plan, matrix.keepers, explicit=attacks is not None)
 
 
 def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: bool) -> Assessment:
-    """Returns a plan with its trainings, and with the reasons of what cannot be trained or made."""
-    load = functools.cache(lambda words: running.composed(plan.experiment, list(words)))
-    base = plan.defences[[one.name for one in plan.defences].index(NONE)]
+    """Returns a plan with its trainings, and with the reasons of what cannot be trained or made.
+
+    Args:
+        plan: without trainings.
+        keepers: settings of what a training keeps, by keeper.
+        explicit: whether the attacks were named by the user, so that a mistake in one is theirs.
+    """
+    source = plan.experiment
+    load = functools.cache(lambda *words: running.composed(source, list(words)))
+    base = next(one for one in plan.defences if one.name == NONE)
     # Settings of keepers are for where they keep something.
     bare = tuple(one for one in plan.overrides if not one.startswith("keep."))
-    kept: dict[str, str] = {}
+    if why := _unworkable(load(*base.run, "keep=[]", *bare, *ALONE), source):
+        # With nothing kept and no defence: the experiment itself is wrong.
+        raise Mistakes(source, why.splitlines())
+    model = seeded_model(experiment.model_of(load(*base.run, "keep=[]", *bare), source), 0)
 
     @functools.cache
     def keeps(keeper: str) -> str:
         """Returns why the experiment cannot keep something; "" if it can."""
         words = (f"keep=[{keeper}]", *keepers.get(keeper, ()))
-        return _unworkable(load((*base.run, *words, *bare, *ALONE)), plan.experiment)
+        return _unworkable(load(*base.run, *words, *bare, *ALONE), source)
 
-    why = _unworkable(load((*base.run, "keep=[]", *bare, *ALONE)), plan.experiment)
-    if why:  # with nothing kept and no defence: the experiment itself is wrong
-        raise Mistakes(plan.experiment, why.splitlines())
-    model = seeded_model(
-        experiment.model_of(load((*base.run, "keep=[]", *bare)), plan.experiment), 0
+    attacks, kept = _granted(plan, model, keeps, explicit)
+    observed = (f"keep=[{','.join(kept)}]", *(w for one in kept for w in keepers.get(one, ())))
+    made = [one for one in attacks if not one.withheld]
+    trainings, starts, defences = list[Training](), dict[str, Training](), list[Defence]()
+    for defence in plan.defences:
+        words = (*defence.run, *observed, *plan.overrides, *ALONE)
+        try:
+            refused = _unworkable(load(*words, f"seed={plan.seeds[0]}"), source)
+        except Mistakes as error:
+            refused = "; ".join(error.problems)
+        refused = refused or _idle(defence, model, made)
+        defences.append(dataclasses.replace(defence, refused=refused))
+        own = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
+        for seed in () if refused else plan.seeds:
+            with_seed = (*words, f"seed={seed}")
+            config = load(*with_seed)
+            masked = config["masking"] is not None
+            orders = {one.name: one.order(defence, seed, masked=masked) for one in made}
+            begun = (*base.run, *own, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
+            start = Training(START, seed, load(*begun), begun, {})
+            starts.setdefault(start.run, start)
+            trainings.append(Training(defence.name, seed, config, with_seed, orders, start.run))
+    plan = dataclasses.replace(
+        plan,
+        defences=tuple(defences),
+        attacks=tuple(attacks),
+        trainings=(*trainings, *starts.values()),
     )
-    attacks, problems = [], []
+    return dataclasses.replace(plan, own=_own_parts(plan))
+
+
+def _granted(
+    plan: Assessment, model: Any, keeps: Callable[[str], str], explicit: bool
+) -> tuple[list[Asked], list[str]]:
+    """Returns the attacks, with reasons why some are withheld, and the keepers that they need.
+
+    Raises:
+        Mistakes: if none can be made, or one is wrong that the user has named.
+    """
+    kept: dict[str, str] = {}
+    attacks, problems = list[Asked](), list[str]()
     for one in plan.attacks:
         try:
             order = attack.parse(one.overrides, one.name)
+            attack.parse((*one.overrides, *one.masked), one.name)
             reason, adversary = _withheld(order, model, keeps, kept)
             one = dataclasses.replace(one, withheld=reason, adversary=one.adversary or adversary)
         except Mistakes as error:
@@ -391,50 +280,38 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
                 problems += [f"{one.name}: {problem}" for problem in error.problems]
             one = dataclasses.replace(one, withheld="; ".join(error.problems))
         attacks.append(one)
+    if not problems and all(one.withheld for one in attacks):
+        problems = [f"{one.name}: {one.withheld}" for one in attacks]
     if problems:
         raise Mistakes(plan.experiment, problems)
-    if all(one.withheld for one in attacks):
-        raise Mistakes(plan.experiment, [f"{one.name}: {one.withheld}" for one in attacks])
-    observed = (
-        f"keep=[{','.join(kept)}]",
-        *(word for keeper in kept for word in keepers.get(keeper, ())),
-    )
-    trainings, defences = [], []
-    for defence in plan.defences:
-        words = (*defence.run, *observed, *plan.overrides, *ALONE)
-        try:
-            refused = _unworkable(load((*words, f"seed={plan.seeds[0]}")), plan.experiment)
-        except Mistakes as error:
-            refused = "; ".join(error.problems)
-        # Where it would change nothing, its row would be that of `none` by another name.
-        if defence.answers and not isinstance(model, QuestionAnswerer):
-            refused = (
-                f"{type(model).__name__} answers no questions, so that it would change nothing"
-            )
-        made = [one for one in attacks if not one.withheld]
-        if defence.attack and not any(one.reads(defence) for one in made):
-            refused = f"none of the attacks takes {defence.attack[0].partition('=')[0]}"
-        defences.append(dataclasses.replace(defence, refused=refused))
-        for seed in () if refused else plan.seeds:
-            with_seed = (*words, f"seed={seed}")
-            config = load(with_seed)
-            masked = config["masking"] is not None
-            orders = {
-                one.name: one.order(defence, seed, masked=masked)
-                for one in attacks
-                if not one.withheld
-            }
-            trainings.append(Training(defence.name, seed, config, with_seed, orders))
-    for seed in plan.seeds:
-        words = (*base.run, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
-        trainings.append(Training(START, seed, load(words), words, {}))
-    return dataclasses.replace(
-        plan, defences=tuple(defences), attacks=tuple(attacks), trainings=tuple(trainings)
-    )
+    return attacks, list(kept)
 
 
-ALONE = ("federation.workers=0", "federation.report=false")
-"""A training is done in one process; several go on at a time."""
+def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
+    """Returns why a defence would change nothing: its row would be that of `none`, renamed."""
+    if defence.answers and not isinstance(model, QuestionAnswerer):
+        return f"{type(model).__name__} answers no questions, so that it would change nothing"
+    if defence.attack and not any(one.reads(defence) for one in made):
+        return f"none of the attacks takes {defence.attack[0].partition('=')[0]}"
+    return ""
+
+
+def _own_parts(plan: Assessment) -> dict[str, str]:
+    """Returns hashes of the code and the documents that are not of fedpriv.
+
+    With other ones, the same settings are another assessment.
+    """
+    orders = {order for one in plan.trainings for order in one.orders.values()}
+    configs = [*(one.config for one in plan.trainings), *map(attack.compose, sorted(orders))]
+    found = {}
+    for path in {path for config in configs for _, path in trust.targets(config, "")}:
+        if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):
+            file = Path(getattr(inspect.getmodule(import_target(path)), "__file__", None) or path)
+            found[path] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    parts = experiment.build(plan.trainings[0].config, plan.experiment)
+    if isinstance(parts.data, DocumentData):
+        found["documents"] = documents_digest(parts.data.dealt(plan.seeds[0]).documents)
+    return found
 
 
 def _unworkable(config: dict[str, Any], source: str) -> str:
@@ -510,158 +387,6 @@ def options(
     return settings, rest
 
 
-# --- What it costs --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one training under a defence costs, foretold from its first rounds.
-
-    Attributes:
-        seconds: of one training.
-        memory: bytes of the process that trains.
-        traffic: bytes of all messages.
-    """
-
-    seconds: float
-    memory: float
-    traffic: float
-
-
-def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
-    """Returns what a training under each defence costs, by running its first rounds.
-
-    Nothing of these rounds is kept.
-    """
-    found = {}
-    for one in plan.trainings:
-        if one.seed == plan.seeds[0] and one.defence not in found:
-            tell(f"{one.defence}: {PROBED} rounds, to foretell how long it takes")
-            try:
-                found[one.defence] = _probe(one.config)
-            except Exception as error:  # such as of a strategy of the user's own
-                tell(f"{one.defence}: fails: {reason_of(error)}")
-                found[one.defence] = Cost(0.0, 0.0, 0.0)
-    return found
-
-
-def _probe(config: dict[str, Any]) -> Cost:
-    rounds = min(PROBED, config["rounds"])
-    settings = {**config, "rounds": rounds, "attack": None}
-    # Noise for all rounds takes as long to find as for two.
-    with tempfile.TemporaryDirectory(prefix="fedpriv-probe-") as folder, watched_memory() as most:
-        path = Path(folder) / "run"
-        began = time.monotonic()
-        parts = experiment.build(settings, "the probe")
-        parts.assemble(settings).run(rounds, run_dir=RunFolder.at(path).path, progress=False)
-        whole, memory = time.monotonic() - began, most()
-        rows = [one for one in RunFolder.existing(path).records(METRICS) if one["round"]]
-    per_round = [sum(one["seconds"].values()) for one in rows]
-    trained = min((one["seconds"]["train"] for one in rows), default=0.0)
-    evaluated = max((one["seconds"]["evaluate"] for one in rows), default=0.0)
-    evaluations = config["rounds"] // max(1, config["federation"]["evaluate_every"])
-    left = config["rounds"] - rounds
-    seconds = whole + left * trained + max(0, evaluations - 1) * evaluated * bool(per_round)
-    traffic = max((one["bytes_up"] + one["bytes_down"] for one in rows), default=0)
-    return Cost(seconds, memory, traffic * config["rounds"])
-
-
-def duration(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> float:
-    """Returns the seconds that an assessment takes, about."""
-    attacks = sum(one.minutes * 60 for one in plan.attacks if not one.withheld)
-    runs = {one.run: one for one in plan.trainings}.values()
-    every = sum(costs[one.defence].seconds + (attacks if one.orders else 0) for one in runs)
-    return every / max(1, min(workers, len(runs)))
-
-
-def within(
-    plan: Assessment, costs: Mapping[str, Cost], hours: float, workers: int
-) -> tuple[Assessment, list[str]]:
-    """Returns what fits into so many hours, and what was left out for it.
-
-    Seeds are left out first, down to two, then the longest attacks, then the second seed.
-
-    Raises:
-        Mistakes: if one seed and one attack do not fit.
-    """
-    told: list[str] = []
-    plan = dataclasses.replace(plan, hours=hours)
-
-    def fits() -> bool:
-        return duration(plan, costs, workers) <= hours * 3600
-
-    def fewer_seeds(least: int) -> None:
-        nonlocal plan
-        before = len(plan.seeds)
-        while not fits() and len(plan.seeds) > least:
-            plan = plan.with_seeds(len(plan.seeds) - 1)
-        if len(plan.seeds) < before:
-            told.append(f"{len(plan.seeds)} seeds in place of {before}")
-
-    fewer_seeds(2)
-    while not fits():
-        made = [one for one in plan.attacks if not one.withheld]
-        if len(made) < 2:
-            break
-        longest = max(made, key=lambda one: one.minutes)
-        told.append(f"without {longest.name}")
-        plan = plan.without(longest.name)
-    fewer_seeds(1)
-    if not fits():
-        need = duration(plan, costs, workers) / 3600
-        raise Mistakes(
-            plan.experiment,
-            [f"hours={hours:g}: one seed and one attack take about {need:.2g}; leave defences out"],
-        )
-    return plan, told
-
-
-def begun(plan: Assessment, hours: float) -> Assessment | None:
-    """Returns what an interrupted assessment of so many hours fitted in; None if there is none.
-
-    How long trainings take is measured anew by each command, and would leave out something else.
-    """
-    for path in sorted(_place(plan).glob("*/"), reverse=True):
-        before = RunFolder(path).read_json(PLAN) or {}
-        same = before.get("command") == plan.command and before.get("hours") == hours
-        if same and not (path / JSON).is_file():
-            fitted = dataclasses.replace(plan, hours=hours).with_seeds(len(before["seeds"]))
-            for one in before["attacks"]:
-                if one["withheld"].startswith(LEFT_OUT):
-                    fitted = fitted.without(one["name"])
-            return fitted
-    return None
-
-
-def told(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[str]:
-    """Returns a plan in lines: who attacks, what is trained and made, and what it costs."""
-    lines = [f"{name.replace('_', ' ')}: {one['who']}" for name, one in plan.adversaries.items()]
-    rows = [["defence", "trainings", "seconds each", "memory", "messages", ""]]
-    for one in (*plan.defences, Defence(START, "the model that all begin from", ())):
-        count = sum(t.defence == one.name for t in plan.trainings)
-        if cost := costs.get(one.name):
-            cells = [f"{cost.seconds:.0f}", show_bytes(cost.memory), show_bytes(cost.traffic)]
-        else:
-            cells = ["—"] * 3
-        rows.append([one.name, f"{count}", *cells, one.refused and f"not trained: {one.refused}"])
-    lines += ["", *aligned(rows), ""]
-    rows = [["attack", "adversary", "minutes each", ""]]
-    for asked in plan.attacks:
-        why = asked.withheld and f"not made: {asked.withheld}"
-        rows.append([asked.name, asked.adversary, "—" if why else f"{asked.minutes:g}", why])
-    runs = len({one.run for one in plan.trainings})
-    every = show_seconds(duration(plan, costs, workers))
-    lines += [*aligned(rows), ""]
-    lines.append(
-        f"{counted(runs, 'training')} with {counted(len(plan.seeds), 'seed')}, "
-        f"{workers or 1} at a time: about {every}. Minutes of attacks are those of tiny models."
-    )
-    return lines
-
-
-# --- Doing it -------------------------------------------------------------------------------------
-
-
 def run(
     plan: Assessment, *, workers: int | None = None, tell: Callable[[str], None] = print
 ) -> RunFolder:
@@ -673,7 +398,7 @@ def run(
             0 does one after the other in this process.
         tell: shows one line.
     """
-    settings, place = plan.as_json(), _place(plan)
+    settings, place = plan.as_json(), plan.place
 
     def same(folder: RunFolder) -> bool:
         before = folder.read_json(PLAN) or {}
@@ -694,7 +419,10 @@ def run(
         for one in plan.trainings:
             path = folder.path / RUNS / one.run
             orders = {_finding(name, order): order for name, order in one.orders.items()}
-            title = titles.setdefault(one.run, f"{one.defence}, seed {one.seed}")
+            title = f"{one.defence}, seed {one.seed}"
+            if one.run not in titles and title in titles.values():  # another model to start from
+                title = f"{title}, {one.run}"
+            title = titles.setdefault(one.run, title)
             _, _, others = jobs.get(title, (None, None, {}))
             jobs[title] = (one.config, str(path), {**others, **orders})
         todo = sum(not (Path(path) / FINAL).is_file() for _, path, _ in jobs.values())
@@ -734,11 +462,12 @@ def carry_out(job: Job) -> dict[str, str]:
             return {"": reason_of(error)}
     _audit(folder, config, failed)
     for name, overrides in orders.items():
+        run_lock.await_end(folder.path, retraining.MOST_WAIT, name)
         if folder.has(f"{FINDINGS}/{name}/{RESULT}"):
             continue
         try:
             order = dataclasses.replace(attack.parse(overrides, name), name=name)
-            _unless_in_use(lambda: attack.made(folder, order, lambda line: None, trust=True))  # noqa: B023
+            attack.made(folder, order, lambda line: None, trust=True)
         except Exception as error:  # of this attack; the others go on
             failed[name] = reason_of(error)
     try:
@@ -746,19 +475,6 @@ def carry_out(job: Job) -> dict[str, str]:
     except Exception as error:
         failed["report"] = reason_of(error)
     return failed
-
-
-def _unless_in_use(make: Callable[[], Any]) -> None:
-    """Makes an attack, as soon as the worker of a driver that was killed lets go of it."""
-    deadline = time.monotonic() + retraining.MOST_WAIT
-    while True:
-        try:
-            make()
-            return
-        except run_lock.InUse:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(1)
 
 
 def _audit(folder: RunFolder, config: dict[str, Any], failed: dict[str, str]) -> None:
@@ -782,9 +498,3 @@ def _finding(name: str, order: Sequence[str]) -> str:
     """Returns the name of an attack's result, the same for the same settings."""
     letters = "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in name)
     return f"{letters[:60]}-{digest(list(order))}"
-
-
-def _place(plan: Assessment) -> Path:
-    """Returns the folder that assessments of this experiment go to."""
-    config = plan.trainings[0].config
-    return Path(config["runs"]) / "assess" / str(config["name"])

@@ -119,7 +119,7 @@ def untrusted(config: Mapping[str, Any]) -> list[str]:
     problems = [
         f"{place}: {path!r} is not among the parts of fedpriv that settings may name, and could "
         "run any code"
-        for place, path in _targets(config, "")
+        for place, path in targets(config, "")
         if not _is_part(path)
     ]
     ray = config.get("ray")
@@ -132,16 +132,16 @@ def untrusted(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _targets(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+def targets(node: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Yields place and value of every `_target_`, however deep."""
     if isinstance(node, Mapping):
         if TARGET in node:
             yield join(place, TARGET), node[TARGET]
         for key, value in node.items():
-            yield from _targets(value, join(place, key))
+            yield from targets(value, join(place, key))
     elif isinstance(node, list | tuple):
         for number, value in enumerate(node):
-            yield from _targets(value, f"{place}[{number}]")
+            yield from targets(value, f"{place}[{number}]")
 
 
 def _is_part(path: Any) -> bool:

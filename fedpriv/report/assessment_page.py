@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedpriv.report.assessment import NONE, Assessed, Cell, Row
+from fedpriv.report.assessed import NONE, Assessed, Cell, Row
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
@@ -49,7 +49,8 @@ def _numbers(cell: Cell) -> str:
     if cell.value is None or cell.interval is None:
         return ""
     between = f"{cell.value:.3g} [{cell.interval[0]:.3g}, {cell.interval[1]:.3g}]"
-    return f"{between}, {cell.control:.3g} without a leak, {cell.detectable:.3g} detectable"
+    could = "none" if cell.detectable is None else f"{cell.detectable:.3g}"
+    return f"{between}, {cell.control:.3g} without a leak, {could} detectable"
 
 
 def _epsilon(size: float | None) -> str:
@@ -73,7 +74,12 @@ def _adversaries(found: Assessed) -> Table:
         ]
         rows.append((row.defence, row.unit or "—", *cells, ", ".join(bounds) or "—"))
     return Table(
-        ("defence", "for one", *(name.replace("_", " ") for name in names), "measured at least"),
+        (
+            "defence",
+            "protects one",
+            *(name.replace("_", " ") for name in names),
+            "measured at least",
+        ),
         tuple(rows),
     )
 

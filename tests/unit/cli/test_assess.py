@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedpriv.cli.main import main
-from fedpriv.config import assess
+from fedpriv.config import assess, assess_cost
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report import assessment
 
@@ -156,6 +156,67 @@ def test_settings_of_a_keeper_go_where_it_keeps_something():
     assert not by_defence["start"].get("keep")
 
 
+def test_a_defence_that_changes_the_model_has_a_start_of_its_own():
+    other = "strategy=fedavg masking=off model.dropout=0.2"
+    plan = planned(defences=["none", "masking", other])
+    starts = {one.run: one for one in plan.trainings if one.defence == "start"}
+    begun = {(one.defence, one.seed): starts[one.start] for one in plan.trainings if one.start}
+    assert len(starts) == 4
+    assert begun["none", 0].run == begun["masking", 0].run != begun[other, 0].run
+    assert begun[other, 0].config["model"]["dropout"] == 0.2
+    assert begun[other, 1].seed == 1
+
+
+def test_a_name_may_have_settings_behind_it():
+    plan = planned(defences=["fl_provider_dp privacy.epsilon=2"])
+    private = plan.defences[1]
+    assert private.name == "fl_provider_dp privacy.epsilon=2"
+    config = next(one.config for one in plan.trainings if one.defence == private.name)
+    assert config["privacy"]["epsilon"] == 2
+
+
+def test_other_code_is_another_assessment(tmp_path, monkeypatch):
+    (tmp_path / "own_code.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = planned(defences=["own_code.OwnStrategy"]).own
+    assert set(before) == {"own_code.OwnStrategy", "documents"}
+    (tmp_path / "own_code.py").write_text(f"{OWN}\n# changed")
+    after = planned(defences=["own_code.OwnStrategy"]).own
+    assert after["own_code.OwnStrategy"] != before["own_code.OwnStrategy"]
+    assert after["documents"] == before["documents"]
+    more = (*SMALL[:1], "data.source.providers=8", *SMALL[2:])
+    assert planned(words=more).own["documents"] != before["documents"]
+
+
+def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plan, told = planned(defences=["none"], seeds=1), list[str]()
+    first = assess_cost.foretold(plan, told.append)
+    assert first["none"].seconds > 0
+    assert len(told) == 2  # and the start
+    assert assess_cost.foretold(plan, told.append) == first
+    assert len(told) == 2
+
+
+def test_hours_make_attacks_smaller_before_they_are_left_out(tmp_path):
+    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=1)
+    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
+    fitted, told = assess_cost.within(plan, costs, 0.1, 1)
+    assert told == ["gi_dqa with clients=[0]"]
+    (order,) = [one.orders["gi_dqa"] for one in fitted.trainings if one.orders]
+    assert order[-1] == "clients=[0]"
+    folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
+    assert assess_cost.begun(plan, 0.1).as_json() == fitted.as_json()
+
+
+def test_a_misspelt_attack_is_one_mistake():
+    with pytest.raises(Mistakes) as caught:
+        planned(attacks=["closedform"])
+    assert len(caught.value.problems) == 1
+
+
 def test_none_is_always_there_and_comes_first():
     assert [one.name for one in planned(defences=["clipping"]).defences] == ["none", "clipping"]
 
@@ -171,30 +232,30 @@ def test_a_defence_of_attacks_alone_shares_the_training():
 
 def test_hours_leave_out_seeds_and_then_the_longest_attack():
     plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=5)
-    costs = {"none": assess.Cost(60, 1, 1), "start": assess.Cost(0, 1, 1)}
-    assert assess.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
-    fewer, told = assess.within(plan, costs, 0.45, 1)
+    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
+    assert assess_cost.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
+    fewer, told = assess_cost.within(plan, costs, 0.45, 1)
     assert (len(fewer.seeds), told) == (2, ["2 seeds in place of 5"])
-    fewer, told = assess.within(plan, costs, 0.1, 1)
-    assert told == ["2 seeds in place of 5", "without gi_dqa"]
-    assert fewer.attacks[1].withheld == "left out to fit into 0.1 hours"
+    fewer, told = assess_cost.within(plan, costs, 0.05, 1)
+    assert told == ["2 seeds in place of 5", "gi_dqa with clients=[0]", "without gi_dqa"]
+    assert fewer.attacks[1].withheld == "left out to fit into 0.05 hours"
     assert all("gi_dqa" not in one.orders for one in fewer.trainings)
     with pytest.raises(Mistakes, match=r"hours=0\.001: one seed and one attack"):
-        assess.within(plan, costs, 0.001, 1)
+        assess_cost.within(plan, costs, 0.001, 1)
 
 
 def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
     plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=3)
-    assert assess.begun(plan, 0.1) is None
-    costs = {"none": assess.Cost(60, 1, 1), "start": assess.Cost(0, 1, 1)}
-    fitted, _ = assess.within(plan, costs, 0.1, 1)
+    assert assess_cost.begun(plan, 0.05) is None
+    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
+    fitted, _ = assess_cost.within(plan, costs, 0.05, 1)
     folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
-    assert assess.begun(plan, 0.1).as_json() == fitted.as_json()
-    assert assess.begun(plan, 0.2) is None
+    assert assess_cost.begun(plan, 0.05).as_json() == fitted.as_json()
+    assert assess_cost.begun(plan, 0.2) is None
     (folder / "assessment.json").write_text("{}")  # it is finished
-    assert assess.begun(plan, 0.1) is None
+    assert assess_cost.begun(plan, 0.05) is None
 
 
 @pytest.mark.parametrize(
@@ -209,7 +270,7 @@ def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
         ),
         ({"words": ("federation.report=true",)}, "an assessment sets federation.report itself"),
         ({"attacks": ["closedform"]}, "there is no 'closedform'.*closed_form"),
-        ({"attacks": []}, "expected some of server_membership"),
+        ({"attacks": []}, r"attacks=\[\]: expected some of server_membership"),
         ({"attacks": ["pmia"]}, "answers no questions"),
         ({"seeds": 0}, "seeds=0"),
         ({"seeds": [1, 1]}, r"seeds=\[1, 1\]"),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,19 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedpriv.report import assessment
-from fedpriv.report.assessment import (
+from fedpriv.report import assessed, assessment
+from fedpriv.report.assessed import Cell, Row
+from fedpriv.report.assessment import judged
+from fedpriv.report.assessment_page import html
+from fedpriv.report.effects import (
     CANNOT_TELL,
     NOTHING,
     STOPS,
     WEAKENS,
-    Cell,
     Effect,
-    Row,
-    judged,
     verdict_of,
 )
-from fedpriv.report.assessment_page import html
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, write_result
 
@@ -41,6 +41,17 @@ def test_the_effect_of_one_seed_is_its_number():
     # Four of five: the quantiles of the normal distribution are tabulated as 1.96 and .8416.
     assert effect.detectable(1) == pytest.approx(0.5 + (1.959964 + 0.841621) * 0.1 / HALF)
     assert effect.detectable(10) == pytest.approx(0.5 + (2.807034 + 0.841621) * 0.1 / HALF)
+
+
+def test_what_lies_beyond_the_scale_cannot_be_detected():
+    """.5 + 2.8 · .2 / 1.96 = .786 of an AUC; with ten looks .872; of half as many units, 1.02."""
+    auc = dataclasses.replace(number(0.5, 0.2), most=1.0)
+    assert Effect.of([auc]).detectable(10) == pytest.approx(0.8723, abs=1e-3)
+    few = Effect.of([dataclasses.replace(number(0.5, 0.3), most=1.0)])
+    assert few.detectable(10) is None
+    _, why, _ = verdict_of(few, 1.0, None, looks=10)
+    assert why == "no success is shown; so few providers cannot show one, however large it is"
+    assert Effect.of([number(0.5, 0.3)]).detectable(10) > 1  # such as bits, which have no end
 
 
 def test_an_exact_interval_keeps_its_two_sides():
@@ -254,7 +265,8 @@ def folder(tmp_path):
                 )  # fmt: skip
             orders = {"membership": ["attack=server_membership", f"seed={seed}"]}
             trainings.append({"defence": name, "seed": seed, "run": run, "overrides": [],
-                              "orders": orders, "findings": {"membership": "sm"}})  # fmt: skip
+                              "start": f"start{seed}", "orders": orders,
+                              "findings": {"membership": "sm"}})  # fmt: skip
         trained(tmp_path, f"start{seed}", f1=0.2, rounds=0)
         trainings.append({"defence": "start", "seed": seed, "run": f"start{seed}",
                           "overrides": [], "orders": {}, "findings": {}})  # fmt: skip
@@ -308,6 +320,48 @@ def test_the_sentences_come_from_cells_that_can_tell(folder):
     assert "2 of 4 cells cannot tell" in third
 
 
+def test_where_nothing_was_learnt_the_first_sentence_says_so(folder):
+    for seed in (0, 1):
+        trained(folder, f"none{seed}", f1=0.2, results=[("sm", success(0.5))])
+    found = assessment.read(folder)
+    assert found.answer()[0] == (
+        "The experiment has learnt nothing: without a defence it ends with f1 0.200, and began "
+        "with 0.200. No defence can be judged by it: train for longer."
+    )
+    assert "none" not in found.answer()[2]
+    assert "has learnt nothing" in html(found)
+
+
+def test_what_an_attack_does_under_a_defence_alone_is_told_too(folder):
+    """Without a defence nothing is shown, and under the one called good the attack succeeds."""
+    for seed in (0, 1):
+        trained(folder, f"none{seed}", f1=0.95, results=[("sm", success(0.5))])
+        trained(folder, f"good{seed}", f1=0.9, results=[("sm", success(0.7))])
+    assert "good does nothing against membership" in assessment.read(folder).answer()[2]
+
+
+def test_the_success_is_the_number_that_the_plan_names(folder):
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["attacks"][0]["measure"] = "exposure"
+    (folder / "plan.json").write_text(json.dumps(plan))
+    bits = Number(3.0, (2.0, 4.0), 30, "secret", 1.0)
+    both = dataclasses.replace(success(0.5), verdict=LEAK)
+    both = dataclasses.replace(both, numbers={**both.numbers, "exposure": bits})
+    for seed in (0, 1):
+        write_result(RunFolder(folder / "runs" / f"none{seed}"), "sm", both)
+    cell = row(assessment.read(folder), "none").cells[0]
+    assert (cell.measure, cell.value, cell.own_leaks) == ("exposure", 3.0, 0)
+
+
+def test_who_colludes_is_the_server_where_nothing_is_masked(folder):
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["attacks"][0]["adversary"] = "colluding"
+    (folder / "plan.json").write_text(json.dumps(plan))
+    found = assessment.read(folder)
+    who = {name: row(found, name).cells[0].adversary for name in ("none", "good")}
+    assert who == {"none": "server", "good": "colluding"}
+
+
 def test_page_json_and_csv_are_written_from_the_folder_alone(folder):
     found = assessment.write(folder)
     page = (folder / "assessment.html").read_text()
@@ -322,14 +376,14 @@ def test_page_json_and_csv_are_written_from_the_folder_alone(folder):
     assert cell["runs"] == ["runs/good0", "runs/good1"]
     assert {"value", "interval", "detectable"} <= cell.keys()
     assert len((folder / "assessment.csv").read_text().splitlines()) == 1 + len(found.cells)
-    assert not [line for line in assessment.lines(found) if line.startswith("ALARM")]
+    assert not [line for line in assessed.lines(found) if line.startswith("ALARM")]
 
 
 @pytest.mark.parametrize("verdict", [LEAK, "cannot_tell"])
 def test_a_measurement_that_contradicts_the_ledger_stops_the_page(folder, verdict):
     write_result(RunFolder(folder / "runs" / "good1"), "mechanism_audit", audited(9.5, verdict))
     found = assessment.read(folder)
-    assert next(iter(assessment.lines(found))).startswith("ALARM: good: ledger 7.99; measured")
+    assert next(iter(assessed.lines(found))).startswith("ALARM: good: ledger 7.99; measured")
     head = html(found).split("</h1>")[0]
     assert "ALARM: good" in head
 
@@ -413,16 +467,16 @@ def test_another_folder_is_refused(tmp_path, content):
 def test_json_is_read_back_for_the_docs(folder):
     found = assessment.write(folder)
     content = json.loads((folder / "assessment.json").read_text())
-    again = assessment.from_json(content)
+    again = assessed.from_json(content)
     assert again.answer() == found.answer()
-    assert assessment.as_json(again) == content
-    text = assessment.markdown(again)
+    assert assessed.as_json(again) == content
+    text = assessed.markdown(again)
     assert (
         "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one provider |"
         in text
     )
-    assert "| stops<br>0.5 against 0.5 |" in text
-    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 against 0.5 |" in text
+    assert "| stops<br>0.5 [0.479, 0.521] against 0.5 |" in text
+    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 [0.479, 0.521] against 0.5 |" in text
 
 
 def test_the_table_has_a_row_for_each_cell(folder):
@@ -430,3 +484,13 @@ def test_the_table_has_a_row_for_each_cell(folder):
     assert list(table.verdict) == ["nothing", "stops", "cannot_tell", "cannot_tell"]
     assert table.epsilon.isna().sum() == 3
     assert dataclasses.is_dataclass(Row)
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "explanations"
+
+
+@pytest.mark.parametrize("name", ["kie", "docvqa", "receipts"])
+def test_the_docs_show_what_the_ready_assessments_found(name):
+    content = json.loads((DOCS / "assessments" / f"{name}.json").read_text("utf-8"))
+    told = assessed.markdown(assessed.from_json(content))
+    assert told in (DOCS / "assessed.md").read_text("utf-8")

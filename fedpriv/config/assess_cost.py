@@ -1,0 +1,237 @@
+"""What an assessment costs, foretold from the first rounds of each training, and what fits in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config import experiment
+from fedpriv.config.assess import Assessment
+from fedpriv.config.assess_matrix import Asked
+from fedpriv.config.experiment import Mistakes
+from fedpriv.report.assessed import START
+from fedpriv.report.assessment import JSON, PLAN
+from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
+from fedpriv.runtime import versions
+from fedpriv.runtime.cache import cache_folder, json_digest, write_entry
+from fedpriv.runtime.memory import watched_memory
+from fedpriv.runtime.run_folder import METRICS, RunFolder
+from fedpriv.runtime.workers.jobs import reason_of
+
+LEFT_OUT = "left out to fit into"
+
+PROBED = 2
+"""Rounds of a training that are run to foretell how long it takes."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one training under a defence costs, foretold from its first rounds.
+
+    Attributes:
+        seconds: of one training.
+        memory: bytes of the process that trains.
+        traffic: bytes of all messages.
+    """
+
+    seconds: float
+    memory: float
+    traffic: float
+
+
+def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
+    """Returns what a training under each defence costs, by running its first rounds.
+
+    Nothing of these rounds is kept but how long they took, for the next time.
+    """
+    found = {}
+    for one in plan.trainings:
+        if one.seed == plan.seeds[0] and one.defence not in found:
+            about = [one.run, plan.own, versions.commit(), versions.machine()]
+            entry = cache_folder() / "costs" / f"{json_digest(about)}.json"
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                found[one.defence] = Cost(**json.loads(entry.read_text("utf-8")))
+                continue
+            tell(f"{one.defence}: {PROBED} rounds, to foretell how long it takes")
+            try:
+                cost = found[one.defence] = _probe(one.config)
+            except Exception as error:  # such as of a strategy of the user's own
+                tell(f"{one.defence}: fails: {reason_of(error)}")
+                found[one.defence] = Cost(0.0, 0.0, 0.0)
+                continue
+            except (KeyboardInterrupt, SystemExit) as end:
+                end.__notes__ = ["repeat the command; what was foretold is not foretold again"]
+                raise
+            entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_entry(entry.parent, entry.name, json.dumps(dataclasses.asdict(cost)).encode())
+    return found
+
+
+def _probe(config: dict[str, Any]) -> Cost:
+    rounds = min(PROBED, config["rounds"])
+    settings = {**config, "rounds": rounds, "attack": None}
+    # Noise for all rounds takes as long to find as for two.
+    with tempfile.TemporaryDirectory(prefix="fedpriv-probe-") as folder, watched_memory() as most:
+        path = Path(folder) / "run"
+        began = time.monotonic()
+        parts = experiment.build(settings, "the probe")
+        parts.assemble(settings).run(rounds, run_dir=RunFolder.at(path).path, progress=False)
+        whole, memory = time.monotonic() - began, most()
+        rows = [one for one in RunFolder.existing(path).records(METRICS) if one["round"]]
+    per_round = [sum(one["seconds"].values()) for one in rows]
+    trained = min((one["seconds"]["train"] for one in rows), default=0.0)
+    evaluated = max((one["seconds"]["evaluate"] for one in rows), default=0.0)
+    evaluations = config["rounds"] // max(1, config["federation"]["evaluate_every"])
+    left = config["rounds"] - rounds
+    seconds = whole + left * trained + max(0, evaluations - 1) * evaluated * bool(per_round)
+    traffic = max((one["bytes_up"] + one["bytes_down"] for one in rows), default=0)
+    return Cost(seconds, memory, traffic * config["rounds"])
+
+
+def duration(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> float:
+    """Returns the seconds that an assessment takes, about."""
+    attacks = sum(one.minutes * 60 for one in plan.attacks if not one.withheld)
+    runs = {one.run: one for one in plan.trainings}.values()
+    every = sum(costs[one.defence].seconds + (attacks if one.orders else 0) for one in runs)
+    return every / max(1, min(workers, len(runs)))
+
+
+def within(
+    plan: Assessment, costs: Mapping[str, Cost], hours: float, workers: int
+) -> tuple[Assessment, list[str]]:
+    """Returns what fits into so many hours, and what was left out for it.
+
+    Seeds are left out first, down to two. Then attacks that can be smaller are, the longest first,
+    then the longest are left out, and then the second seed.
+
+    Raises:
+        Mistakes: if one seed and one attack do not fit.
+    """
+    left_out: list[str] = []
+    plan = dataclasses.replace(plan, hours=hours)
+
+    def fits() -> bool:
+        return duration(plan, costs, workers) <= hours * 3600
+
+    def fewer_seeds(least: int) -> None:
+        nonlocal plan
+        before = len(plan.seeds)
+        while not fits() and len(plan.seeds) > least:
+            plan = with_seeds(plan, len(plan.seeds) - 1)
+        if len(plan.seeds) < before:
+            left_out.append(f"{len(plan.seeds)} seeds in place of {before}")
+
+    def longest(some: Iterable[Asked]) -> Asked | None:
+        return max((one for one in some if not one.withheld), key=_minutes, default=None)
+
+    fewer_seeds(2)
+    while not fits() and (one := longest(one for one in plan.attacks if one.smaller)):
+        left_out.append(f"{one.name} with {' '.join(one.smaller)}")
+        plan = smaller(plan, one.name)
+    while not fits() and sum(not one.withheld for one in plan.attacks) > 1:
+        if one := longest(plan.attacks):
+            left_out.append(f"without {one.name}")
+            plan = without(plan, one.name)
+    fewer_seeds(1)
+    if not fits():
+        need = duration(plan, costs, workers) / 3600
+        raise Mistakes(
+            plan.experiment,
+            [f"hours={hours:g}: one seed and one attack take about {need:.2g}; leave defences out"],
+        )
+    return plan, left_out
+
+
+def _minutes(one: Asked) -> float:
+    return one.minutes
+
+
+def with_seeds(plan: Assessment, count: int) -> Assessment:
+    """Returns the same plan with the first seeds only."""
+    kept = plan.seeds[:count]
+    trainings = tuple(one for one in plan.trainings if one.seed in kept)
+    return dataclasses.replace(plan, seeds=kept, trainings=trainings)
+
+
+def without(plan: Assessment, attack: str) -> Assessment:
+    """Returns the same plan without an attack, for lack of time."""
+    reason = f"{LEFT_OUT} {plan.hours:g} hours"
+    attacks = tuple(
+        dataclasses.replace(one, withheld=reason) if one.name == attack else one
+        for one in plan.attacks
+    )
+    trainings = tuple(
+        dataclasses.replace(one, orders={n: o for n, o in one.orders.items() if n != attack})
+        for one in plan.trainings
+    )
+    return dataclasses.replace(plan, attacks=attacks, trainings=trainings)
+
+
+def smaller(plan: Assessment, attack: str) -> Assessment:
+    """Returns the same plan with an attack that takes less time, and finds less."""
+    less = {one.name: one.smaller for one in plan.attacks}[attack]
+    attacks = tuple(one.made_smaller() if one.name == attack else one for one in plan.attacks)
+    trainings = tuple(
+        dataclasses.replace(
+            one,
+            orders={n: (*o, *less) if n == attack else o for n, o in one.orders.items()},
+        )
+        for one in plan.trainings
+    )
+    return dataclasses.replace(plan, attacks=attacks, trainings=trainings)
+
+
+def begun(plan: Assessment, hours: float) -> Assessment | None:
+    """Returns what an interrupted assessment of so many hours fitted in; None if there is none.
+
+    How long trainings take is measured anew by each command, and would leave out something else.
+    """
+    for path in sorted(plan.place.glob("*/"), reverse=True):
+        before = RunFolder(path).read_json(PLAN) or {}
+        same = before.get("command") == plan.command and before.get("hours") == hours
+        if same and not (path / JSON).is_file():
+            fitted = with_seeds(dataclasses.replace(plan, hours=hours), len(before["seeds"]))
+            for now, then in zip(plan.attacks, before["attacks"], strict=True):
+                if list(now.overrides) != then["overrides"]:
+                    fitted = smaller(fitted, now.name)
+                if then["withheld"].startswith(LEFT_OUT):
+                    fitted = without(fitted, now.name)
+            return fitted
+    return None
+
+
+def described(plan: Assessment) -> list[str]:
+    """Returns in lines who attacks, and what is trained and made and what not, and why not."""
+    lines = [f"{name.replace('_', ' ')}: {one['who']}" for name, one in plan.adversaries.items()]
+    rows = [["attack", "adversary", "minutes each", "behind masks", ""]]
+    for one in plan.attacks:
+        why = f"not made: {one.withheld}" if one.withheld else one.told
+        minutes = "—" if one.withheld else f"{one.minutes:g}"
+        rows.append([one.name, one.adversary, minutes, " ".join(one.masked) or "the same", why])
+    lines += ["", *aligned(rows), ""]
+    lines += [f"{one.name}: not trained: {one.refused}" for one in plan.defences if one.refused]
+    return lines
+
+
+def costed(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[str]:
+    """Returns in lines what each training costs, and how long all of it takes."""
+    rows = [["defence", "trainings", "seconds each", "memory", "messages"]]
+    for name in (*(one.name for one in plan.defences if not one.refused), START):
+        count, cost = sum(one.defence == name for one in plan.trainings), costs[name]
+        sizes = [show_bytes(cost.memory), show_bytes(cost.traffic)]
+        rows.append([name, f"{count}", f"{cost.seconds:.0f}", *sizes])
+    runs = len({one.run for one in plan.trainings})
+    every = show_seconds(duration(plan, costs, workers))
+    last = (
+        f"{counted(runs, 'training')} with {counted(len(plan.seeds), 'seed')}, "
+        f"{workers or 1} at a time: about {every}. {START} is the model that trainings begin from. "
+        "Minutes of attacks are those of tiny models."
+    )
+    return [*aligned(rows), "", last]

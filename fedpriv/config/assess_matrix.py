@@ -1,0 +1,217 @@
+"""What an assessment may compare: adversaries, defences and attacks, by name or of one's own.
+
+`matrix.yaml` among the experiments names them. Beside names, a defence or an attack is given by its
+dotted path or by overrides, and a name may have overrides behind it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedpriv.config import attack, catalogue, yaml_file
+from fedpriv.config.construct import near
+from fedpriv.config.experiment import Mistakes
+from fedpriv.report.assessed import START
+from fedpriv.threat.runner import ThreatModel
+
+MATRIX = "matrix.yaml"
+
+Named = TypeVar("Named", "Defence", "Asked")
+
+
+@dataclass(frozen=True)
+class Defence:
+    """A defence that is compared.
+
+    Attributes:
+        name: of its row.
+        told: what it is, in words.
+        run: overrides of the experiment.
+        attack: overrides of the attacks that read these settings.
+        answers: whether it is for models that answer questions.
+        refused: why the experiment cannot be combined with it; "" if it can.
+    """
+
+    name: str
+    told: str
+    run: tuple[str, ...]
+    attack: tuple[str, ...] = ()
+    answers: bool = False
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An attack that is made on every training.
+
+    Attributes:
+        name: of its column.
+        adversary: who makes it: "server" is one that sees sums where these are masked, and
+            "colluding" is the server where they are not.
+        overrides: as `fedpriv attack` takes them.
+        told: what it is after, in words.
+        masked: more overrides, where sums are masked.
+        minutes: that it takes on one training of a tiny model, about.
+        smaller: more overrides for which it takes less time, and finds less.
+        smaller_minutes: that it takes then.
+        measure: name of the number that is its success; "" for the one its verdict rests on.
+        withheld: why no training of the experiment grants what it needs; "" if one may.
+    """
+
+    name: str
+    adversary: str
+    overrides: tuple[str, ...]
+    told: str = ""
+    masked: tuple[str, ...] = ()
+    minutes: float = 0.5
+    smaller: tuple[str, ...] = ()
+    smaller_minutes: float = 0.5
+    measure: str = ""
+    withheld: str = ""
+
+    def order(self, defence: Defence, seed: int, *, masked: bool) -> tuple[str, ...]:
+        """Returns its overrides against a defence, under the seed of the training."""
+        against = self.reads(defence)
+        return (*self.overrides, *(self.masked if masked else ()), *against, f"seed={seed}")
+
+    def reads(self, defence: Defence) -> list[str]:
+        """Returns the overrides of a defence that the attack reads."""
+        reads = ThreatModel.of(attack.parse(self.overrides, self.name).attack).reads()
+        return [one for one in defence.attack if one.partition("=")[0] in reads]
+
+    def made_smaller(self) -> Asked:
+        """Returns the same, with less time and less to find."""
+        overrides = (*self.overrides, *self.smaller)
+        return dataclasses.replace(
+            self, overrides=overrides, minutes=self.smaller_minutes, smaller=()
+        )
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What `matrix.yaml` says.
+
+    Attributes:
+        adversaries: who they are, and the ledger's view that holds against them, by name.
+        defences: by name.
+        attacks: by name.
+        usual: defences, attacks and seeds where nobody says which.
+        keepers: settings of what a training keeps for attacks, by keeper.
+    """
+
+    adversaries: Mapping[str, Mapping[str, str]]
+    defences: Mapping[str, Mapping[str, Any]]
+    attacks: Mapping[str, Mapping[str, Any]]
+    usual: Mapping[str, Any]
+    keepers: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, source: str) -> Matrix:
+        """Reads the file, of the working directory's experiments if it has one.
+
+        Under `ready`, an experiment may have entries in place of those for all.
+
+        Raises:
+            Mistakes: if the file cannot be read.
+        """
+        path = next(found for folder in catalogue.folders() if (found := folder / MATRIX).is_file())
+        try:
+            yaml_file.check(path)
+            matrix: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        except (OmegaConfBaseException, ValueError, OSError) as error:
+            raise Mistakes(source, [f"{path}: {' '.join(str(error).split())}"]) from error
+        for section, entries in matrix.pop("ready", {}).get(Path(source).stem, {}).items():
+            for key, value in entries.items():
+                both = isinstance(value, dict) and key in matrix[section]
+                matrix[section][key] = {**matrix[section][key], **value} if both else value
+        return cls(**matrix)
+
+    def defence(self, text: str) -> Defence | None:
+        """Returns a defence by its name, dotted path or overrides; None for what is none.
+
+        A name may have overrides behind it.
+        """
+        first, *rest = _words(text)
+        if first in self.defences:
+            entry = self.defences[first]
+            like = self.defences[entry["like"]]["run"] if "like" in entry else ()
+            told = f"{entry['told']}; {' '.join(rest)}" if rest else entry["told"]
+            against = tuple(entry.get("attack", ()))
+            run = (*like, *entry["run"], *rest)
+            return Defence(
+                " ".join((first, *rest)), told, run, against, entry.get("answers", False)
+            )
+        if all("=" in word for word in (first, *rest)):
+            return Defence(text, text, (first, *rest))
+        if "." in first and not rest:
+            run = (f"strategy={first}", "masking=off")
+            return Defence(first.rpartition(".")[2], f"{first}, a strategy of your own", run)
+        return None
+
+    def attack(self, text: str) -> Asked | None:
+        """Returns an attack by its name or dotted path, perhaps with overrides behind it."""
+        first, *rest = _words(text)
+        if first in self.attacks:
+            entry = dict(self.attacks[first])
+        elif "=" not in first and ("." in first or first in catalogue.groups()["attack"]):
+            entry = {"adversary": "", "attack": [f"attack={first}"]}
+        else:
+            return None
+        smaller = entry.pop("smaller", {})
+        return Asked(
+            " ".join((first.rpartition(".")[2], *rest)),
+            entry.pop("adversary"),
+            (*entry.pop("attack"), *rest),
+            masked=tuple(entry.pop("masked", ())),
+            smaller=tuple(smaller.get("attack", ())),
+            smaller_minutes=smaller.get("minutes", Asked.smaller_minutes),
+            **entry,
+        )
+
+
+def chosen(
+    names: Sequence[Any],
+    known: Mapping[str, Any],
+    what: str,
+    named: Callable[[str], Named | None],
+    problems: list[str],
+) -> list[Named]:
+    """Returns what is named, in its order; what is wrong is appended to `problems`.
+
+    Args:
+        names: as they were given.
+        known: those of the matrix, for messages.
+        what: "defences" or "attacks".
+        named: `Matrix.defence` or `Matrix.attack`.
+        problems: one line each.
+    """
+    found: list[Named] = []
+    for name in names:
+        text = str(name).lower() if name is None else str(name)  # YAML may read `none` as nothing
+        one = named(text)
+        if one is None:
+            expected = f"expected {', '.join(known)}, the dotted path of a class, or overrides"
+            problems.append(f"{what}: there is no {text!r}{near(text, known)}; {expected}")
+        elif one.name == START or one.name in [other.name for other in found]:
+            problems.append(f"{what}: the name {one.name} is taken")
+        else:
+            found.append(one)
+    if not names:
+        problems.append(f"{what}=[]: expected some of {', '.join(known)}")
+    return found
+
+
+def _words(text: str) -> list[str]:
+    """Returns the words of a text, at least one, as a shell would."""
+    try:
+        return shlex.split(text) or [""]
+    except ValueError:  # a quotation that is not closed
+        return [text]

@@ -1,0 +1,334 @@
+"""What an assessment shows: utility, ε and cost of each defence, and its effect on each attack."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from pydantic import TypeAdapter
+
+from fedpriv.report.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS, Effect
+from fedpriv.report.sweep import Interval
+from fedpriv.threat.results import Number
+
+NONE, START = "none", "start"
+"""The defence that others are held against, and the model that all trainings begin from."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a defence does to an attack.
+
+    Attributes:
+        attack: its name.
+        adversary: who makes it under this defence.
+        measure: name of the number that is its success, such as "server_series".
+        verdict: "stops", "weakens", "nothing" or "cannot_tell".
+        why: in words.
+        value: mean success; None where it was not measured.
+        control: the same where nothing leaks.
+        interval: of the value, at 95 %.
+        detectable: the least value that would have been shown; None where none would have been.
+        p_value: of value against control, corrected for all looks of the page.
+        p_less: of the success without the defence against this one, likewise.
+        n: units, over the seeds.
+        unit: what was counted.
+        needed: units with which it could be told; None where it is told, or nobody knows.
+        runs: folders of the seeds' runs, below the assessment's.
+        findings: the folder of the result in each.
+        commands: that make these.
+        seeds: in which it gave a number that can be used.
+        asked: seeds that were planned.
+        failed: seeds in which the attack or its training failed.
+        own_leaks: seeds in which the attack's own verdict is a leak.
+        numbers: of these seeds, which the rest is computed from.
+    """
+
+    attack: str
+    adversary: str
+    measure: str = ""
+    verdict: str = CANNOT_TELL
+    why: str = ""
+    value: float | None = None
+    control: float | None = None
+    interval: tuple[float, float] | None = None
+    detectable: float | None = None
+    p_value: float | None = None
+    p_less: float | None = None
+    n: int = 0
+    unit: str = ""
+    needed: int | None = None
+    runs: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    asked: int = 0
+    failed: int = 0
+    own_leaks: int = 0
+    numbers: Mapping[int, Number] = field(default_factory=dict)
+
+    @property
+    def effect(self) -> Effect | None:
+        """What was measured; None for nothing."""
+        return Effect.of([*self.numbers.values()])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A defence: what it costs, what it promises, and what it does to each attack.
+
+    Attributes:
+        defence: its name.
+        told: what it is.
+        refused: why the experiment cannot be combined with it; "" if it can.
+        metric: that utility is measured in.
+        utility: mean over the seeds and 95 % interval, or with few seeds least and most.
+        start: the same of the model that its training begins from.
+        dead: whether some seed's model is hardly better than the model that its training began
+            from: it has come less than `ALIVE` of the way from there to the model of `none`.
+        alive: whether it is known that it is not dead.
+        unit: whom ε protects, such as "provider"; "" where nothing is promised.
+        epsilon: by adversary, the largest of all seeds; None where nothing is promised.
+        measured: by the ledger's view, the lower bound on ε of the audit that comes closest to the
+            ledger, and the ledger's ε of a client that took part as often as its canaries' did.
+        seconds: mean of all rounds of a training.
+        traffic: mean bytes of a training's messages.
+        memory: most bytes that a training's process held; None if not known.
+        seeds: that were trained to their end.
+        failed: seed → why its training failed.
+        alarms: in words.
+        runs: folders of the seeds' runs, below the assessment's.
+        commands: that train them.
+        cells: one for each attack.
+    """
+
+    defence: str
+    told: str
+    refused: str = ""
+    metric: str = ""
+    utility: Interval | None = None
+    start: Interval | None = None
+    dead: bool = False
+    alive: bool = True
+    unit: str = ""
+    epsilon: Mapping[str, float | None] = field(default_factory=dict)
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    seconds: float | None = None
+    traffic: float | None = None
+    memory: float | None = None
+    seeds: tuple[int, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+    alarms: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """An assessment, read from its folder.
+
+    Attributes:
+        experiment: that was assessed.
+        command: that made it.
+        made: commit, date and machine.
+        seeds: that were asked for.
+        adversaries: who they are, by name.
+        attacks: what each is after, in words.
+        withheld: attack → why no training grants what it needs.
+        rows: the defences.
+    """
+
+    experiment: str
+    command: str
+    made: Mapping[str, str]
+    seeds: tuple[int, ...]
+    adversaries: Mapping[str, str]
+    attacks: Mapping[str, str]
+    withheld: Mapping[str, str]
+    rows: tuple[Row, ...]
+
+    @property
+    def metric(self) -> str:
+        """What utility is measured in."""
+        return next((row.metric for row in self.rows if row.metric), "utility")
+
+    @property
+    def alarms(self) -> list[str]:
+        """Results that contradict the ledger."""
+        return [f"{row.defence}: {alarm}" for row in self.rows for alarm in row.alarms]
+
+    @property
+    def cells(self) -> list[tuple[Row, Cell]]:
+        """Every cell with its row."""
+        return [(row, cell) for row in self.rows for cell in row.cells]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each cell, beside utility and cost of its defence."""
+        rows = []
+        for row, cell in self.cells:
+            low, high = cell.interval or (None, None)
+            rows.append(
+                {
+                    "defence": row.defence, "attack": cell.attack, "adversary": cell.adversary,
+                    "verdict": cell.verdict, "value": cell.value, "low": low, "high": high,
+                    "control": cell.control, "detectable": cell.detectable, "n": cell.n,
+                    "p_value": cell.p_value, "p_less": cell.p_less,
+                    "epsilon": row.epsilon.get(cell.adversary), "unit": row.unit,
+                    "metric": row.metric, "utility": row.utility and row.utility.mean,
+                    "dead": row.dead, "seconds": row.seconds, "traffic": row.traffic,
+                    "memory": row.memory, "seeds": len(row.seeds), "failed": cell.failed,
+                }
+            )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def answer(self) -> list[str]:
+        """Returns the three sentences that a decision rests on, from cells that can tell."""
+        none = next((row for row in self.rows if row.defence == NONE), None)
+        leaks = [cell for cell in none.cells if cell.verdict == NOTHING] if none else []
+        if none and none.dead and none.utility and none.start:
+            first = (
+                f"The experiment has learnt nothing: without a defence it ends with {none.metric} "
+                f"{none.utility.mean:.3f}, and began with {none.start.mean:.3f}. No defence can be "
+                "judged by it: train for longer."
+            )
+        elif not leaks:
+            first = (
+                "No attack is shown to succeed without a defence, so nothing here says what a "
+                "defence is worth."
+            )
+        else:
+            told = _and(
+                f"{cell.attack} ({cell.value:.3g}, {cell.control:.3g} without a leak)"
+                for cell in leaks
+            )
+            verb = "succeed" if len(leaks) > 1 else "succeeds"
+            first = f"Without a defence, {told} {verb}."
+        return [first, self._best(leaks), self._remains()]
+
+    def _best(self, leaks: Sequence[Cell]) -> str:
+        """Returns what stops or weakens each leak, and how good the models are."""
+        told = []
+        for leak in leaks:
+            by = {
+                verb: [
+                    f"{row.defence} ({row.metric} {row.utility.mean:.3f})"
+                    for row, cell in self.cells
+                    if cell.attack == leak.attack and cell.verdict == verb and row.utility
+                ]
+                for verb in (STOPS, WEAKENS)
+            }
+            done = [f"stopped by {_and(by[STOPS])}"] if by[STOPS] else []
+            done += [f"weakened by {_and(by[WEAKENS])}"] if by[WEAKENS] else []
+            if done:
+                told.append(f"{leak.attack} is {_and(done)}")
+        if not told:
+            return "No defence with a living model is shown to stop or weaken an attack."
+        none = next(row for row in self.rows if row.defence == NONE)
+        with_none = f", where no defence has {none.utility.mean:.3f}" if none.utility else ""
+        return f"{'; '.join(told)}{with_none}."
+
+    def _remains(self) -> str:
+        """Returns what is not stopped, which models are dead, and how much cannot be told."""
+        told = []
+        idle: dict[str, list[str]] = {}
+        for row, cell in self.cells:
+            if row.defence != NONE and cell.verdict == NOTHING:
+                idle.setdefault(cell.attack, []).append(row.defence)
+        for attack, defences in idle.items():
+            verb = "do" if len(defences) > 1 else "does"
+            told.append(f"{_and(defences)} {verb} nothing against {attack}")
+        if dead := [row.defence for row in self.rows if row.dead and row.defence != NONE]:
+            told.append(f"{_and(dead)} left a dead model, which says nothing for the defence")
+        unknown = sum(cell.verdict == CANNOT_TELL for _, cell in self.cells)
+        told.append(f"{unknown} of {len(self.cells)} cells cannot tell")
+        return f"What is left: {'; '.join(told)}."
+
+
+def _and(names: Any) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else str(last)
+
+
+def as_json(found: Assessed) -> dict[str, Any]:
+    """Returns an assessment as JSON has it; an infinite or missing number is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(inner) for inner in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    content = {**dataclasses.asdict(found), "alarms": found.alarms, "answer": found.answer()}
+    for row in content["rows"]:
+        for cell in row["cells"]:
+            # What they are computed to stands beside them.
+            del cell["numbers"]
+    return plain(content)  # type: ignore[no-any-return]
+
+
+def from_json(content: Any) -> Assessed:
+    """Returns what `as_json` has made JSON of.
+
+    Raises:
+        pydantic.ValidationError: if it is not that of an assessment.
+    """
+    return TypeAdapter(Assessed).validate_python(content)
+
+
+def markdown(found: Assessed) -> str:
+    """Returns an assessment as Markdown: the three sentences, and the matrix."""
+    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
+    rows = [["defence", found.metric, "ε", *attacks], ["---"] * (len(attacks) + 3)]
+    for row in found.rows:
+        by_attack = {cell.attack: cell for cell in row.cells}
+        sizes = {who: size for who, size in row.epsilon.items() if size is not None}
+        epsilon = "; ".join(f"{who.replace('_', ' ')} {size:.2f}" for who, size in sizes.items())
+        utility = f"{row.utility}{', dead' if row.dead else ''}" if row.utility else "refused"
+        told = f"{epsilon} for one {row.unit}" if epsilon else "∞"
+        rows.append([f"`{row.defence}`", utility, told])
+        for name in attacks:
+            cell = by_attack.get(name)
+            value = ""
+            if cell and cell.value is not None and cell.interval is not None:
+                low, high = cell.interval
+                value = f"<br>{cell.value:.3g} [{low:.3g}, {high:.3g}] against {cell.control:.3g}"
+            rows[-1].append(f"{cell.verdict.replace('_', ' ')}{value}" if cell else "—")
+    made = found.made
+    lines = [*found.answer(), "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    lines.append(
+        f"Under each verdict: the success, its 95 % interval, and what it is without a leak. Seeds "
+        f"{', '.join(map(str, found.seeds))}. Measured by `{found.command}` on {made['date']}, at "
+        f"{made['commit']}, {made['machine']}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def lines(found: Assessed) -> Iterator[str]:
+    """Yields what the terminal shows: alarms, three sentences, a line for each row."""
+    from fedpriv.report.wording import aligned, plain
+
+    yield from (f"ALARM: {alarm}" for alarm in found.alarms)
+    yield from map(plain, found.answer())
+    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
+    table = [["", "utility", *attacks]]
+    for row in found.rows:
+        by_attack = {cell.attack: cell.verdict.replace("_", " ") for cell in row.cells}
+        utility = (
+            f"{row.metric} {row.utility}{' (dead)' if row.dead else ''}" if row.utility else "—"
+        )
+        table.append([row.defence, utility, *(by_attack.get(name, "—") for name in attacks)])
+    yield from aligned([[plain(cell, 60) for cell in cells] for cells in table])
+    for row in found.rows:
+        if row.refused:
+            yield plain(f"{row.defence}: refused: {row.refused}")
+        yield from (
+            plain(f"{row.defence}, seed {s}: failed: {why}") for s, why in row.failed.items()
+        )
+    yield from (plain(f"{name}: withheld: {why}") for name, why in found.withheld.items())
