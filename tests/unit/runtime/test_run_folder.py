@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from fedpriv.runtime import run_lock
 from fedpriv.runtime.run_folder import (
     CHECKPOINTS,
     CONFIG,
@@ -351,3 +353,16 @@ def test_the_final_model_is_the_whole_state(folder):
 def test_a_final_model_in_another_memory_layout_can_be_saved(folder, tensor):
     folder.save_state(FINAL, {"w": tensor})
     assert load_file(folder.path / FINAL)["w"].tolist() == tensor.tolist()
+
+
+def test_the_end_of_a_writer_is_awaited(tmp_path):
+    """Parts of the folder have locks of their own; one that stays is waited for in vain."""
+    folder = RunFolder.at(tmp_path / "run")
+    with run_lock.writing(folder.path, "attack", "pmia"):
+        run_lock.await_end(folder.path, 60)  # nobody writes the run itself
+        began = time.monotonic()
+        run_lock.await_end(folder.path, 0.3, "pmia")
+        assert time.monotonic() - began >= 0.3
+        assert "fedpriv attack" in run_lock.holder(folder.path, "pmia")
+    run_lock.await_end(folder.path, 60, "pmia")
+    assert not run_lock.holder(folder.path, "pmia")
