@@ -104,6 +104,7 @@ def _mean_bits(rows: Sequence[Mapping[str, Any]], bound: float, expected: float)
         interval=(low * bound, high * bound),
         control=None if one.control is None else one.control * bound,
         detectable=None if one.detectable is None else one.detectable * bound,
+        most=bound,
     )
 
 
