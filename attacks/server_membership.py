@@ -40,7 +40,12 @@ from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.threat.access import Architecture, HeldOutDocuments, Transcript
+from fedpriv.threat.access import (
+    Architecture,
+    ColludingTranscript,
+    HeldOutDocuments,
+    Transcript,
+)
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
@@ -77,6 +82,13 @@ class ServerMembershipAccess:
     transcript: Transcript
     architecture: Architecture
     held_out: HeldOutDocuments
+
+
+@dataclass(frozen=True)
+class ColludingAccess(ServerMembershipAccess):
+    """The same, and what colluding clients told the server."""
+
+    transcript: ColludingTranscript
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,11 @@ class ServerMembership:
         check_share(self, "false_positives")
 
     @property
+    def access_type(self) -> type[ServerMembershipAccess]:
+        """What the target needs; what colluding clients told is for the sum without them."""
+        return ColludingAccess if self.target == "sum" else ServerMembershipAccess
+
+    @property
     def view(self) -> str:
         """The view of the ledger that speaks of what is looked at, for an audit.
 
@@ -175,16 +192,16 @@ class ServerMembership:
     def _by_client(
         self, view: Transcript, scale: Scale, context: AttackContext
     ) -> MembershipScores:
-        clients = sorted({u.client for seen in view.rounds for u in _readable(view, seen)})
+        clients = sorted({u.client for seen in view.rounds for u in _readable(seen)})
         if not clients:
             raise NotApplicable(
-                "no update can be read, other than a colluder's: take attack.target=series or "
-                "attack.target=sum against masking"
+                "no update can be read: take attack.target=series or attack.target=sum against "
+                "masking"
             )
         tables = []
         for seen in view.rounds:
             table = np.full((len(scale.pages), len(clients)), np.nan)
-            uploads = _readable(view, seen)
+            uploads = _readable(seen)
             if uploads:
                 context.log(f"round {seen.round}: {len(uploads)} clients, {len(table)} providers")
                 columns = [clients.index(upload.client) for upload in uploads]
@@ -398,9 +415,8 @@ def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:
     return values
 
 
-def _readable(view: Transcript, seen: Round) -> list[Upload]:
-    """Returns a round's updates that can be read, but for those that clients told the server."""
-    return [u for u in seen.uploads if u.kind != "masked" and not view.told_by(u.client)]
+def _readable(seen: Round) -> list[Upload]:
+    return [upload for upload in seen.uploads if upload.kind != "masked"]
 
 
 def _way(kind: Kind, update: Named, scale: Scale) -> Named:

@@ -122,20 +122,17 @@ class Message:
 def messages(access: MessageAccess, target: Target) -> list[Message]:
     """Returns each message of the target's kind as a victim; all of a round share one model.
 
-    A client that has told the server its masked update is no victim.
-
     Raises:
         NotGranted: if the transcript holds none, or the batch behind none of them is known.
         ValueError: if the transcript is of another model, or a gradient is not finite.
     """
     view, of = access.view, access.knowledge.of
-    seen = [(round, one) for round in view.rounds for one in _seen(view, round, target)]
+    seen = [(round, one) for round in view.rounds for one in _seen(round, target)]
     if not seen:
-        instead = "aggregate" if view.masked or target == "update" else "update"
         raise NotGranted(
             f"the attack requires {TARGETS[target]}, and "
             + ("updates are masked" if view.masked else "the transcript holds none"),
-            f"attack.target={instead}, if the attack supports it",
+            f"attack.target={'aggregate' if view.masked else 'update'}, if the attack supports it",
         )
     if not any(key in of for _, (key, _, _) in seen):
         raise NotGranted(
@@ -244,16 +241,12 @@ def as_gradient(
     return {name: tensor / -lr for name, tensor in tensors.items()}
 
 
-def _seen(
-    view: Transcript, seen: Round, target: Target
-) -> Iterator[tuple[MessageKey, Kind, Mapping[str, Tensor]]]:
+def _seen(seen: Round, target: Target) -> Iterator[tuple[MessageKey, Kind, Mapping[str, Tensor]]]:
     if target == "aggregate":
         if seen.aggregate is not None:
             yield (seen.round, None), seen.kind, seen.aggregate
         return
     for upload in seen.uploads:
-        if view.told_by(upload.client):
-            continue
         if (upload.kind == "masked") == (target == "masked"):
             yield (seen.round, upload.client), upload.kind, upload.tensors
 

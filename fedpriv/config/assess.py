@@ -13,6 +13,7 @@ import functools
 import hashlib
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+import fedpriv
 from fedpriv.config import attack, experiment, retraining, running, trust
 from fedpriv.config.assess_matrix import Asked, Defence, Matrix, chosen
 from fedpriv.config.attack import Order
@@ -38,7 +40,7 @@ from fedpriv.report.assessed import NONE, START
 from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS
 from fedpriv.report.build import write_report
 from fedpriv.runtime import run_lock, versions
-from fedpriv.runtime.memory import watched_memory
+from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool, reason_of
@@ -52,7 +54,7 @@ OURS = ("seed", "keep", "strategy", "masking", "attack", "federation.workers", "
 """Settings that an assessment makes itself."""
 
 KEEPERS: dict[str, tuple[type, ...]] = {
-    "transcript": (access.Transcript, access.BatchKnowledge),
+    "transcript": (access.Transcript, access.ColludingTranscript, access.BatchKnowledge),
     "held_out": (access.HeldOutDocuments, access.PlantedCanaries),
     "scrubbed": (access.ScrubbedFields, access.FieldCandidates, access.PublicDocuments),
 }
@@ -109,7 +111,8 @@ class Assessment:
         trainings: of the defences that the experiment can be combined with.
         command: that makes it.
         hours: into which it is to fit; None for as long as it takes.
-        own: hashes of what is not of fedpriv: files of code by dotted path, and "documents".
+        own: hashes of the code that it runs, "fedpriv" and files of the user's own by dotted path,
+            and of the "documents".
     """
 
     experiment: str
@@ -178,7 +181,8 @@ def read(
     asked = chosen(named, matrix.attacks, "attacks", matrix.attack, problems)
     count = usual["seeds"] if seeds is None else seeds
     every = tuple(range(count)) if isinstance(count, int) else tuple(count)
-    if not 0 < len({*every}) == len(every) or not all(type(s) is int and s >= 0 for s in every):
+    whole = all(type(seed) is int and seed >= 0 for seed in every)
+    if not whole or not 0 < len({*every}) == len(every):
         problems.append(f"seeds={seeds}: expected a number, or a list of different ones")
     for one, key in set_here.items():
         setters = [row.name for row in rows if key in (w.partition("=")[0] for w in row.run)]
@@ -228,25 +232,29 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         words = (f"keep=[{keeper}]", *keepers.get(keeper, ()))
         return _unworkable(load(*base.run, *words, *bare, *ALONE), source)
 
-    attacks, kept = _granted(plan, model, keeps, explicit)
+    attacks, kept, batches = _granted(plan, model, keeps, explicit)
     observed = (f"keep=[{','.join(kept)}]", *(w for one in kept for w in keepers.get(one, ())))
+    own = [w for w in plan.overrides if not w.startswith("keep.") or w.split(".")[1] in kept]
+    observed = (*observed, *own, *(("keep.transcript.batches=true",) if batches else ()))
     made = [one for one in attacks if not one.withheld]
     trainings, starts, defences = list[Training](), dict[str, Training](), list[Defence]()
     for defence in plan.defences:
-        words = (*defence.run, *observed, *plan.overrides, *ALONE)
+        words = (*defence.run, *observed, *ALONE)
         try:
             refused = _unworkable(load(*words, f"seed={plan.seeds[0]}"), source)
         except Mistakes as error:
             refused = "; ".join(error.problems)
+        if refused and defence.name == NONE:  # nothing could be compared
+            raise Mistakes(source, refused.splitlines())
         refused = refused or _idle(defence, model, made)
         defences.append(dataclasses.replace(defence, refused=refused))
-        own = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
+        changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")
             config = load(*with_seed)
             masked = config["masking"] is not None
             orders = {one.name: one.order(defence, seed, masked=masked) for one in made}
-            begun = (*base.run, *own, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
+            begun = (*base.run, *changed, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
             start = Training(START, seed, load(*begun), begun, {})
             starts.setdefault(start.run, start)
             trainings.append(Training(defence.name, seed, config, with_seed, orders, start.run))
@@ -261,19 +269,22 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
 
 def _granted(
     plan: Assessment, model: Any, keeps: Callable[[str], str], explicit: bool
-) -> tuple[list[Asked], list[str]]:
+) -> tuple[list[Asked], list[str], bool]:
     """Returns the attacks, with reasons why some are withheld, and the keepers that they need.
+
+    And whether one needs to know the batches behind the messages.
 
     Raises:
         Mistakes: if none can be made, or one is wrong that the user has named.
     """
-    kept: dict[str, str] = {}
+    kept, batches = dict[str, str](), False
     attacks, problems = list[Asked](), list[str]()
     for one in plan.attacks:
         try:
-            order = attack.parse(one.overrides, one.name)
-            attack.parse((*one.overrides, *one.masked), one.name)
+            order = attack.parse((*one.overrides, *one.own), one.name)
+            attack.parse((*one.overrides, *one.masked, *one.own), one.name)
             reason, adversary = _withheld(order, model, keeps, kept)
+            batches = batches or (not reason and access.BatchKnowledge in _needs(order))
             one = dataclasses.replace(one, withheld=reason, adversary=one.adversary or adversary)
         except Mistakes as error:
             if explicit:
@@ -284,7 +295,13 @@ def _granted(
         problems = [f"{one.name}: {one.withheld}" for one in attacks]
     if problems:
         raise Mistakes(plan.experiment, problems)
-    return attacks, list(kept)
+    return attacks, list(kept), batches
+
+
+def _needs(order: Order) -> set[type]:
+    """Returns the types of what an attack cannot do without."""
+    wants = ThreatModel.of(order.attack).wants.values()
+    return {kind for kind, optional in wants if not optional}
 
 
 def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
@@ -297,13 +314,19 @@ def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
 
 
 def _own_parts(plan: Assessment) -> dict[str, str]:
-    """Returns hashes of the code and the documents that are not of fedpriv.
+    """Returns hashes of the code and of the documents.
 
     With other ones, the same settings are another assessment.
     """
+    ours = hashlib.sha256()
+    for folder, folders, files in os.walk(Path(fedpriv.__file__).parent, followlinks=True):
+        folders.sort()  # the order in which they are walked
+        for name in sorted(files):
+            if name.endswith((".py", ".j2")):
+                ours.update((Path(folder) / name).read_bytes())
     orders = {order for one in plan.trainings for order in one.orders.values()}
     configs = [*(one.config for one in plan.trainings), *map(attack.compose, sorted(orders))]
-    found = {}
+    found = {"fedpriv": ours.hexdigest()}
     for path in {path for config in configs for _, path in trust.targets(config, "")}:
         if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):
             file = Path(getattr(inspect.getmodule(import_target(path)), "__file__", None) or path)
@@ -332,8 +355,7 @@ def _withheld(
 
     Keepers that it needs are added to `kept`.
     """
-    wants = ThreatModel.of(order.attack).wants.values()
-    needed = {kind for kind, optional in wants if not optional}
+    needed = _needs(order)
     if needed & {*ASKED} and not isinstance(model, QuestionAnswerer):
         return f"{type(model).__name__} answers no questions", ""
     if needed & {*KEEPERS["scrubbed"]}:
@@ -347,7 +369,7 @@ def _withheld(
             return f"keep={name}: {reason}", ""
     kept.update(dict.fromkeys(keepers, ""))
     if "transcript" in keepers:
-        return "", "server"
+        return "", "colluding" if access.ColludingTranscript in needed else "server"
     answers = needed <= {access.BlackBox, access.HeldOutDocuments, access.TrainingDocuments}
     return "", "answers" if answers else "model"
 
@@ -435,6 +457,7 @@ def run(
             errors = pool.map(carry_out, jobs)
         except JobsFailed as failed:
             errors = {title: {"": reason} for title, reason in failed.reasons.items()}
+            errors |= failed.results
         except (KeyboardInterrupt, SystemExit) as end:
             end.add_note("repeat the command to go on")
             raise
@@ -455,6 +478,7 @@ def carry_out(job: Job) -> dict[str, str]:
     folder, failed = RunFolder.at(Path(path)), dict[str, str]()
     if not (folder.path / FINAL).is_file():
         try:
+            release_free_blocks()  # of what this worker has done before
             with watched_memory() as most:
                 retraining.train((config, path))
                 folder.write_json(COST, {"memory": most()})
@@ -488,7 +512,9 @@ def _audit(folder: RunFolder, config: dict[str, Any], failed: dict[str, str]) ->
         return
     try:
         federation = parts.assemble(config)
-        if not audit_problems(federation):
+        if problems := audit_problems(federation):
+            failed[AUDIT] = "; ".join(problems)
+        else:
             keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=ALARM_LEVEL))
     except Exception as error:
         failed[AUDIT] = reason_of(error)

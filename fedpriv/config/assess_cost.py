@@ -176,12 +176,16 @@ def without(plan: Assessment, attack: str) -> Assessment:
 
 def smaller(plan: Assessment, attack: str) -> Assessment:
     """Returns the same plan with an attack that takes less time, and finds less."""
-    less = {one.name: one.smaller for one in plan.attacks}[attack]
+    (asked,) = (one for one in plan.attacks if one.name == attack)
+    begun, less = len(asked.overrides), asked.smaller
     attacks = tuple(one.made_smaller() if one.name == attack else one for one in plan.attacks)
     trainings = tuple(
         dataclasses.replace(
             one,
-            orders={n: (*o, *less) if n == attack else o for n, o in one.orders.items()},
+            orders={
+                n: (*o[:begun], *less, *o[begun:]) if n == attack else o
+                for n, o in one.orders.items()
+            },
         )
         for one in plan.trainings
     )
@@ -195,14 +199,18 @@ def begun(plan: Assessment, hours: float) -> Assessment | None:
     """
     for path in sorted(plan.place.glob("*/"), reverse=True):
         before = RunFolder(path).read_json(PLAN) or {}
-        same = before.get("command") == plan.command and before.get("hours") == hours
+        same = all(
+            before.get(name) == value
+            for name, value in (("command", plan.command), ("hours", hours), ("own", plan.own))
+        )
         if same and not (path / JSON).is_file():
             fitted = with_seeds(dataclasses.replace(plan, hours=hours), len(before["seeds"]))
-            for now, then in zip(plan.attacks, before["attacks"], strict=True):
-                if list(now.overrides) != then["overrides"]:
-                    fitted = smaller(fitted, now.name)
-                if then["withheld"].startswith(LEFT_OUT):
-                    fitted = without(fitted, now.name)
+            then = {one["name"]: one for one in before["attacks"]}
+            for one in plan.attacks:
+                if list(one.overrides) != then[one.name]["overrides"]:
+                    fitted = smaller(fitted, one.name)
+                if then[one.name]["withheld"].startswith(LEFT_OUT):
+                    fitted = without(fitted, one.name)
             return fitted
     return None
 

@@ -7,6 +7,7 @@ dotted path or by overrides, and a name may have overrides behind it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.assessed import START
+from fedpriv.report.assessment import ALARM_LEVEL
 from fedpriv.threat.runner import ThreatModel
 
 MATRIX = "matrix.yaml"
@@ -58,6 +60,7 @@ class Asked:
             "colluding" is the server where they are not.
         overrides: as `fedpriv attack` takes them.
         told: what it is after, in words.
+        own: more overrides, from whoever asked for it; they come last.
         masked: more overrides, where sums are masked.
         minutes: that it takes on one training of a tiny model, about.
         smaller: more overrides for which it takes less time, and finds less.
@@ -70,6 +73,7 @@ class Asked:
     adversary: str
     overrides: tuple[str, ...]
     told: str = ""
+    own: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     minutes: float = 0.5
     smaller: tuple[str, ...] = ()
@@ -79,19 +83,28 @@ class Asked:
 
     def order(self, defence: Defence, seed: int, *, masked: bool) -> tuple[str, ...]:
         """Returns its overrides against a defence, under the seed of the training."""
-        against = self.reads(defence)
-        return (*self.overrides, *(self.masked if masked else ()), *against, f"seed={seed}")
+        masks = self.masked if masked else ()
+        # A bound on ε that is held against the ledger raises an alarm.
+        sure = (f"confidence={ALARM_LEVEL}",) if "confidence" in self._reads else ()
+        return (*self.overrides, *masks, *self.reads(defence), *sure, f"seed={seed}", *self.own)
 
     def reads(self, defence: Defence) -> list[str]:
         """Returns the overrides of a defence that the attack reads."""
-        reads = ThreatModel.of(attack.parse(self.overrides, self.name).attack).reads()
-        return [one for one in defence.attack if one.partition("=")[0] in reads]
+        return [one for one in defence.attack if one.partition("=")[0] in self._reads]
+
+    @functools.cached_property
+    def _reads(self) -> set[str]:
+        ordered = attack.parse((*self.overrides, *self.own), self.name)
+        return ThreatModel.of(ordered.attack).reads()
 
     def made_smaller(self) -> Asked:
         """Returns the same, with less time and less to find."""
-        overrides = (*self.overrides, *self.smaller)
         return dataclasses.replace(
-            self, overrides=overrides, minutes=self.smaller_minutes, smaller=()
+            self,
+            overrides=(*self.overrides, *self.smaller),
+            told=f"{self.told} (with {' '.join(self.smaller)}, for lack of time)",
+            minutes=self.smaller_minutes,
+            smaller=(),
         )
 
 
@@ -169,7 +182,8 @@ class Matrix:
         return Asked(
             " ".join((first.rpartition(".")[2], *rest)),
             entry.pop("adversary"),
-            (*entry.pop("attack"), *rest),
+            tuple(entry.pop("attack")),
+            own=tuple(rest),
             masked=tuple(entry.pop("masked", ())),
             smaller=tuple(smaller.get("attack", ())),
             smaller_minutes=smaller.get("minutes", Asked.smaller_minutes),

@@ -46,6 +46,8 @@ class Cell:
         failed: seeds in which the attack or its training failed.
         own_leaks: seeds in which the attack's own verdict is a leak.
         numbers: of these seeds, which the rest is computed from.
+        shared: whether the seeds share their data, as those of a folder do, so that each of them
+            tells little more than the others.
     """
 
     attack: str
@@ -70,11 +72,12 @@ class Cell:
     failed: int = 0
     own_leaks: int = 0
     numbers: Mapping[int, Number] = field(default_factory=dict)
+    shared: bool = False
 
     @property
     def effect(self) -> Effect | None:
         """What was measured; None for nothing."""
-        return Effect.of([*self.numbers.values()])
+        return Effect.of([*self.numbers.values()], self.shared)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ p-values of a page are corrected together (Holm 1979).
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def read(path: Path | str) -> Assessed:
     rows = _with_life(rows, trained, starts)
     return Assessed(
         told.experiment,
-        told.command,
+        told.command if told.hours is None else f"{told.command} hours={told.hours:g}",
         told.made,
         told.seeds,
         {name: one["who"] for name, one in told.adversaries.items()},
@@ -108,11 +109,15 @@ class _Plan:
     attacks: tuple[_PlannedAttack, ...]
     trainings: tuple[_PlannedTraining, ...]
     made: Mapping[str, str]
+    hours: float | None = None
 
 
 @dataclass(frozen=True)
 class _Trained:
-    """One training, as its run folder has it; `numbers` is empty if it did not come to its end."""
+    """One training, as its run folder has it.
+
+    `numbers` is empty if it did not come to its end; `source` says which data it was on.
+    """
 
     plan: _PlannedTraining
     numbers: Mapping[str, float]
@@ -124,6 +129,7 @@ class _Trained:
     results: Mapping[str, Result]
     audit: Result | None
     errors: Mapping[str, str]
+    source: str
 
     @classmethod
     def read(cls, folder: Path, plan: _PlannedTraining, errors: Mapping[str, str]) -> _Trained:
@@ -151,12 +157,19 @@ class _Trained:
             {name: read_result(one) for name, one in found.items() if one},
             read_result(audit) if audit else None,
             errors,
+            json.dumps(config.get("data"), sort_keys=True) if config else plan.run,
         )
 
     @property
     def unit(self) -> str:
         """Whom the ledger's ε protects."""
         return str(self.ledger.get("unit") or "")
+
+    @property
+    def promises(self) -> bool:
+        """Whether it has come to its end, and the ledger promises a finite ε for some view."""
+        sizes = [self.epsilon(view) for view in self.ledger.get("views") or ()]
+        return bool(self.numbers) and any(one is not None and math.isfinite(one) for one in sizes)
 
     def epsilon(self, view: str) -> float | None:
         """Returns what the ledger promises for a view; None for nothing."""
@@ -248,17 +261,16 @@ def _measured(audits: Sequence[Result]) -> dict[str, tuple[float, float]]:
 def _alarms(mine: Sequence[_Trained]) -> tuple[str, ...]:
     """Returns what contradicts the ledger, or could not be held against it."""
     told = [one.audit.headline for one in mine if one.audit and one.audit.verdict != NONE_SHOWN]
-    told += [
-        f"{name}: {result.headline}"
-        for one in mine
-        for name, result in one.results.items()
-        if result.primary.startswith("epsilon_lower") and result.verdict == LEAK
-    ]
-    told += [
-        f"seed {one.plan.seed}: the mechanism could not be measured: {one.errors[AUDIT]}"
-        for one in mine
-        if AUDIT in one.errors
-    ]
+    for one in mine:
+        for name, result in one.results.items():
+            bound = result.numbers.get(result.primary)
+            # Without a promise, its control is 0, and any bound above that is a leak.
+            promised = bound is not None and bool(bound.control)
+            if promised and result.primary.startswith("epsilon_lower") and result.verdict == LEAK:
+                told.append(f"{name}: {result.headline}")
+        if one.promises and one.audit is None:
+            why = one.errors.get(AUDIT, "that has not been done")
+            told.append(f"seed {one.plan.seed}: the mechanism could not be measured: {why}")
     return tuple(dict.fromkeys(told))
 
 
@@ -284,8 +296,8 @@ def _with_life(
                 known = False
                 continue
             mine, start, without, before = (better * value for value in values)
-            way = max(without - before, 0.0)
-            dead = dead or not mine > start or mine - start < ALIVE * way
+            dead = dead or not mine > start or mine - start < ALIVE * (without - before)
+            known = known and without > before  # else nothing was learnt, and this tells nothing
         known = known and bool(row.seeds)
         done.append(dataclasses.replace(row, dead=dead, alive=known and not dead))
     return tuple(done)
@@ -309,6 +321,9 @@ def _cell(asked: _PlannedAttack, mine: Sequence[_Trained], plan: _Plan, masked: 
         for seed, r in results.items()
         if not r.refused and seed not in numbers
     ]
+    if len(kinds := sorted({measures[seed] for seed in numbers})) > 1:  # they have no mean
+        told.append(f"its seeds gave different numbers, {', '.join(kinds)}")
+        numbers = {}
     for one in lost:
         why = one.errors.get("") or one.errors.get(one.plan.findings[asked.name])
         told.append(f"failed: {why or 'it was not made'}")
@@ -336,6 +351,7 @@ def _cell(asked: _PlannedAttack, mine: Sequence[_Trained], plan: _Plan, masked: 
             for seed, result in results.items()
         ),
         numbers=numbers,
+        shared=len({one.source for one in planned}) < len(planned),
     )
 
 
@@ -350,12 +366,16 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
                 continue
             looks[row.defence, cell.attack, "leak"] = effect.p_value
             without = bare.get(cell.attack) if row.defence != NONE else None
-            same = (
-                [n for seed, n in without.numbers.items() if seed in cell.seeds] if without else []
+            same = [seed for seed in cell.numbers if without and seed in without.numbers]
+            base = (
+                Effect.of([without.numbers[seed] for seed in same], cell.shared)
+                if without
+                else None
             )
-            if base := Effect.of(same):  # on the same seeds
+            mine = Effect.of([cell.numbers[seed] for seed in same], cell.shared)
+            if base and mine:  # on the same seeds
                 held[row.defence, cell.attack] = base
-                looks[row.defence, cell.attack, "less"] = p_of(*effect.less_than(base))
+                looks[row.defence, cell.attack, "less"] = p_of(*mine.less_than(base))
     shown = dict(zip(looks, corrected([*looks.values()]), strict=True))
     done = []
     for row in rows:
@@ -376,7 +396,7 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
                     1.0 if p_less is None else p_less,
                 )
             verdict, why, needed = verdict_of(effect, p, without_it, looks=len(looks))
-            why, verdict = _sober(verdict, why, row, cell)
+            why, verdict = _sober(verdict, why, row, cell, bare.get(cell.attack))
             cells.append(
                 dataclasses.replace(
                     cell,
@@ -397,7 +417,7 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(done)
 
 
-def _sober(verdict: str, why: str, row: Row, cell: Cell) -> tuple[str, str]:
+def _sober(verdict: str, why: str, row: Row, cell: Cell, without: Cell | None) -> tuple[str, str]:
     """Returns why and verdict, where one that speaks for a defence may have to be taken back."""
     if verdict not in (STOPS, WEAKENS):
         return why, verdict
@@ -407,6 +427,9 @@ def _sober(verdict: str, why: str, row: Row, cell: Cell) -> tuple[str, str]:
         return "it is not known whether the model is dead", CANNOT_TELL
     if len(cell.seeds) < cell.asked:
         return f"only {len(cell.seeds)} of {cell.asked} seeds gave a number", CANNOT_TELL
+    if without and len(without.seeds) < without.asked:
+        told = f"only {len(without.seeds)} of {without.asked} seeds gave a number without a defence"
+        return told, CANNOT_TELL
     if verdict == STOPS and cell.own_leaks:
         return (
             f"{why}, but in {cell.own_leaks} of the seeds the attack by itself is a leak",

@@ -120,7 +120,7 @@ def _chart(found: Assessed, attacks: Sequence[str]) -> Chart | None:
         lines = math.ceil(len(shown) / columns)
         figure = Figure(figsize=(3.6 * columns, 2.9 * lines), layout="constrained")
         panels = figure.subplots(lines, columns, squeeze=False).flat
-        for axes, name in zip(panels, shown, strict=False):
+        for name, axes in zip(shown, panels, strict=False):
             _panel(axes, found, name)
         for axes in list(panels):
             axes.set_axis_off()

@@ -54,18 +54,20 @@ class Effect:
     most: float = math.inf
 
     @classmethod
-    def of(cls, numbers: Sequence[Number]) -> Effect | None:
+    def of(cls, numbers: Sequence[Number], shared: bool = False) -> Effect | None:
         """Returns the effect of a number from each seed; None where none is `usable`.
 
         Their mean is the mean over these trainings. Where they disagree by more than their own
-        errors explain, the errors are as much larger.
+        errors explain, the errors are as much larger. Seeds on data that they share may all err
+        alike: then the mean is no surer than each of them, and units are not counted twice.
         """
         known = [_errors(one) for one in numbers if usable(one)]
         if not known:
             return None
         count = len(known)
         value, control = (math.fsum(one[at] for one in known) / count for at in (0, 1))
-        below, above = (math.hypot(*(one[at] for one in known)) / count for at in (2, 3))
+        total = math.fsum if shared else lambda errors: math.hypot(*errors)
+        below, above = (total([one[at] for one in known]) / count for at in (2, 3))
         if count > 1:
             apart = [(v - c - (value - control)) / max(low, high) for v, c, low, high in known]
             wider = max(1.0, math.hypot(*apart) / math.sqrt(count - 1))
@@ -74,7 +76,7 @@ class Effect:
         ends = [cast(tuple[float, float], one.interval) for one in used]
         reach = min(low for low, _ in ends), max(high for _, high in ends)
         most = min(math.inf if one.most is None else one.most for one in used)
-        n = sum(one.n for one in used)
+        n = max(one.n for one in used) if shared else sum(one.n for one in used)
         return cls(value, control, below, above, n, used[0].unit, reach, most)
 
     @property
@@ -93,7 +95,8 @@ class Effect:
 
         None where even the largest would not be shown.
         """
-        least = self.control + reach(looks) * self.below
+        # Of nothing found, the error downwards is tiny, and says nothing of what would be found.
+        least = self.control + reach(looks) * max(self.below, self.above)
         return least if least <= self.most else None
 
     @property
@@ -125,7 +128,7 @@ def _errors(number: Number) -> tuple[float, float, float, float]:
     value, control = number.value, cast(float, number.control)
     least = 0.5 / number.n
     below, above = max((value - low) / EDGE, least), max((high - value) / EDGE, least)
-    if number.p_value is not None and SUREST < number.p_value < 0.5:
+    if number.p_value is not None and SUREST < number.p_value < 0.95:
         told = abs(value - control) / float(norm.isf(number.p_value / 2))
         below, above = max(below, told), max(above, told)
     return value, control, below, above
@@ -166,7 +169,7 @@ def verdict_of(
         power = f"so few {effect.unit or 'unit'}s cannot show one, however large it is"
         if least is not None:
             power = f"{least:.2g} or more would have been shown"
-        more = _more(effect.n, effect.gain, effect.below, looks)
+        more = _more(effect.n, effect.gain, max(effect.below, effect.above), looks)
         return CANNOT_TELL, f"no success is shown; {power}", more
     bare, p_bare, p_less = without
     less = p_less <= LEVEL and effect.gain < bare.gain
@@ -175,12 +178,14 @@ def verdict_of(
     if not (p_bare <= LEVEL and bare.gain > 0):
         return CANNOT_TELL, "it is not shown to succeed without the defence either", None
     if not less:
-        ways = [_more(effect.n, effect.gain, effect.below, looks)]
+        ways = [_more(effect.n, effect.gain, max(effect.below, effect.above), looks)]
         ways.append(_more(effect.n, *effect.less_than(bare), looks))
         needed = min((way for way in ways if way is not None), default=None)
         return CANNOT_TELL, "neither a success nor less of it is shown", needed
-    if not leaks and effect.interval[1] - effect.control <= REMAINS * bare.gain:
-        return STOPS, f"at most {effect.interval[1]:.3g} of {bare.value:.3g} remains", None
+    # Not `interval`, whose ends know nothing of the control's own error.
+    remains = effect.value + EDGE * effect.above
+    if not leaks and remains - effect.control <= REMAINS * bare.gain:
+        return STOPS, f"at most {remains:.3g} of {bare.value:.3g} remains", None
     return WEAKENS, f"from {bare.value:.3g} to {effect.value:.3g}", None
 
 

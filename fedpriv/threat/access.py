@@ -27,12 +27,13 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.threat.queries import BlackBox, GreyBox
 from fedpriv.threat.retrain import Laboratory
-from fedpriv.threat.transcript import Transcript
+from fedpriv.threat.transcript import ColludingTranscript, Transcript
 
 __all__ = [
     "Architecture",
     "BatchKnowledge",
     "BlackBox",
+    "ColludingTranscript",
     "FieldCandidates",
     "GreyBox",
     "HeldOutDocuments",

@@ -34,6 +34,7 @@ from fedpriv.threat.access import (
     Architecture,
     BatchKnowledge,
     BlackBox,
+    ColludingTranscript,
     FieldCandidates,
     GreyBox,
     HeldOutDocuments,
@@ -118,8 +119,8 @@ class AttackedRun:
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def view(self) -> Transcript:
-        """What the server saw."""
+    def view(self) -> ColludingTranscript:
+        """What the server saw, and what colluding clients told it."""
         if not self.folder.has(transcript.PUBLIC):
             raise NotGranted(
                 "the run kept nothing of what its server saw",
@@ -270,6 +271,12 @@ def architecture(run: AttackedRun) -> tuple[Architecture, InWords]:
 @grants(Transcript, reads=("rounds", "clients"))
 def what_the_server_saw(run: AttackedRun) -> tuple[Transcript, InWords]:
     """The messages and models of the rounds that were kept."""
+    return run.view.alone(), ()
+
+
+@grants(ColludingTranscript, reads=("rounds", "clients"))
+def what_the_server_was_told(run: AttackedRun) -> tuple[ColludingTranscript, InWords]:
+    """The same, and the updates that colluding clients masked."""
     if not (run.view.masked and run.view.colluders):
         return run.view, ()
     named = ", ".join(map(str, sorted(run.view.colluders)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -100,12 +100,23 @@ class Transcript:
         """The clients that work with the server: of updates that are masked, it reads theirs."""
         return frozenset(self.settings.get("colluders", ()))
 
-    def told_by(self, client: int) -> bool:
-        """Says whether a client has told the server its masked update, and so is no victim.
+    def alone(self) -> Transcript:
+        """Returns what the server saw by itself, without what colluding clients told it.
 
         Without masks nobody has anything to tell, and a colluder's update is one like any other.
         """
-        return self.masked and client in self.colluders
+        told = self.colluders if self.masked else frozenset[int]()
+        rounds = tuple(
+            replace(seen, uploads=tuple(u for u in seen.uploads if u.client not in told))
+            for seen in self.rounds
+        )
+        settings = {key: value for key, value in self.settings.items() if key != "colluders"}
+        return Transcript(rounds, settings, self.frozen)
+
+
+@dataclass(frozen=True)
+class ColludingTranscript(Transcript):
+    """What the server saw, and the updates that colluding clients told it."""
 
 
 class Recorder:
@@ -135,7 +146,7 @@ def load(
     *,
     rounds: Collection[int] | None = None,
     clients: Collection[int] | None = None,
-) -> Transcript:
+) -> ColludingTranscript:
     """Reads a run's transcript into memory.
 
     Of a round that was repeated, the last attempt: what was noted of the batches is of that one.
@@ -171,7 +182,7 @@ def load(
             f"{sorted(seen)}"
         )
     frozen, _ = read_tensors(folder, FROZEN)
-    return Transcript(tuple(kept), settings, frozen)
+    return ColludingTranscript(tuple(kept), settings, frozen)
 
 
 def loaded(

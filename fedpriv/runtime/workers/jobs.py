@@ -21,10 +21,15 @@ RETRIES = 3
 
 
 class JobsFailed(RuntimeError):
-    """Jobs that ended with an error, raised after all others have ended."""
+    """Jobs that ended with an error, raised after all others have ended.
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
+    Attributes:
+        reasons: of those that failed, by name.
+        results: of all others.
+    """
+
+    def __init__(self, reasons: Mapping[str, str], results: Mapping[str, Any]) -> None:
+        self.reasons, self.results = dict(reasons), dict(results)
         lines = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         jobs = f"{len(reasons)} job{'s' * (len(reasons) != 1)}"
         super().__init__(f"{jobs} failed; all others are done\n{lines}")
@@ -70,7 +75,7 @@ class Pool:
             ended = "done" if reason is None else f"failed: {reason}"
             self.tell(f"{count} of {len(jobs)}: {name} {ended}; about {left:.0f} s left")
         if failed:
-            raise JobsFailed(failed)
+            raise JobsFailed(failed, results)
         return {name: results[name] for name in jobs}
 
     def _done(

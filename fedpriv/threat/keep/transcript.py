@@ -67,7 +67,8 @@ class KeepTranscript:
         colluders: the clients that work with the server. Each of them tells it the update that it
             masked, noise included, so that its update is kept and not the masked words. Their
             messages are kept even if `clients` leaves them out. Without masking the server can
-            read every update anyway. Behind masks, no colluder is among an attack's victims.
+            read every update anyway. Only an attack that asks for a `ColludingTranscript` gets what
+            they told; for any other, colluders behind masks have sent nothing.
         private: keys of the entities that an adversary may not know, such as "total": templates
             are blank there. None for all entities.
         truth: whether the truth behind each message is kept, without which no attack on messages

@@ -11,6 +11,7 @@ from toy_answers import pages_as_examples
 
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.server_membership import (
+    ColludingAccess,
     Scale,
     ServerMembership,
     ServerMembershipAccess,
@@ -267,15 +268,15 @@ def test_the_sums_of_gradients_are_compared_by_cosine():
         run(ServerMembership(target="sum", statistic="loss_drop"), view, Toy, world.asked)
 
 
-def test_no_colluder_is_a_victim():
+def test_only_the_sum_takes_what_colluders_tell():
+    assert ServerMembership(target="sum").access_type is ColludingAccess
+    assert ServerMembership().access_type is ServerMembershipAccess
     world = World()
     behind = summed(world.rounds(2), colluders=(0, 1, 2))
-    with pytest.raises(NotApplicable, match="other than a colluder's: take attack"):
-        run(ServerMembership(), behind, Toy, world.asked)
+    assert [u.client for u in behind.alone().rounds[0].uploads] == [3]
+    assert not behind.alone().colluders
     in_the_open = summed(world.rounds(2), hidden=False, colluders=(0,))
-    found, notes = run(ServerMembership(), in_the_open, Toy, world.asked)
-    assert "of 4 clients" in notes[0]  # without masks, nobody has anything to tell
-    assert set(found.clients.tolist()) == {-1, 0, 1, 2, 3}
+    assert len(in_the_open.alone().rounds[0].uploads) == 4  # nobody has anything to tell
     all_of_them = summed(world.rounds(2), colluders=range(4))
     with pytest.raises(NotApplicable, match="nobody is left to attack: name fewer in keep"):
         run(ServerMembership(target="sum"), all_of_them, Toy, world.asked)

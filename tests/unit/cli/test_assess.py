@@ -175,11 +175,28 @@ def test_a_name_may_have_settings_behind_it():
     assert config["privacy"]["epsilon"] == 2
 
 
+def test_settings_of_the_users_own_come_last():
+    plan = planned(defences=["masking"], attacks=["server_membership attack.target=sum seed=5"])
+    masked = next(one for one in plan.trainings if one.defence == "masking")
+    (order,) = masked.orders.values()
+    assert order[-2:] == ("attack.target=sum", "seed=5")
+
+
+def test_the_batches_are_kept_where_an_attack_must_know_them():
+    words = (*SMALL, "keep.transcript.batches=false")
+    kept = {
+        attack: planned(words=words, attacks=[attack]).trainings[0].config["keep"]["transcript"]
+        for attack in ("server_membership", "closed_form")
+    }
+    assert not kept["server_membership"]["batches"]
+    assert kept["closed_form"]["batches"]
+
+
 def test_other_code_is_another_assessment(tmp_path, monkeypatch):
     (tmp_path / "own_code.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     before = planned(defences=["own_code.OwnStrategy"]).own
-    assert set(before) == {"own_code.OwnStrategy", "documents"}
+    assert set(before) == {"own_code.OwnStrategy", "documents", "fedpriv"}
     (tmp_path / "own_code.py").write_text(f"{OWN}\n# changed")
     after = planned(defences=["own_code.OwnStrategy"]).own
     assert after["own_code.OwnStrategy"] != before["own_code.OwnStrategy"]
@@ -274,6 +291,7 @@ def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
         ({"attacks": ["pmia"]}, "answers no questions"),
         ({"seeds": 0}, "seeds=0"),
         ({"seeds": [1, 1]}, r"seeds=\[1, 1\]"),
+        ({"seeds": [[1], [2]]}, r"seeds=\[\[1\], \[2\]\]"),
         ({"words": ("keep=[transcript]",)}, "an assessment sets keep itself"),
         ({"words": ("strategy=feam_dp",)}, "an assessment sets strategy itself"),
         ({"words": ("rounds=x",)}, "rounds"),

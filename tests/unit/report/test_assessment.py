@@ -175,6 +175,27 @@ def test_a_dead_model_never_speaks_for_the_defence(gain, half, bare, bare_half):
         assert found.verdict in (NOTHING, CANNOT_TELL)
 
 
+def test_seeds_on_shared_data_make_nothing_surer():
+    """Four that agree: on data of their own half the error, on the same data all of it."""
+    own = Effect.of([number(0.7)] * 4)
+    same = Effect.of([number(0.7)] * 4, True)
+    assert (own.below, own.n) == (pytest.approx(0.05 / HALF), 400)
+    assert (same.below, same.n) == (pytest.approx(0.1 / HALF), 100)
+
+
+def test_without_a_seed_of_none_nothing_speaks_for_a_defence():
+    """The defence's seed 1 has nothing to be held against: .58 of .7 is no less than .12."""
+    bare = dataclasses.replace(cell(0.2), asked=2, failed=1)
+    other = Cell("a", "server", numbers={0: number(0.58, 0.04), 1: number(0.42, 0.04)},
+                 seeds=(0, 1), asked=2)  # fmt: skip
+    found = under(other, bare)
+    assert found.verdict == CANNOT_TELL
+    assert found.why == "only 1 of 2 seeds gave a number without a defence"
+    # The p-value is that of seed 0 alone: .12 apart with an error of .04 · √2 / 1.96.
+    alone = float(2 * stats.norm.sf(0.12 / (0.04 * math.sqrt(2) / HALF)))
+    assert found.p_less == pytest.approx(alone * 2, rel=0.01)  # the second of three, by Holm
+
+
 def test_what_takes_a_good_word_for_a_defence_back():
     bare = cell(0.2, seeds=2)
     assert under(cell(0.0, seeds=2), bare).verdict == STOPS
@@ -205,10 +226,11 @@ def test_the_p_values_of_a_page_are_corrected_together():
 # --- From folders ---------------------------------------------------------------------------------
 
 
-def trained(folder, run, *, f1, results=(), audit=None, masking=None, rounds=2, ledger=None):
+def trained(folder, run, *, f1, results=(), audit=None, masking=None, rounds=2, ledger=None,
+            data=None):  # fmt: skip
     """Writes a run folder as a training leaves it."""
     place = RunFolder.at(folder / "runs" / run)
-    place.write_config({"rounds": rounds, "masking": masking})
+    place.write_config({"rounds": rounds, "masking": masking, "data": data or run})
     place.append(
         "metrics.jsonl",
         [
@@ -329,6 +351,8 @@ def test_where_nothing_was_learnt_the_first_sentence_says_so(folder):
         "with 0.200. No defence can be judged by it: train for longer."
     )
     assert "none" not in found.answer()[2]
+    # What came further than it might be alive, and nobody knows how far it should have come.
+    assert row(found, "good").cells[0].verdict == CANNOT_TELL
     assert "has learnt nothing" in html(found)
 
 
@@ -389,9 +413,41 @@ def test_a_measurement_that_contradicts_the_ledger_stops_the_page(folder, verdic
 
 
 def test_a_measurement_that_failed_is_an_alarm_too(folder):
+    (folder / "runs" / "good0" / "findings" / "mechanism_audit" / "result.json").unlink()
     (folder / "errors.json").write_text(json.dumps({"good0": {"mechanism_audit": "OSError: x"}}))
     alarm = "good: seed 0: the mechanism could not be measured: OSError: x"
     assert assessment.read(folder).alarms == [alarm]
+
+
+def test_a_promise_that_was_not_measured_is_an_alarm(folder):
+    write_result(RunFolder(folder / "runs" / "good1"), "mechanism_audit", audited(7.9, NONE_SHOWN))
+    (folder / "runs" / "good1" / "findings" / "mechanism_audit" / "result.json").unlink()
+    alarm = "good: seed 1: the mechanism could not be measured: that has not been done"
+    assert assessment.read(folder).alarms == [alarm]
+
+
+def test_a_bound_where_nothing_is_promised_is_no_alarm(folder):
+    known = Result("audit", "ε ≥ 2", primary="epsilon_lower", verdict=LEAK,
+                   numbers={"epsilon_lower": Number(2.0, None, 100, "canary", 0.0)})  # fmt: skip
+    write_result(RunFolder(folder / "runs" / "none1"), "sm", known)
+    assert not assessment.read(folder).alarms
+
+
+def test_different_numbers_have_no_mean(folder):
+    other = Number(0.5, (0.4, 0.6), 400, "provider", 0.5)
+    second = Result("membership", "found", primary="azk", numbers={"azk": other})
+    write_result(RunFolder(folder / "runs" / "none1"), "sm", second)
+    cell = row(assessment.read(folder), "none").cells[0]
+    assert (cell.verdict, cell.value) == (CANNOT_TELL, None)
+    assert cell.why == "its seeds gave different numbers, auc, azk"
+
+
+def test_seeds_of_one_folder_of_documents_are_told_apart_from_generated_ones(folder):
+    for seed in (0, 1):
+        trained(folder, f"none{seed}", f1=0.95, results=[("sm", success(0.7))], data="one folder")
+    shared = row(assessment.read(folder), "none").cells[0]
+    assert (shared.shared, shared.n) == (True, 400)
+    assert not row(assessment.read(folder), "good").cells[0].shared
 
 
 def test_an_alarm_is_heard_of_a_training_that_failed_later(folder):
@@ -404,7 +460,7 @@ def test_an_alarm_is_heard_of_a_training_that_failed_later(folder):
 
 def test_an_attack_that_measures_more_than_the_ledger_is_an_alarm(folder):
     broken = Result("audit", "the claim is broken", primary="epsilon_lower", verdict=LEAK,
-                    numbers={"epsilon_lower": Number(9.0, None, 100, "canary")})  # fmt: skip
+                    numbers={"epsilon_lower": Number(9.0, None, 100, "canary", 8.0)})  # fmt: skip
     write_result(RunFolder(folder / "runs" / "good1"), "sm", broken)
     assert assessment.read(folder).alarms == ["good: membership: the claim is broken"]
 

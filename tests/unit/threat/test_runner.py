@@ -372,12 +372,10 @@ def test_who_colludes_is_no_victim(tmp_path):
     attacked(behind, ClosedForm(target="masked"), SMALL, "masked")
     in_the_open = run(tmp_path / "plain", keep=keep)
     attacked(in_the_open, ClosedForm(), SMALL, "update")
-    words = "these clients collude with the server, which knows their updates: 1"
     # Without masks, nobody has anything to tell.
     for folder, name, victims in ((behind, "masked", [0]), (in_the_open, "update", [0, 1])):
         result = found(folder, name)
         assert [m["client"] for m in result["details"]["by_message"]] == victims
-        assert (words in result["assumptions"]) == (victims == [0])
     # What is in a sum is known as before, a colluder's part too.
     tokens = attacked(behind, TextRecovery(target="aggregate"), SMALL, "words")
     assert tokens["token_set_recall"] > 0.9
