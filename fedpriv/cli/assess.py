@@ -74,6 +74,7 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
         settings, rest = assess.options(name, overrides, OWN)
         hours, workers = settings.pop("hours", None), settings.pop("workers", None)
         workers = cores() if workers is None else workers
+        tell("checking the settings of all trainings and attacks")
         plan = assess.read(name, rest, **settings)
         if plan_only:
             print("\n".join(assess_cost.described(plan)), flush=True)

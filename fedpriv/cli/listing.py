@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+import yaml
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command
@@ -48,6 +49,10 @@ def command(group: str | None) -> int:
         print("Sweeps (fedpriv sweep NAME):")
         for name, path in catalogue.sweeps().items():
             print(f"  {name:<28} {catalogue.headline(path)}")
+        print("Assessments (fedpriv assess NAME):")
+        matrix = yaml.safe_load(catalogue.matrix().read_text("utf-8"))
+        for section in ("defences", "attacks"):
+            print(f"  {section}: {', '.join(matrix[section])}")
         for name, choices in groups.items():
             print(f"{name}= {', '.join([*choices, *plugins.get(name, {})])}")
     return 0

@@ -50,8 +50,16 @@ from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.runner import ThreatModel
 
-OURS = ("seed", "keep", "strategy", "masking", "attack", "federation.workers", "federation.report")
-"""Settings that an assessment makes itself."""
+OURS = {
+    "seed": "write seeds=[0,1], with the numbers that you want",
+    "keep": "what is kept follows from the attacks",
+    "strategy": "write a defence, such as \"defences=[none,'strategy=fedavg']\"",
+    "masking": "write the defence, 'defences=[none,masking]'",
+    "attack": "write 'attacks=[…]'",
+    "federation.workers": "write workers=",
+    "federation.report": "every training has its report",
+}
+"""Settings that an assessment makes itself, and what to write in their place."""
 
 KEEPERS: dict[str, tuple[type, ...]] = {
     "transcript": (access.Transcript, access.ColludingTranscript, access.BatchKnowledge),
@@ -170,8 +178,7 @@ def read(
     usual = matrix.usual
     set_here = {one: one.lstrip("+~").partition("=")[0] for one in overrides}
     problems += [
-        f"{one}: an assessment sets {key} itself. A defence may change it: "
-        f"fedpriv assess {name} \"defences=[none,'strategy=fedavg masking=on masking.bound=10']\""
+        f"{one}: an assessment sets {key} itself: {OURS[key]}"
         for one, key in set_here.items()
         if key in OURS
     ]
@@ -183,13 +190,13 @@ def read(
     every = tuple(range(count)) if isinstance(count, int) else tuple(count)
     whole = all(type(seed) is int and seed >= 0 for seed in every)
     if not whole or not 0 < len({*every}) == len(every):
-        problems.append(f"seeds={seeds}: expected a number, or a list of different ones")
+        problems.append(f"seeds={seeds}: expected how many, as seeds=2, or which, as seeds=[7,8]")
     for one, key in set_here.items():
         setters = [row.name for row in rows if key in (w.partition("=")[0] for w in row.run)]
         if setters and key not in OURS:
             problems.append(
-                f"{one}: {', '.join(setters)} set{'s' * (len(setters) == 1)} {key}. Give it to a "
-                f"defence: fedpriv assess {name} \"defences=[none,'{setters[0]} {one}']\""
+                f"{one}: {', '.join(setters)} set{'s' * (len(setters) == 1)} {key}: write it "
+                f"behind the defence, \"defences=[none,'{setters[0]} {one}']\""
             )
     if problems:
         raise Mistakes(name, problems)
@@ -357,7 +364,8 @@ def _withheld(
     """
     needed = _needs(order)
     if needed & {*ASKED} and not isinstance(model, QuestionAnswerer):
-        return f"{type(model).__name__} answers no questions", ""
+        told = "answers no questions, as models vt5, donut and pix2struct do: leave the attack out"
+        return f"{type(model).__name__} {told}", ""
     if needed & {*KEEPERS["scrubbed"]}:
         try:
             as_field_model(model)
@@ -402,7 +410,7 @@ def options(
         elif key == "workers" and not (type(value) is int and 0 <= value <= 1000):
             problems.append(f"{word}: expected 0 or more processes")
         elif key == "seeds" and not (isinstance(value, list) or (type(value) is int and value > 0)):
-            problems.append(f"{word}: expected how many seeds, or a list of them")
+            problems.append(f"{word}: expected how many, as seeds=2, or which, as seeds=[7,8]")
         settings[key] = value
     if problems:
         raise Mistakes(source, problems)

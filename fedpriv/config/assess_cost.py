@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from fedpriv.report.assessment import JSON, PLAN
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import versions
 from fedpriv.runtime.cache import cache_folder, json_digest, write_entry
-from fedpriv.runtime.memory import watched_memory
+from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
 
@@ -59,7 +60,7 @@ def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 found[one.defence] = Cost(**json.loads(entry.read_text("utf-8")))
                 continue
-            tell(f"{one.defence}: {PROBED} rounds, to foretell how long it takes")
+            tell(f"{one.defence}: the first rounds, to estimate how long it takes")
             try:
                 cost = found[one.defence] = _probe(one.config)
             except Exception as error:  # such as of a strategy of the user's own
@@ -77,6 +78,7 @@ def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
 def _probe(config: dict[str, Any]) -> Cost:
     rounds = min(PROBED, config["rounds"])
     settings = {**config, "rounds": rounds, "attack": None}
+    release_free_blocks()  # of the training before
     # Noise for all rounds takes as long to find as for two.
     with tempfile.TemporaryDirectory(prefix="fedpriv-probe-") as folder, watched_memory() as most:
         path = Path(folder) / "run"
@@ -141,10 +143,14 @@ def within(
             plan = without(plan, one.name)
     fewer_seeds(1)
     if not fits():
-        need = duration(plan, costs, workers) / 3600
+        seconds = duration(plan, costs, workers)
+        enough = math.ceil(1000 * seconds / 3600) / 1000
         raise Mistakes(
             plan.experiment,
-            [f"hours={hours:g}: one seed and one attack take about {need:.2g}; leave defences out"],
+            [
+                f"hours={hours:g}: one seed and one attack take about {show_seconds(seconds)}: "
+                f"take hours={enough:g}, or leave defences out"
+            ],
         )
     return plan, left_out
 
@@ -218,19 +224,22 @@ def begun(plan: Assessment, hours: float) -> Assessment | None:
 def described(plan: Assessment) -> list[str]:
     """Returns in lines who attacks, and what is trained and made and what not, and why not."""
     lines = [f"{name.replace('_', ' ')}: {one['who']}" for name, one in plan.adversaries.items()]
-    rows = [["attack", "adversary", "minutes each", "behind masks", ""]]
+    rows = [["attack", "adversary", "minutes a training", "behind masks", ""]]
     for one in plan.attacks:
         why = f"not made: {one.withheld}" if one.withheld else one.told
         minutes = "—" if one.withheld else f"{one.minutes:g}"
         rows.append([one.name, one.adversary, minutes, " ".join(one.masked) or "the same", why])
     lines += ["", *aligned(rows), ""]
-    lines += [f"{one.name}: not trained: {one.refused}" for one in plan.defences if one.refused]
-    return lines
+    rows = [["defence", ""]]
+    for defence in plan.defences:
+        rows.append([defence.name, defence.refused and f"not trained: {defence.refused}"])
+        rows[-1][1] = rows[-1][1] or defence.told
+    return [*lines, *aligned(rows), ""]
 
 
 def costed(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[str]:
     """Returns in lines what each training costs, and how long all of it takes."""
-    rows = [["defence", "trainings", "seconds each", "memory", "messages"]]
+    rows = [["defence", "trainings", "seconds a training", "memory", "messages"]]
     for name in (*(one.name for one in plan.defences if not one.refused), START):
         count, cost = sum(one.defence == name for one in plan.trainings), costs[name]
         sizes = [show_bytes(cost.memory), show_bytes(cost.traffic)]

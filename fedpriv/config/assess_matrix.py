@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import attack, catalogue, yaml_file
-from fedpriv.config.construct import near
+from fedpriv.config.construct import import_target, near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.assessed import START
 from fedpriv.report.assessment import ALARM_LEVEL
 from fedpriv.threat.runner import ThreatModel
-
-MATRIX = "matrix.yaml"
 
 Named = TypeVar("Named", "Defence", "Asked")
 
@@ -135,7 +134,7 @@ class Matrix:
         Raises:
             Mistakes: if the file cannot be read.
         """
-        path = next(found for folder in catalogue.folders() if (found := folder / MATRIX).is_file())
+        path = catalogue.matrix()
         try:
             yaml_file.check(path)
             matrix: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
@@ -156,9 +155,11 @@ class Matrix:
         if first in self.defences:
             entry = self.defences[first]
             like = self.defences[entry["like"]]["run"] if "like" in entry else ()
-            told = f"{entry['told']}; {' '.join(rest)}" if rest else entry["told"]
+            told = f"{first} with {' '.join(rest)}" if rest else entry["told"]
             against = tuple(entry.get("attack", ()))
-            run = (*like, *entry["run"], *rest)
+            changed = {word.partition("=")[0] for word in rest}
+            run = tuple(w for w in (*like, *entry["run"]) if w.partition("=")[0] not in changed)
+            run = (*run, *rest)
             return Defence(
                 " ".join((first, *rest)), told, run, against, entry.get("answers", False)
             )
@@ -175,7 +176,7 @@ class Matrix:
         if first in self.attacks:
             entry = dict(self.attacks[first])
         elif "=" not in first and ("." in first or first in catalogue.groups()["attack"]):
-            entry = {"adversary": "", "attack": [f"attack={first}"]}
+            entry = {"adversary": "", "attack": [f"attack={first}"], "told": _first_line(first)}
         else:
             return None
         smaller = entry.pop("smaller", {})
@@ -212,8 +213,9 @@ def chosen(
         text = str(name).lower() if name is None else str(name)  # YAML may read `none` as nothing
         one = named(text)
         if one is None:
-            expected = f"expected {', '.join(known)}, the dotted path of a class, or overrides"
-            problems.append(f"{what}: there is no {text!r}{near(text, known)}; {expected}")
+            also = {"defences": "overrides", "attacks": "another attack of `fedpriv list`"}[what]
+            expected = f"expected {', '.join(known)}, the dotted path of a class, or {also}"
+            problems.append(f"{what}: there is no {text!r}{near(text, known)} ({expected})")
         elif one.name == START or one.name in [other.name for other in found]:
             problems.append(f"{what}: the name {one.name} is taken")
         else:
@@ -221,6 +223,15 @@ def chosen(
     if not names:
         problems.append(f"{what}=[]: expected some of {', '.join(known)}")
     return found
+
+
+def _first_line(path: str) -> str:
+    """Returns the first line of what a class says of itself; "" if it cannot be imported."""
+    try:
+        told = inspect.getdoc(import_target(path)) if "." in path else None
+    except ImportError:  # which is told with the attack's other mistakes
+        return ""
+    return told.splitlines()[0].rstrip(".") if told else ""
 
 
 def _words(text: str) -> list[str]:

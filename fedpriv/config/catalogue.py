@@ -100,6 +100,11 @@ def sweeps() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def matrix() -> Path:
+    """Returns the file that names what assessments compare, of the first folder that has it."""
+    return next(found for folder in folders() if (found := folder / "matrix.yaml").is_file())
+
+
 def headline(path: Path) -> str:
     """Returns the first comment of a file, which says what it is for; empty if there is none."""
     lines = path.read_text("utf-8").splitlines()

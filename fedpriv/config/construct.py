@@ -14,6 +14,7 @@ import importlib
 import inspect
 import json
 import math
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -131,6 +132,12 @@ def import_target(path: str) -> Callable[..., Any]:
                 "PYTHONPATH)"
             ) from error
         raise ImportError(f"importing {module_name!r} failed: {error}") from error
+    except Exception as error:  # of code that is not ours
+        (*_, last) = traceback.extract_tb(error.__traceback__)
+        raise ImportError(
+            f"importing {module_name!r} failed in {last.filename}, line {last.lineno}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     found = getattr(module, name, None)
     if not callable(found):
         public = [n for n in vars(module) if not n.startswith("_")]

@@ -130,6 +130,13 @@ class Row:
     commands: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
 
+    @property
+    def state(self) -> str:
+        """What there is to be known of the model before anything else; "" of one that is alive."""
+        if self.dead:
+            return "has learnt nothing" if self.defence == NONE else "dead model"
+        return "cannot be judged" if self.utility and not self.alive else ""
+
 
 @dataclass(frozen=True)
 class Assessed:
@@ -184,8 +191,9 @@ class Assessed:
                     "p_value": cell.p_value, "p_less": cell.p_less,
                     "epsilon": row.epsilon.get(cell.adversary), "unit": row.unit,
                     "metric": row.metric, "utility": row.utility and row.utility.mean,
-                    "dead": row.dead, "seconds": row.seconds, "traffic": row.traffic,
-                    "memory": row.memory, "seeds": len(row.seeds), "failed": cell.failed,
+                    "dead": row.dead, "alive": row.alive, "seconds": row.seconds,
+                    "traffic": row.traffic, "memory": row.memory, "seeds": len(row.seeds),
+                    "failed": cell.failed,
                 }
             )  # fmt: skip
         return pd.DataFrame(rows)
@@ -293,7 +301,8 @@ def markdown(found: Assessed) -> str:
         by_attack = {cell.attack: cell for cell in row.cells}
         sizes = {who: size for who, size in row.epsilon.items() if size is not None}
         epsilon = "; ".join(f"{who.replace('_', ' ')} {size:.2f}" for who, size in sizes.items())
-        utility = f"{row.utility}{', dead' if row.dead else ''}" if row.utility else "refused"
+        state = f", {row.state}" if row.state else ""
+        utility = f"{row.utility}{state}" if row.utility else "refused"
         told = f"{epsilon} for one {row.unit}" if epsilon else "∞"
         rows.append([f"`{row.defence}`", utility, told])
         for name in attacks:
@@ -323,9 +332,8 @@ def lines(found: Assessed) -> Iterator[str]:
     table = [["", "utility", *attacks]]
     for row in found.rows:
         by_attack = {cell.attack: cell.verdict.replace("_", " ") for cell in row.cells}
-        utility = (
-            f"{row.metric} {row.utility}{' (dead)' if row.dead else ''}" if row.utility else "—"
-        )
+        state = f" ({row.state})" if row.state else ""
+        utility = f"{row.metric} {row.utility}{state}" if row.utility else "—"
         table.append([row.defence, utility, *(by_attack.get(name, "—") for name in attacks)])
     yield from aligned([[plain(cell, 60) for cell in cells] for cells in table])
     for row in found.rows:

@@ -33,6 +33,8 @@ PAGE, JSON, CSV = "assessment.html", "assessment.json", "assessment.csv"
 ALARM_LEVEL = 0.9999
 """Confidence of the bounds that are held against the ledger: many trainings are measured."""
 
+NOBODY = "no client took part in any round: train for more rounds, or draw clients more often"
+
 ALIVE = 0.1
 """A model is alive if it has come at least this share of the way from its start to `none`."""
 
@@ -140,6 +142,8 @@ class _Trained:
         for row in rows:  # the last round in which each was measured
             numbers |= {n: v for n, v in row.items() if isinstance(v, float | int) and n != "round"}
         every = [row for row in rows if row.get("round")]
+        if every and not any(row["clients"]["answered"] for row in every):
+            errors = {"": NOBODY, **errors}
         found = {
             name: run.read_json(f"{FINDINGS}/{at}/{RESULT}") for name, at in plan.findings.items()
         }
@@ -296,8 +300,9 @@ def _with_life(
                 known = False
                 continue
             mine, start, without, before = (better * value for value in values)
-            dead = dead or not mine > start or mine - start < ALIVE * (without - before)
-            known = known and without > before  # else nothing was learnt, and this tells nothing
+            short = not mine > start or mine - start < ALIVE * (without - before)
+            learnt = without > before  # else the experiment itself tells nothing of a defence
+            known, dead = known and learnt, dead or (short and (learnt or row.defence == NONE))
         known = known and bool(row.seeds)
         done.append(dataclasses.replace(row, dead=dead, alive=known and not dead))
     return tuple(done)

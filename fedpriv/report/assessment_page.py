@@ -49,8 +49,10 @@ def _numbers(cell: Cell) -> str:
     if cell.value is None or cell.interval is None:
         return ""
     between = f"{cell.value:.3g} [{cell.interval[0]:.3g}, {cell.interval[1]:.3g}]"
-    could = "none" if cell.detectable is None else f"{cell.detectable:.3g}"
-    return f"{between}, {cell.control:.3g} without a leak, {could} detectable"
+    could = "no leak of any size could have been shown"
+    if cell.detectable is not None:
+        could = f"from {cell.detectable:.3g} on, a leak would have been shown"
+    return f"{between}, {cell.control:.3g} without a leak; {could}"
 
 
 def _epsilon(size: float | None) -> str:

@@ -10,6 +10,7 @@ from fedpriv.cli.main import main
 from fedpriv.config import assess, assess_cost
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report import assessment
+from fedpriv.runtime import cache
 
 SMALL = (
     "rounds=1",
@@ -170,7 +171,8 @@ def test_a_defence_that_changes_the_model_has_a_start_of_its_own():
 def test_a_name_may_have_settings_behind_it():
     plan = planned(defences=["fl_provider_dp privacy.epsilon=2"])
     private = plan.defences[1]
-    assert private.name == "fl_provider_dp privacy.epsilon=2"
+    assert private.name == private.told.replace(" with", "") == "fl_provider_dp privacy.epsilon=2"
+    assert [word for word in private.run if "epsilon" in word] == ["privacy.epsilon=2"]
     config = next(one.config for one in plan.trainings if one.defence == private.name)
     assert config["privacy"]["epsilon"] == 2
 
@@ -206,7 +208,7 @@ def test_other_code_is_another_assessment(tmp_path, monkeypatch):
 
 
 def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     plan, told = planned(defences=["none"], seeds=1), list[str]()
     first = assess_cost.foretold(plan, told.append)
     assert first["none"].seconds > 0
@@ -219,9 +221,9 @@ def test_hours_make_attacks_smaller_before_they_are_left_out(tmp_path):
     plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=1)
     costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
     fitted, told = assess_cost.within(plan, costs, 0.1, 1)
-    assert told == ["gi_dqa with clients=[0]"]
+    assert told == ["gi_dqa with attack.method.evaluations=100"]
     (order,) = [one.orders["gi_dqa"] for one in fitted.trainings if one.orders]
-    assert order[-1] == "clients=[0]"
+    assert order[-2:] == ("attack.method.evaluations=100", "seed=0")
     folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
@@ -254,11 +256,16 @@ def test_hours_leave_out_seeds_and_then_the_longest_attack():
     fewer, told = assess_cost.within(plan, costs, 0.45, 1)
     assert (len(fewer.seeds), told) == (2, ["2 seeds in place of 5"])
     fewer, told = assess_cost.within(plan, costs, 0.05, 1)
-    assert told == ["2 seeds in place of 5", "gi_dqa with clients=[0]", "without gi_dqa"]
+    assert told == [
+        "2 seeds in place of 5",
+        "gi_dqa with attack.method.evaluations=100",
+        "without gi_dqa",
+    ]
     assert fewer.attacks[1].withheld == "left out to fit into 0.05 hours"
     assert all("gi_dqa" not in one.orders for one in fewer.trainings)
-    with pytest.raises(Mistakes, match=r"hours=0\.001: one seed and one attack"):
+    with pytest.raises(Mistakes, match=r"hours=0\.001: one seed .* take hours=0\.024, or leave"):
         assess_cost.within(plan, costs, 0.001, 1)
+    assert assess_cost.within(plan, costs, 0.024, 1)[0].seeds == (0,)
 
 
 def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
@@ -283,7 +290,7 @@ def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
         ({"defences": ["my.start"]}, "the name start is taken"),
         (
             {"defences": ["fl_provider_dp"], "words": ("privacy.epsilon=2",)},
-            "privacy.epsilon=2: fl_provider_dp sets privacy.epsilon",
+            "epsilon=2: fl_provider_dp sets privacy.epsilon: .*'fl_provider_dp privacy.epsilon=2'",
         ),
         ({"words": ("federation.report=true",)}, "an assessment sets federation.report itself"),
         ({"attacks": ["closedform"]}, "there is no 'closedform'.*closed_form"),
@@ -292,6 +299,8 @@ def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
         ({"seeds": 0}, "seeds=0"),
         ({"seeds": [1, 1]}, r"seeds=\[1, 1\]"),
         ({"seeds": [[1], [2]]}, r"seeds=\[\[1\], \[2\]\]"),
+        ({"words": ("seed=3",)}, r"an assessment sets seed itself: write seeds=\[0,1\]"),
+        ({"attacks": ["broken_part.X"]}, r"failed in .*broken_part.py, line 2: ZeroDivisionError"),
         ({"words": ("keep=[transcript]",)}, "an assessment sets keep itself"),
         ({"words": ("strategy=feam_dp",)}, "an assessment sets strategy itself"),
         ({"words": ("rounds=x",)}, "rounds"),
@@ -299,7 +308,9 @@ def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
         ({"attacks": ["server_membership attack.targe=x"]}, "targe"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(chosen, why):
+def test_mistakes_are_told_before_anything_starts(chosen, why, tmp_path, monkeypatch):
+    (tmp_path / "broken_part.py").write_text("\n1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Mistakes, match=f"(?s){why}"):
         planned(**chosen)
 

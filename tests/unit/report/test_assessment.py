@@ -227,15 +227,16 @@ def test_the_p_values_of_a_page_are_corrected_together():
 
 
 def trained(folder, run, *, f1, results=(), audit=None, masking=None, rounds=2, ledger=None,
-            data=None):  # fmt: skip
+            data=None, answered=2):  # fmt: skip
     """Writes a run folder as a training leaves it."""
     place = RunFolder.at(folder / "runs" / run)
     place.write_config({"rounds": rounds, "masking": masking, "data": data or run})
     place.append(
         "metrics.jsonl",
         [
-            {"round": at, "f1": f1, "seconds": {"train": 2.0, "evaluate": 1.0},
-             "bytes_up": 10, "bytes_down": 5} for at in range(rounds + 1)
+            {"round": at, "f1": f1, "clients": {"answered": answered},
+             "seconds": {"train": 2.0, "evaluate": 1.0}, "bytes_up": 10, "bytes_down": 5}
+            for at in range(rounds + 1)
         ],
     )  # fmt: skip
     if ledger:
@@ -353,6 +354,8 @@ def test_where_nothing_was_learnt_the_first_sentence_says_so(folder):
     assert "none" not in found.answer()[2]
     # What came further than it might be alive, and nobody knows how far it should have come.
     assert row(found, "good").cells[0].verdict == CANNOT_TELL
+    assert row(found, "good").state == row(found, "dead").state == "cannot be judged"
+    assert "dead model" not in found.answer()[2]
     assert "has learnt nothing" in html(found)
 
 
@@ -431,6 +434,14 @@ def test_a_bound_where_nothing_is_promised_is_no_alarm(folder):
                    numbers={"epsilon_lower": Number(2.0, None, 100, "canary", 0.0)})  # fmt: skip
     write_result(RunFolder(folder / "runs" / "none1"), "sm", known)
     assert not assessment.read(folder).alarms
+
+
+def test_a_training_without_a_client_is_none(folder):
+    (folder / "runs" / "good1" / "metrics.jsonl").unlink()
+    trained(folder, "good1", f1=0.9, results=[("sm", success(0.5))], answered=0)
+    good = row(assessment.read(folder), "good")
+    assert (good.seeds, good.cells[0].verdict) == ((0,), CANNOT_TELL)
+    assert good.failed[1].startswith("no client took part in any round")
 
 
 def test_different_numbers_have_no_mean(folder):
@@ -532,7 +543,9 @@ def test_json_is_read_back_for_the_docs(folder):
         in text
     )
     assert "| stops<br>0.5 [0.479, 0.521] against 0.5 |" in text
-    assert "| `dead` | 0.100, dead | ∞ | cannot tell<br>0.5 [0.479, 0.521] against 0.5 |" in text
+    assert (
+        "| `dead` | 0.100, dead model | ∞ | cannot tell<br>0.5 [0.479, 0.521] against 0.5 |" in text
+    )
 
 
 def test_the_table_has_a_row_for_each_cell(folder):
