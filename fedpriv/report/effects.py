@@ -161,7 +161,7 @@ def verdict_of(
     """
     leaks = p <= LEVEL and effect.gain > 0
     if p <= LEVEL and effect.gain < 0:
-        return CANNOT_TELL, "worse than its control: turned round, it would succeed", None
+        return CANNOT_TELL, "it came out worse than its control, which settles nothing", None
     if without is None:
         if leaks:
             return NOTHING, "it succeeds", None

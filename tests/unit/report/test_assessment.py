@@ -143,7 +143,7 @@ def told(under, without=None):
         (effect(0.0), effect(0.01), CANNOT_TELL),  # nothing to stop
         (effect(0.05, 0.1), effect(0.2), CANNOT_TELL),  # too few units
         (effect(0.0, 0.06), effect(0.21), WEAKENS),  # too few to say that it is stopped
-        (effect(-0.3), effect(0.2), CANNOT_TELL),  # turned round, it would succeed
+        (effect(-0.3), effect(0.2), CANNOT_TELL),  # worse than its control
     ],
 )
 def test_verdicts(under, without, verdict):
