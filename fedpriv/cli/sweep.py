@@ -41,7 +41,8 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
     figure and report.html.
     """
     from fedpriv.config import sweep
-    from fedpriv.report.sweep import cells, verdicts
+    from fedpriv.report.claims import verdicts
+    from fedpriv.report.sweep import cells, told
     from fedpriv.report.wording import aligned
     from fedpriv.runtime.progress import for_this_terminal
 
@@ -53,6 +54,6 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
     for line in aligned(cells(table.columns, measured)):
         print(line)
     for one in verdicts(table.claims, measured):
-        print(f"{one['claim']}: {one['verdict']}")
+        print("\n".join(told(one)))
     print(folder.path)
     return 0

@@ -30,8 +30,10 @@ from fedpriv.config.attack import Order
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.resumable import digest, newest
+from fedpriv.report import claims as claiming
 from fedpriv.report import sweep as report
-from fedpriv.report.sweep import RESULTS, Column, Measured, Recorded
+from fedpriv.report.claims import Claim, Measured
+from fedpriv.report.sweep import RESULTS, Column, Recorded
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import (
@@ -116,7 +118,7 @@ class Sweep:
         seeds: of runs and attacks.
         rows: of the table.
         columns: of the table.
-        claims: orderings to check; see `fedpriv.report.sweep.comparisons`.
+        claims: what is said of it beforehand; see `fedpriv.report.claims`.
         axis: name of the figure's horizontal axis; "" for a figure of rows.
         command: that runs it, wherever the run folders go.
     """
@@ -128,7 +130,7 @@ class Sweep:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    claims: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
     axis: str = ""
     command: str = ""
 
@@ -196,14 +198,15 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         seeds=tuple(seeds),
         rows=tuple(_rows(file, name)),
         columns=columns,
-        claims=tuple(file.get("claims", ())),
+        claims=tuple(_claims(file.get("claims", ()), problems)),
         axis=file.get("x", ""),
         command=shlex.join(["fedpriv", "sweep", name, *given]),
     )
     known = [row.name for row in sweep.rows]
     for claim in sweep.claims:
         try:
-            terms = [t for c in report.comparisons(claim).values() for t in (c.above, c.below)]
+            compared = claiming.comparisons(claim.says).values()
+            terms = [term for one in compared for term in (one.above, one.below)]
         except ValueError as error:
             problems.append(f"claims: {error}")
             continue
@@ -405,6 +408,17 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         raise Mistakes(source, list(dict.fromkeys(problems)))
 
 
+def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
+    """Yields the claims of a file: orderings, or mappings of `text` and `says`."""
+    for one in listed:
+        if isinstance(one, str):
+            yield Claim(one, one)
+        elif isinstance(one, Mapping) and one.keys() == {"text", "says"}:
+            yield Claim(str(one["text"]), str(one["says"]))
+        else:
+            problems.append(f"claims: {one!r:.80}: expected an ordering, or text and says")
+
+
 def _text(key: str, value: Any) -> str:
     """Returns an override as the command line has it, in Hydra's grammar."""
 
@@ -467,7 +481,7 @@ def _measure(sweep: Sweep, job: Job, place: Path, tell: Callable[[str], None]) -
         "run": last,
         "ledger": folder.read_json(LEDGER),
     }
-    compared = [c for claim in sweep.claims for c in report.comparisons(claim).values()]
+    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
     paths = [term.column for one in compared for term in (one.above, one.below)]
     paths = list(dict.fromkeys([*(column.path for column in sweep.columns), *paths]))
     intervals = {c.path: _at(numbers, c.interval) for c in sweep.columns if c.interval}
@@ -508,7 +522,7 @@ def _write(
         columns=sweep.columns,
         axis=sweep.axis,
         rows=measured,
-        claims=list(report.verdicts(sweep.claims, measured)),
+        claims=list(claiming.verdicts(sweep.claims, measured)),
         made={"command": sweep.command, "machine": versions.machine()},
         finished=finished,
     )

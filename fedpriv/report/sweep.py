@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
+from fedpriv.report.claims import Measured
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
@@ -33,8 +33,6 @@ FEWEST_FOR_95 = 5
 MOST_PANELS = 4
 """Columns that a figure of rows shows."""
 
-_TERM = re.compile(r"(?P<row>.+?)(?: @ (?P<column>\S+))?(?: (?P<sign>[+-]) (?P<by>[\d.e+-]+))?$")
-
 
 @dataclass(frozen=True)
 class Column:
@@ -49,37 +47,6 @@ class Column:
     path: str
     label: str
     interval: str | None = None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One row of a sweep under one seed.
-
-    Attributes:
-        row: its name.
-        seed: of run and attack.
-        run: folder of the run.
-        headline: of the attack; "" without one.
-        refused: whether the attack was not run at all.
-        values: by path; None for what was not measured.
-        intervals: by path of the column.
-        x: place on the axis of the figure, where the sweep has such an axis.
-        curve: name of the row's curve in that figure.
-        commit: of the code that measured it.
-        date: of the day.
-    """
-
-    row: str
-    seed: int
-    run: str
-    headline: str
-    refused: bool
-    values: Mapping[str, float | None]
-    intervals: Mapping[str, tuple[float, float]]
-    x: float | None = None
-    curve: str = ""
-    commit: str = ""
-    date: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,87 +79,6 @@ class Recorded:
             pydantic.ValidationError: if it is not that of a sweep.
         """
         return TypeAdapter(cls).validate_python(content)
-
-
-@dataclass(frozen=True)
-class Term:
-    """One side of a comparison: a column of a row, or a number, and what is added to it."""
-
-    row: str | None
-    column: str
-    plus: float = 0.0
-
-    @classmethod
-    def parse(cls, text: str, column: str) -> Term:
-        """Reads `12.5`, `row`, `row - 1` or `row @ other_column + 0.5`."""
-        try:
-            return cls(None, column, float(text))
-        except ValueError:
-            match = re.match(_TERM, text.strip())
-        if match is None:
-            raise ValueError(f"{text!r} names no row")
-        by = float(f"{match['sign']}{match['by']}") if match["by"] else 0.0
-        return cls(match["row"], match["column"] or column, by)
-
-    def values(self, measured: Sequence[Measured]) -> dict[int, float]:
-        """Returns the term's value by seed; empty where it was not measured."""
-        if self.row is None:
-            return dict.fromkeys({one.seed for one in measured}, self.plus)
-        return {
-            one.seed: value + self.plus
-            for one in measured
-            if one.row == self.row and (value := one.values.get(self.column)) is not None
-        }
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """That one term is above another."""
-
-    above: Term
-    below: Term
-
-    def verdict(self, measured: Sequence[Measured]) -> tuple[bool | None, str]:
-        """Returns whether the mean is above the other, None if not measured, and how clearly.
-
-        Seeds that only one side has are left out.
-        """
-        high, low = self.above.values(measured), self.below.values(measured)
-        pairs = [(high[seed], low[seed]) for seed in sorted(high.keys() & low.keys())]
-        if not pairs:
-            return None, "not measured"
-        means = [mean(side) for side in zip(*pairs, strict=True)]
-        shown = " > ".join(map(show_value, means))
-        if not means[0] > means[1]:
-            return False, f"DOES NOT HOLD: {' against '.join(map(show_value, means))}"
-        if len(pairs) == 1:
-            return True, f"holds: {shown}"
-        if min(a for a, _ in pairs) > max(b for _, b in pairs):
-            return True, f"holds beyond the spread of {len(pairs)} seeds: {shown}"
-        wins = sum(a > b for a, b in pairs)
-        return True, f"holds in the mean, and in {wins} of {len(pairs)} seeds: {shown}"
-
-
-def comparisons(claim: str) -> dict[str, Comparison]:
-    """Returns the comparisons that a claim consists of, each with its text.
-
-    `psnr | exact: a > b > c | d` says, by either column, that a is above b, and b above c and d.
-
-    Raises:
-        ValueError: if it is no claim.
-    """
-    columns, colon, order = claim.partition(": ")
-    parts = re.split(r" ([<>]) ", order)
-    if not colon or len(parts) < 3:
-        raise ValueError(f"{claim!r}: expected `column: row > other row`")
-    found = {}
-    for column, place in itertools.product(columns.split(" | "), range(0, len(parts) - 1, 2)):
-        left, sign, right = parts[place : place + 3]
-        for pair in itertools.product(left.split(" | "), right.split(" | ")):
-            terms = [Term.parse(text, column) for text in pair]
-            above, below = terms if sign == ">" else terms[::-1]
-            found[f"{column}: {f' {sign} '.join(pair)}"] = Comparison(above, below)
-    return found
 
 
 @dataclass(frozen=True)
@@ -243,14 +129,6 @@ def cells(columns: Sequence[Column], measured: Sequence[Measured]) -> list[list[
     return [[plain(cell, 90) for cell in row] for row in table]
 
 
-def verdicts(claims: Sequence[str], measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-    """Yields each comparison of the claims with its verdict, as JSON has it."""
-    for claim in claims:
-        for text, comparison in comparisons(claim).items():
-            holds, words = comparison.verdict(measured)
-            yield {"claim": text, "holds": holds, "verdict": words}
-
-
 def origin(sweep: Recorded) -> str:
     """Returns where the numbers of a sweep come from, as one sentence.
 
@@ -276,11 +154,28 @@ def markdown(sweep: Recorded) -> str:
     head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     lines += ["", f"{_brackets(sweep.rows)} {origin(sweep)}", ""]
-    known = [one for one in sweep.claims if one["holds"] is not None]
-    lines += [f"- {one['claim']}: {one['verdict']}" for one in known]
+    known = [one for one in sweep.claims if _measured(one)]
+    for one in known:
+        lines += told(one)
     if missing := len(sweep.claims) - len(known):
         lines.append(f"- Not measured: {counted(missing, 'further claim')}")
     return "\n".join(lines) + "\n"
+
+
+def _measured(claim: Mapping[str, Any]) -> bool:
+    return any(one["verdict"] != "not measured" for one in claim["comparisons"])
+
+
+def told(claim: Mapping[str, Any]) -> list[str]:
+    """Returns a claim and what was found of its comparisons, as lines of Markdown."""
+    parts = claim["comparisons"]
+    if len(parts) == 1:
+        return [f"- {claim['text']}: {parts[0]['verdict']}"]
+    said = {True: "holds", False: "DOES NOT HOLD"}.get(claim["holds"], "cannot tell")
+    return [
+        f"- {claim['text']}: {said}",
+        *(f"  - {one['text']}: {one['verdict']}" for one in parts),
+    ]
 
 
 def _brackets(measured: Sequence[Measured]) -> str:
@@ -395,11 +290,19 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
     longest = sorted(rows, key=len, reverse=True)
     name_of_row = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
     claims = []
-    for number, one in enumerate(sweep.claims, 1):
-        around = name_of_row.sub("", one["claim"])
-        told = name_of_row.sub(lambda match: rows[match[0]], one["claim"])
+
+    def of_rows(text: str, instead: str) -> str:
+        around = name_of_row.sub("", text)
         kept = public_name(around, "", clean) == around
-        claims.append({**one, "claim": told if kept else f"claim {number}"})
+        return name_of_row.sub(lambda match: rows[match[0]], text) if kept else instead
+
+    for number, one in enumerate(sweep.claims, 1):
+        parts = [
+            {**part, "text": of_rows(part["text"], f"comparison {at}")}
+            for at, part in enumerate(one["comparisons"], 1)
+        ]
+        text = of_rows(one["text"], f"claim {number}")
+        claims.append({**one, "text": text, "says": "", "comparisons": parts})
     return replace(
         sweep,
         title=public_name(sweep.title, "A sweep", clean),
@@ -424,12 +327,15 @@ def _answer(claims: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]) 
     if not claims:
         return f"{counted(len(rows), 'row')} measured, and no claim made about them."
     holding, failing = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
-    missing = len(claims) - holding - failing
+    measured = sum(map(_measured, claims))
+    missing, unsure = len(claims) - measured, measured - holding - failing
     if holding == len(claims):
         return "the claim holds." if holding == 1 else f"all {holding} claims hold."
     told = [f"{holding} of {counted(len(claims), 'claim')} hold{'s' * (holding == 1)}"]
     if failing:
         told.append(f"{failing} do{'es' * (failing == 1)} not")
+    if unsure:
+        told.append(f"{unsure} cannot be told")
     if missing:
         told.append(f"{missing} could not be measured")
     return f"{', '.join(told)}."

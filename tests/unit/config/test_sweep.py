@@ -112,8 +112,8 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     assert rows["refused", 0]["refused"] is True
     assert rows["refused", 0]["headline"] == "not applicable: the toy does not want to"
     holds, fails = found["claims"]
-    assert (holds["claim"], holds["holds"]) == ("value: lucky > guessed", True)
-    assert holds["verdict"].startswith("holds beyond the spread of 2 seeds: ")
+    assert (holds["text"], holds["holds"]) == ("value: lucky > guessed", True)
+    assert holds["comparisons"][0]["verdict"].startswith("holds: ")
     assert fails["holds"] is False
     assert "| refused | — | — |" in (folder.path / "table.md").read_text("utf-8")
     made = found["made"]

@@ -1,0 +1,152 @@
+"""Claims about a table: what they compare, and the test that judges them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedpriv.report.claims import Claim, Comparison, Measured, Term, comparisons, verdicts
+
+
+def measured(name, values, interval=None, **others):
+    """Returns a row, one seed for each value."""
+    return [
+        Measured(name, seed, "runs/1", "", False, {"psnr": value, **others},
+                 {"psnr": interval} if interval else {})
+        for seed, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def judged(says, *rows):
+    (one,) = verdicts([Claim("in words", says)], [m for row in rows for m in row])
+    return one
+
+
+def test_an_ordering_is_split_into_comparisons():
+    found = comparisons("psnr | read: a, b > c @ other + 1 | 20 > d")
+    assert list(found) == [
+        "psnr: a, b > c @ other + 1",
+        "psnr: a, b > 20",
+        "psnr: c @ other + 1 > d",
+        "psnr: 20 > d",
+        "read: a, b > c @ other + 1",
+        "read: a, b > 20",
+        "read: c @ other + 1 > d",
+        "read: 20 > d",
+    ]
+    assert found["psnr: a, b > c @ other + 1"] == Comparison(
+        Term("a, b", "psnr"), Term("c", "other", 1.0)
+    )
+    assert found["read: 20 > d"].above == Term(None, "read", 20.0)
+    assert Term.parse("noise 1e-07 - 1.5e-1", "psnr") == Term("noise 1e-07", "psnr", -0.15)
+    assert Term.parse("+ TV-C", "psnr") == Term("+ TV-C", "psnr")
+
+
+def test_less_is_more_the_other_way_round():
+    assert comparisons("loss: a < b")["loss: a < b"] == Comparison(
+        Term("b", "loss"), Term("a", "loss")
+    )
+
+
+@pytest.mark.parametrize("says", ["a > b", "psnr: a", "psnr: a >= b", ""])
+def test_what_is_no_ordering_is_refused(says):
+    with pytest.raises(ValueError, match="expected `column: row > other row`"):
+        comparisons(says)
+
+
+# Student 1908: hours of sleep that ten patients gained by either of two drugs.
+DEXTRO = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+LAEVO = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+
+
+def test_students_own_example():
+    """t = 4.0621 with nine degrees of freedom, p = .002833, and 1.58 [0.70, 2.46] hours."""
+    (one,) = comparisons("psnr: laevo > dextro").values()
+    found = one.judged([*measured("laevo", LAEVO), *measured("dextro", DEXTRO)])
+    assert found.p_value == pytest.approx(0.002833, abs=1e-6)
+    assert found.interval == pytest.approx((0.7001, 2.4599), abs=1e-4)
+    claim = judged("psnr: laevo > dextro", measured("laevo", LAEVO), measured("dextro", DEXTRO))
+    assert (claim["text"], claim["holds"], claim["needs"]) == ("in words", True, None)
+    assert claim["comparisons"][0]["verdict"] == (
+        "holds: 2.330 against 0.750, a difference of 1.580 [0.700, 2.460] over 10 seeds"
+    )
+    other = judged("psnr: dextro > laevo", measured("laevo", LAEVO), measured("dextro", DEXTRO))
+    assert other["holds"] is False
+
+
+@pytest.mark.parametrize(("size", "seeds"), [(1.0, 10), (0.5, 34), (0.2, 199)])
+def test_how_many_seeds_would_tell(size, seeds):
+    """Paired t-test, two-sided at 5 %, power .8: Cohen 1988, and G*Power, have 10, 34 and 199."""
+    apart = [size + (0.5**0.5), size - (0.5**0.5)]  # their standard deviation is 1
+    found = judged("psnr: a > 0", measured("a", apart))
+    assert (found["holds"], found["needs"]) == (None, seeds)
+    assert found["comparisons"][0]["verdict"].endswith(f"over 2 seeds; {seeds} would tell")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "holds", "words"),
+    [
+        ([9.0], [8.0], None, "cannot tell: 9.000 against 8.000, of one seed; it takes two or more"),
+        ([5.0, 5.0], [9.0, 9.0], False, "DOES NOT HOLD: 5.000 against 9.000"),
+        ([5.0, 5.0], [5.0, 5.0], False, "DOES NOT HOLD: 5.000 against 5.000"),
+        ([9.0, 9.0], [5.0, 5.0], True, "holds: 9.000 against 5.000"),
+        ([5.0], [None], None, "not measured"),
+        ([], [1.0], None, "not measured"),
+    ],
+)
+def test_few_seeds(a, b, holds, words):
+    found = judged("psnr: a > b", measured("a", a), measured("b", b))
+    assert found["holds"] is holds
+    assert found["comparisons"][0]["verdict"].startswith(words)
+
+
+def test_one_seed_is_judged_by_the_intervals_that_its_numbers_come_with():
+    """9 ± 1 against 5 ± 1 (95 %): 4 ± √2."""
+    close, far = measured("a", [6.0], (5.0, 7.0)), measured("a", [9.0], (8.0, 10.0))
+    other = measured("b", [5.0], (4.0, 6.0))
+    assert judged("psnr: a > b", close, other)["holds"] is None
+    found = judged("psnr: a > b", far, other)
+    assert found["holds"] is True
+    assert "[2.586, 5.414] over 1 seed" in found["comparisons"][0]["verdict"]
+    assert judged("psnr: a > b", far, measured("b", [5.0]))["holds"] is None
+
+
+def test_only_seeds_that_both_have_are_compared():
+    a, b = measured("a", [1.0, 9.0, 9.5]), measured("b", [None, 5.0, 5.4])
+    assert "over 2 seeds" in judged("psnr: a > b", a, b)["comparisons"][0]["verdict"]
+
+
+def test_a_margin_and_another_column_count():
+    a, b = measured("a", [9.0, 9.0], read=0.5), measured("b", [8.0, 8.0], read=8.6)
+    assert judged("psnr: a > b + 2", a, b)["holds"] is False
+    assert judged("psnr: a > b - 2", a, b)["holds"] is True
+    assert judged("psnr: a - 1 > b @ read", a, b)["holds"] is False
+    assert judged("psnr: a > 8.5", a, b)["holds"] is True
+
+
+def test_a_claim_holds_if_all_of_it_does_and_fails_if_any_of_it_does():
+    a, b, c = (measured(name, [v, v + 0.1, v]) for name, v in (("a", 9.0), ("b", 5.0), ("c", 5.2)))
+    assert judged("psnr: a > b | 1", a, b, c)["holds"] is True
+    assert judged("psnr: a > b > c", a, b, c)["holds"] is False
+    unsure = measured("c", [0.0, 9.0, 4.0])
+    found = judged("psnr: a > b > c", a, b, unsure)
+    assert (found["holds"], [one["holds"] for one in found["comparisons"]]) == (None, [True, None])
+    assert found["needs"] > 3
+
+
+def test_the_failures_of_a_claim_are_corrected_for_their_number():
+    """Alone .03 is shown; as one of five it is not."""
+    apart = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    mean = -stats.t.isf(0.015, 4) * stats.tstd(apart) / 5**0.5  # of which p is .03, two-sided
+    low = measured("a", [one + mean for one in apart])
+    assert judged("psnr: a > 0", low)["holds"] is False
+    nearby = " | ".join(str(mean + step / 1000) for step in range(4))  # of which it is about 1
+    assert judged(f"psnr: a > 0 | {nearby}", low)["holds"] is None
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=6))
+def test_a_claim_and_its_reverse_never_both_hold(values):
+    rows = [measured("a", values), measured("b", [0.0] * len(values))]
+    one, other = judged("psnr: a > b", *rows), judged("psnr: b > a", *rows)
+    assert not (one["holds"] and other["holds"])
+    assert (one["holds"] is None) == (other["holds"] is None)
