@@ -30,6 +30,7 @@ from fedpriv.cli import (
     listing,
     new,
     report,
+    reproduce,
     run,
     sweep,
     verify,
@@ -50,7 +51,14 @@ COMPLETE = "_FEDPRIV_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 
 SECTIONS = {
-    "Experiments": [listing.command, run.run, run.resume, sweep.command, assess.command],
+    "Experiments": [
+        listing.command,
+        run.run,
+        run.resume,
+        sweep.command,
+        reproduce.command,
+        assess.command,
+    ],
     "Finished runs": [attack.command, report.command, compare.command, verify.command],
     "Privacy budget": [budget.command, audit.command],
     "Data, models and disk space": [data.command, model.command, clean.command],

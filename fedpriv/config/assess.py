@@ -13,7 +13,6 @@ import functools
 import hashlib
 import inspect
 import json
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-import fedpriv
 from fedpriv.config import attack, experiment, retraining, running, trust
 from fedpriv.config.assess_matrix import Asked, Defence, Matrix, chosen
 from fedpriv.config.attack import Order
@@ -325,15 +323,9 @@ def _own_parts(plan: Assessment) -> dict[str, str]:
 
     With other ones, the same settings are another assessment.
     """
-    ours = hashlib.sha256()
-    for folder, folders, files in os.walk(Path(fedpriv.__file__).parent, followlinks=True):
-        folders.sort()  # the order in which they are walked
-        for name in sorted(files):
-            if name.endswith((".py", ".j2")):
-                ours.update((Path(folder) / name).read_bytes())
     orders = {order for one in plan.trainings for order in one.orders.values()}
     configs = [*(one.config for one in plan.trainings), *map(attack.compose, sorted(orders))]
-    found = {"fedpriv": ours.hexdigest()}
+    found = {"fedpriv": versions.code()}
     for path in {path for config in configs for _, path in trust.targets(config, "")}:
         if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):
             file = Path(getattr(inspect.getmodule(import_target(path)), "__file__", None) or path)

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,11 +53,12 @@ PLAN, RUNS = "plan.json", "runs"
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
     "run": dict, "attack": dict, "of": str, "choices": dict, "rows": dict, "grid": dict,
-    "without": list, "columns": dict, "x": str, "claims": list,
+    "without": list, "columns": dict, "x": str, "claims": list, "paper": str, "published": dict,
 }  # fmt: skip
 """What a file may hold, with its types: `like` names a file beside it, whose sections it extends;
 `of` is a path in the attack's numbers below which the columns stand; of `choices`, `let` picks. An
-`attack` without the setting `attack` is none."""
+`attack` without the setting `attack` is none. `published` has the numbers of a `paper`, by row and
+column; below a key such as `model=donut` stand those for that value of `let`."""
 
 TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
@@ -121,6 +123,8 @@ class Sweep:
         claims: what is said of it beforehand; see `fedpriv.report.claims`.
         axis: name of the figure's horizontal axis; "" for a figure of rows.
         command: that runs it, wherever the run folders go.
+        paper: whose table it is, and which; "" for none.
+        published: the paper's numbers, by row and column.
     """
 
     name: str
@@ -133,6 +137,8 @@ class Sweep:
     claims: tuple[Claim, ...] = ()
     axis: str = ""
     command: str = ""
+    paper: str = ""
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,8 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         claims=tuple(_claims(file.get("claims", ()), problems)),
         axis=file.get("x", ""),
         command=shlex.join(["fedpriv", "sweep", name, *given]),
+        paper=file.get("paper", ""),
+        published=_published(file),
     )
     known = [row.name for row in sweep.rows]
     for claim in sweep.claims:
@@ -214,6 +222,16 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         # Of rows that the command line leaves out, a claim is not measured.
         if not overrides:
             problems += [f"claims: there is no row {row!r}{near(row, known)}" for row in unknown]
+    if not overrides:
+        unknown = {row: None for row in sweep.published if row not in known}
+        problems += [f"published: there is no row {row!r}{near(row, known)}" for row in unknown]
+        paths = [column.path for column in sweep.columns]
+        strange = {
+            path: None for row in sweep.published.values() for path in row if path not in paths
+        }
+        problems += [
+            f"published: there is no column {path!r}{near(path, paths)}" for path in strange
+        ]
     if problems:
         raise Mistakes(name, problems)
     return sweep
@@ -249,7 +267,10 @@ def plan(sweep: Sweep) -> list[Job]:
 
 
 def run(
-    sweep: Sweep, progress: Callable[[], Progress] = Progress, tell: Callable[[str], None] = print
+    sweep: Sweep,
+    progress: Callable[[], Progress] = Progress,
+    tell: Callable[[str], None] = print,
+    shared: Path | None = None,
 ) -> tuple[RunFolder, list[Measured]]:
     """Runs what is not done yet; returns the sweep's folder and what its rows measured.
 
@@ -257,6 +278,7 @@ def run(
         sweep: to be run.
         progress: makes what shows the progress of a run.
         tell: shows one line.
+        shared: a folder of runs that other sweeps share; None keeps them in the sweep's.
 
     Raises:
         Mistakes: with everything that is wrong, before anything starts.
@@ -277,9 +299,10 @@ def run(
         try:
             for number, job in enumerate(jobs, 1):
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")
-                place = folder.path / RUNS / job.run
+                place = (shared or folder.path / RUNS) / job.run
                 _train(job, place, progress)
                 one = _measure(sweep, job, place, tell)
+                one = dataclasses.replace(one, run=os.path.relpath(place, folder.path))
                 then = before.get((one.row, one.seed), now)  # what was measured before stays so
                 made = {key: then[key] for key in now}
                 measured.append(dataclasses.replace(one, **made))
@@ -419,6 +442,18 @@ def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
             problems.append(f"claims: {one!r:.80}: expected an ordering, or text and says")
 
 
+def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Returns the paper's numbers by row, those for the values that `let` has."""
+    found: dict[str, Any] = {}
+    for key, rows in file.get("published", {}).items():
+        name, equals, value = key.partition("=")
+        if not (equals and name in file.get("let", {})):
+            found[key] = rows
+        elif str(file["let"][name]) == value:
+            found |= rows
+    return found
+
+
 def _text(key: str, value: Any) -> str:
     """Returns an override as the command line has it, in Hydra's grammar."""
 
@@ -525,6 +560,8 @@ def _write(
         claims=list(claiming.verdicts(sweep.claims, measured)),
         made={"command": sweep.command, "machine": versions.machine()},
         finished=finished,
+        paper=sweep.paper,
+        published=sweep.published,
     )
     if finished:
         folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())

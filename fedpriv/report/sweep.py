@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -61,6 +61,8 @@ class Recorded:
         claims: with verdicts, as `verdicts` yields them.
         made: the `command` and the `machine`.
         finished: whether all rows are there.
+        paper: whose table it is, and which; "" for none.
+        published: the paper's numbers, by row and column, which stand beside ours.
     """
 
     title: str
@@ -70,6 +72,8 @@ class Recorded:
     claims: Sequence[Mapping[str, Any]]
     made: Mapping[str, str]
     finished: bool = True
+    paper: str = ""
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, content: Any) -> Recorded:
@@ -119,13 +123,26 @@ def rows_of(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
     return found
 
 
-def cells(columns: Sequence[Column], measured: Sequence[Measured]) -> list[list[str]]:
-    """Returns the table with its headings; a refused attack has its headline in the last cell."""
+def cells(
+    columns: Sequence[Column],
+    measured: Sequence[Measured],
+    published: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[list[str]]:
+    """Returns the table with its headings; a refused attack has its headline in the last cell.
+
+    Beside ours stands what the paper has, where it is given.
+    """
     table = [["", *(column.label for column in columns), ""]]
     for name, seeds in rows_of(measured).items():
-        found = [interval(column, seeds) for column in columns]
+        theirs = (published or {}).get(name, {})
         refused = "; ".join(dict.fromkeys(one.headline for one in seeds if one.refused))
-        table.append([name, *("—" if one is None else str(one) for one in found), refused])
+        row = [name]
+        for column in columns:
+            ours = interval(column, seeds)
+            row.append("—" if ours is None else str(ours))
+            if column.path in theirs:
+                row[-1] += f" (paper: {show_value(theirs[column.path])})"
+        table.append([*row, refused])
     return [[plain(cell, 90) for cell in row] for row in table]
 
 
@@ -148,7 +165,7 @@ def markdown(sweep: Recorded) -> str:
     Columns and claims of which nothing was measured are left out.
     """
     columns = [column for column in sweep.columns if interval(column, sweep.rows)]
-    table = cells(columns, sweep.rows)
+    table = cells(columns, sweep.rows, sweep.published)
     if not any(row[-1] for row in table):  # nothing was refused
         table = [row[:-1] for row in table]
     head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
@@ -213,7 +230,8 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
     measured, axis = sweep.rows, sweep.axis
     # The last column says why an attack was refused.
     keep = None if any(one.refused for one in measured) else -1
-    (first, *head), *rows = (row[:keep] for row in cells(sweep.columns, measured))
+    table = cells(sweep.columns, measured, sweep.published)
+    (first, *head), *rows = (row[:keep] for row in table)
     if keep is None:
         head[-1] = "why not"
     chart = None
@@ -308,6 +326,8 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         title=public_name(sweep.title, "A sweep", clean),
         columns=[replace(column, label=labels[column.label]) for column in sweep.columns],
         axis=public_name(sweep.axis, "x", clean),
+        paper="",
+        published={rows[row]: values for row, values in sweep.published.items() if row in rows},
         rows=[
             replace(
                 one,

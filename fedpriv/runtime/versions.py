@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -53,6 +54,20 @@ def commit() -> str:
         return git("rev-parse", "--short=10", "HEAD").strip() + " with changes" * bool(changed)
     except (OSError, subprocess.CalledProcessError):  # no git here, or a folder of someone else's
         return f"fedpriv {fedpriv.__version__}"
+
+
+def code() -> str:
+    """Returns a hash of fedpriv's code, which tells whether it is still the same.
+
+    Of the commit nobody knows it: files may differ from it, and a package has none.
+    """
+    hashed = hashlib.sha256()
+    for folder, folders, files in os.walk(Path(fedpriv.__file__).parent, followlinks=True):
+        folders.sort()  # the order in which they are walked
+        for name in sorted(files):
+            if name.endswith((".py", ".j2")):
+                hashed.update((Path(folder) / name).read_bytes())
+    return hashed.hexdigest()
 
 
 def cores() -> int:

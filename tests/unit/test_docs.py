@@ -13,7 +13,7 @@ import yaml
 from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
 
 from fedpriv.cli.main import commands, main
-from fedpriv.config import attack, catalogue, experiment, sweep
+from fedpriv.config import attack, catalogue, experiment, reproduce, sweep
 
 PAGES = pages()
 IDS = [page.name for page in PAGES]
@@ -63,6 +63,9 @@ def unknown(name, given):
         experiment.find(given["name"])
     elif name == "sweep" and not given["name"].endswith(".yaml"):
         names += [given["name"]] if given["name"] not in catalogue.sweeps() else []
+    elif name == "reproduce" and given["paper"]:
+        known = reproduce.tables(given["paper"])
+        names += [given["table"]] if given["table"] and given["table"] not in known else []
     for override in given.get("overrides", ()):
         key, _, value = override.partition("=")
         if key in groups and name in ("run", "attack"):
@@ -98,6 +101,8 @@ def check(words, shown, capsys, compose):
         attack.parse([*given["overrides"]])
     elif name == "sweep":
         assert sweep.read(given["name"], given["overrides"]).rows
+    elif name == "reproduce" and given["table"]:
+        assert reproduce.read(given["paper"], given["table"], given["overrides"]).rows
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)

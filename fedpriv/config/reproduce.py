@@ -1,0 +1,141 @@
+"""The papers' tables, each from one command: a sweep, and what its paper says beside it.
+
+`experiments/papers/<paper>/<table>.yaml` is a sweep with the paper's numbers (`published`) and what
+the paper claims of them (`claims`). The tables of a paper share their runs, as long as the code is
+the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config import catalogue, sweep
+from fedpriv.config.construct import near
+from fedpriv.config.experiment import Mistakes
+from fedpriv.config.sweep import Sweep
+from fedpriv.report.claims import Measured, verdicts
+from fedpriv.report.sweep import interval, rows_of
+from fedpriv.runtime import versions
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.run_folder import RunFolder
+
+TABLE, CSV, TRAINED = "table.json", "table.csv", "trained"
+
+SEEDS = 3
+"""Of a table, where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper whose tables can be reproduced.
+
+    Attributes:
+        folder: of its sweeps, below experiments/papers.
+        told: authors, year and title.
+    """
+
+    folder: str
+    told: str
+
+
+PAPERS = {
+    "pfl-docvqa": Paper("pfl_docvqa", "Tito et al. 2024, Privacy-Aware Document Visual QA"),
+    "pried-kie": Paper("pried_kie", "Saifullah et al., Private Key Information Extraction"),
+    "gi-dqa": Paper("gi_dqa", "Ben Hemo et al. 2025, Gradient Inversion of Document QA"),
+    "cdmi": Paper("cdmi", "Dentan et al. 2024, Reconstructing Training Data from Document Models"),
+    "extraction": Paper("extraction", "Pinto et al. 2024, Extracting Training Data from Doc VQA"),
+}
+
+
+def tables(paper: str) -> dict[str, str]:
+    """Returns the sweeps of a paper by the name of their table, such as table5.
+
+    Raises:
+        Mistakes: if there is no such paper.
+    """
+    if paper not in PAPERS:
+        known = ", ".join(PAPERS)
+        raise Mistakes(
+            paper, [f"there is no paper {paper!r}{near(paper, PAPERS)} (expected {known})"]
+        )
+    folder = f"papers/{PAPERS[paper].folder}/"
+    return {
+        name.removeprefix(folder).replace("_", ""): name
+        for name in catalogue.sweeps()
+        if name.startswith(folder)
+    }
+
+
+def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
+    """Reads a table of a paper.
+
+    Args:
+        paper: one of `PAPERS`.
+        table: as `tables` names it; underscores make no difference.
+        overrides: of the sweep, and `seeds=N` for the first N seeds.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    known, name = tables(paper), table.replace("_", "")
+    if name not in known:
+        told = f"there is no table {table!r}{near(name, known)}"
+        raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
+    words = [one for one in overrides if not one.startswith("seeds=")]
+    chosen = next((one for one in overrides if one.startswith("seeds=")), f"seeds={SEEDS}")
+    count = chosen.removeprefix("seeds=")
+    if count.isdecimal() and int(count):
+        chosen = f"seeds=[{','.join(map(str, range(int(count))))}]"
+    command = shlex.join(["fedpriv", "reproduce", paper, name, *overrides])
+    return dataclasses.replace(sweep.read(known[name], [*words, chosen]), command=command)
+
+
+def run(
+    table: Sweep, progress: Callable[[], Progress], tell: Callable[[str], None]
+) -> tuple[RunFolder, list[Measured]]:
+    """Runs what is not done yet of a table, and writes table.json and table.csv beside its page.
+
+    Returns the folder, and what the rows measured.
+    """
+    place = Path(table.runs) / "sweeps" / Path(table.name).parent
+    shared = place / TRAINED / versions.code()[:12]
+    folder, measured = sweep.run(table, progress, tell, shared)
+    content = as_json(table, measured)
+    folder.write_json(TABLE, content)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["row", "column", "mean", "low", "high", "paper"])
+    for row in content["rows"]:
+        for path, one in row["columns"].items():
+            writer.writerow([row["row"], path, one["mean"], one["low"], one["high"], one["paper"]])
+    folder.write(CSV, text.getvalue().encode())
+    return folder, measured
+
+
+def as_json(table: Sweep, measured: Sequence[Measured]) -> dict[str, Any]:
+    """Returns a table as JSON has it: our rows beside the paper's, and its claims."""
+    rows = []
+    for name, seeds in rows_of(measured).items():
+        columns: dict[str, Any] = {}
+        for column in table.columns:
+            ours = interval(column, seeds)
+            mean, low, high = (ours.mean, ours.low, ours.high) if ours else (None, None, None)
+            theirs = table.published.get(name, {}).get(column.path)
+            columns[column.path] = {"mean": mean, "low": low, "high": high, "paper": theirs}
+        rows.append({"row": name, "seeds": sorted(one.seed for one in seeds), "columns": columns})
+    return {
+        "title": table.title,
+        "paper": table.paper,
+        "command": table.command,
+        "machine": versions.machine(),
+        "commits": sorted({one.commit for one in measured}),
+        "rows": rows,
+        "claims": list(verdicts(table.claims, measured)),
+    }
