@@ -58,7 +58,8 @@ SECTIONS = {
 """What a file may hold, with its types: `like` names a file beside it, whose sections it extends;
 `of` is a path in the attack's numbers below which the columns stand; of `choices`, `let` picks. An
 `attack` without the setting `attack` is none. `published` has the numbers of a `paper`, by row and
-column; below a key such as `model=donut` stand those for that value of `let`."""
+column; below a key such as `model=donut` stand those for that value of `let`, or for that
+experiment."""
 
 TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
@@ -323,7 +324,7 @@ def _load(path: Path) -> dict[str, Any]:
     merged = {
         key: {**base[key], **value} if isinstance(value, dict) and key in base else value
         for key, value in file.items()
-        if key not in ("rows", "grid", "columns")
+        if key not in ("rows", "grid", "columns", "published")
     }
     return {**base, **file, **merged}
 
@@ -443,13 +444,14 @@ def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
 
 
 def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Returns the paper's numbers by row, those for the values that `let` has."""
+    """Returns the paper's numbers by row, those for the experiment and the values of `let`."""
+    chosen = {**file.get("let", {}), "experiment": file.get("experiment")}
     found: dict[str, Any] = {}
     for key, rows in file.get("published", {}).items():
         name, equals, value = key.partition("=")
-        if not (equals and name in file.get("let", {})):
+        if not (equals and name in chosen):
             found[key] = rows
-        elif str(file["let"][name]) == value:
+        elif str(chosen[name]) == value:
             found |= rows
     return found
 
