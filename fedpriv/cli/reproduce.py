@@ -56,6 +56,8 @@ def command(paper: str | None, table: str | None, overrides: tuple[str, ...]) ->
     folder, measured = reproduce.run(read, for_this_terminal, tell)
     for line in aligned(cells(read.columns, measured, read.published)):
         print(line)
+    if read.published:
+        print(f"Numbers of the paper are of {read.paper}.")
     for one in verdicts(read.claims, measured):
         print("\n".join(told(one)))
     print(folder.path)

@@ -51,7 +51,7 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
 
     table = sweep.read(name, overrides)
     folder, measured = sweep.run(table, for_this_terminal, tell)
-    for line in aligned(cells(table.columns, measured)):
+    for line in aligned(cells(table.columns, measured, table.published)):
         print(line)
     for one in verdicts(table.claims, measured):
         print("\n".join(told(one)))

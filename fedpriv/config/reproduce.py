@@ -79,7 +79,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     Args:
         paper: one of `PAPERS`.
         table: as `tables` names it; underscores make no difference.
-        overrides: of the sweep, and `seeds=N` for the first N seeds.
+        overrides: of the sweep, and `seeds=N` for N seeds, counted from the file's own on.
 
     Raises:
         Mistakes: with everything that is wrong.
@@ -89,11 +89,16 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
         told = f"there is no table {table!r}{near(name, known)}"
         raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
     words = [one for one in overrides if not one.startswith("seeds=")]
-    chosen = next((one for one in overrides if one.startswith("seeds=")), f"seeds={SEEDS}")
+    given = [one for one in overrides if one.startswith("seeds=")]
+    first = sweep.read(known[name], words).seeds
+    chosen = given[-1] if given else f"seeds={max(SEEDS, len(first))}"
     count = chosen.removeprefix("seeds=")
     if count.isdecimal() and int(count):
-        chosen = f"seeds=[{','.join(map(str, range(int(count))))}]"
-    command = shlex.join(["fedpriv", "reproduce", paper, name, *overrides])
+        # From the file's own on: before it may lie those that settings were chosen with.
+        more = range(max(first) + 1, max(first) + 1 + int(count))
+        chosen = f"seeds=[{','.join(map(str, (*first, *more)[: int(count)]))}]"
+    shown = [one for one in overrides if not one.startswith("runs=")]
+    command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
     return dataclasses.replace(sweep.read(known[name], [*words, chosen]), command=command)
 
 

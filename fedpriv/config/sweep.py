@@ -223,16 +223,8 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         # Of rows that the command line leaves out, a claim is not measured.
         if not overrides:
             problems += [f"claims: there is no row {row!r}{near(row, known)}" for row in unknown]
-    if not overrides:
-        unknown = {row: None for row in sweep.published if row not in known}
-        problems += [f"published: there is no row {row!r}{near(row, known)}" for row in unknown]
-        paths = [column.path for column in sweep.columns]
-        strange = {
-            path: None for row in sweep.published.values() for path in row if path not in paths
-        }
-        problems += [
-            f"published: there is no column {path!r}{near(path, paths)}" for path in strange
-        ]
+    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
+    problems += _unpublishable(file, None if narrowed else known, [c.path for c in columns])
     if problems:
         raise Mistakes(name, problems)
     return sweep
@@ -254,7 +246,8 @@ def plan(sweep: Sweep) -> list[Job]:
                 seeded = any(text.startswith("seed=") for text in row.attack)
                 settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
                 order = parse(settings)
-                order = dataclasses.replace(order, name=f"{order.name}-{digest(settings)}")
+                every = digest(attack.compose(settings))  # with the values of the files
+                order = dataclasses.replace(order, name=f"{order.name}-{every}")
         except Mistakes as error:
             # Rows share settings, and so mistakes: each is told once, with the first row.
             for problem in error.problems:
@@ -286,7 +279,7 @@ def run(
     """
     jobs = plan(sweep)
     rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
-    settings = {"sweep": sweep.name, "rows": rows}
+    settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
     folder = _unfinished(sweep, settings)
     if folder is None:
         parent = Path(sweep.runs) / "sweeps" / Path(sweep.name).parent
@@ -304,9 +297,10 @@ def run(
                 _train(job, place, progress)
                 one = _measure(sweep, job, place, tell)
                 one = dataclasses.replace(one, run=os.path.relpath(place, folder.path))
-                then = before.get((one.row, one.seed), now)  # what was measured before stays so
-                made = {key: then[key] for key in now}
-                measured.append(dataclasses.replace(one, **made))
+                earlier = before.get((one.row, one.seed))
+                same = earlier and earlier["run"] == one.run  # what was measured before stays so
+                made = earlier if earlier and same else now
+                measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
                 _write(sweep, folder, measured, finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit) as end:
             end.add_note("repeat the command to go on")
@@ -443,6 +437,32 @@ def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
             problems.append(f"claims: {one!r:.80}: expected an ordering, or text and says")
 
 
+def _unpublishable(
+    file: Mapping[str, Any], rows: Sequence[str] | None, columns: Sequence[str]
+) -> list[str]:
+    """Returns what is wrong with the paper's numbers: each block of them, whichever is chosen.
+
+    Args:
+        file: of the sweep.
+        rows: of the table; None if the command line has left some out.
+        columns: paths.
+    """
+    problems = []
+    blocks = file.get("published", {})
+    for key, block in blocks.items():
+        for row, numbers in (
+            block if "=" in key and isinstance(block, dict) else {key: block}
+        ).items():
+            if rows is not None and row not in rows:
+                problems.append(f"published: there is no row {row!r}{near(row, rows)}")
+            for path, value in (numbers if isinstance(numbers, dict) else {"": None}).items():
+                if type(value) not in (int, float):
+                    problems.append(f"published: {row}: {path}={value!r}: expected a number")
+                elif path not in columns:
+                    problems.append(f"published: there is no column {path!r}{near(path, columns)}")
+    return list(dict.fromkeys(problems))
+
+
 def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Returns the paper's numbers by row, those for the experiment and the values of `let`."""
     chosen = {**file.get("let", {}), "experiment": file.get("experiment")}
@@ -451,7 +471,7 @@ def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         name, equals, value = key.partition("=")
         if not (equals and name in chosen):
             found[key] = rows
-        elif str(chosen[name]) == value:
+        elif str(chosen[name]) == value and isinstance(rows, dict):
             found |= rows
     return found
 

@@ -5,7 +5,9 @@ a − b of the seeds that both rows have: Student's t-test of their mean, two-si
 holds if each of its comparisons is shown. That needs no correction for their number, since all of
 them must be shown (an intersection-union test: Berger 1982). It does not hold if one of them is
 shown the other way round, corrected for their number (Holm 1979). Otherwise it cannot be told, and
-the claim says how many seeds could, if the differences are as large and vary as much as these.
+the claim says how many seeds could, if the differences are as large and vary as much as these. A
+difference that is the same under every seed has no spread, and is held against coins in its place:
+six seeds are shown.
 
 With one seed, a comparison takes the intervals that the numbers come with, such as those over an
 attack's documents, if both have one.
@@ -13,6 +15,7 @@ attack's documents, if both have one.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import re
@@ -28,6 +31,9 @@ from fedpriv.threat.statistics import CONFIDENCE, LEVEL, POWER, corrected
 
 MOST_SEEDS = 1000
 """Up to which it is sought how many seeds a claim needs."""
+
+SAME = 6
+"""Seeds of which it is shown that they do not come out alike by coins, 2 / 2^6 < 5 %."""
 
 _TERM = re.compile(r"(?P<row>.+?)(?: @ (?P<column>\S+))?(?: (?P<sign>[+-]) (?P<by>[\d.e+-]+))?$")
 
@@ -144,15 +150,23 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """That one term is above another."""
+    """That one term is above another.
+
+    Attributes:
+        above: said to be larger.
+        below: said to be smaller.
+        written: ">" if `above` comes first in the text, else "<".
+    """
 
     above: Term
     below: Term
+    written: str = ">"
 
     def judged(self, measured: Sequence[Measured]) -> Compared | None:
         """Returns what the seeds that both terms have say; None if there is none."""
         high, low = self.above.values(measured), self.below.values(measured)
         seeds = sorted(high.keys() & low.keys())
+        seeds = [one for one in seeds if math.isfinite(high[one]) and math.isfinite(low[one])]
         if not seeds:
             return None
         above, below = (mean(side[seed] for seed in seeds) for side in (high, low))
@@ -166,7 +180,8 @@ class Comparison:
         else:
             error, freedom = stdev(apart) / math.sqrt(count), count - 1
         if not error:  # the same difference under every seed
-            return Compared(above, below, count, (gap, gap), float(not gap))
+            p_value = min(1.0, 2.0 ** (1 - count)) if gap else 1.0
+            return Compared(above, below, count, (gap, gap), p_value, SAME if gap else None)
         reach = float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
         p_value = float(2 * t.sf(abs(gap) / error, freedom))
         needs = _seeds_for(abs(gap) / stdev(apart)) if count > 1 and gap else None
@@ -175,11 +190,14 @@ class Comparison:
 
 def _seeds_for(size: float) -> int | None:
     """Returns the seeds that show a mean of so many standard deviations, in four of five cases."""
-    for count in range(2, MOST_SEEDS):
+
+    def power(count: int) -> float:
         edge = t.ppf(1 - LEVEL / 2, count - 1)
-        if nct.sf(edge, count - 1, size * math.sqrt(count)) >= POWER:
-            return count
-    return None
+        return float(nct.sf(edge, count - 1, size * math.sqrt(count)))
+
+    counts = range(2, MOST_SEEDS)
+    at = bisect.bisect_left(counts, POWER, key=power)
+    return counts[at] if at < len(counts) else None
 
 
 def comparisons(says: str) -> dict[str, Comparison]:
@@ -200,7 +218,7 @@ def comparisons(says: str) -> dict[str, Comparison]:
         for pair in itertools.product(left.split(" | "), right.split(" | ")):
             terms = [Term.parse(text, column) for text in pair]
             above, below = terms if sign == ">" else terms[::-1]
-            found[f"{column}: {f' {sign} '.join(pair)}"] = Comparison(above, below)
+            found[f"{column}: {f' {sign} '.join(pair)}"] = Comparison(above, below, sign)
     return found
 
 
@@ -210,46 +228,48 @@ def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[
     `holds` is true, false, or null where it cannot be told or was not measured.
     """
     for claim in claims:
-        found = {text: one.judged(measured) for text, one in comparisons(claim.says).items()}
+        every = comparisons(claim.says)
+        found = {text: one.judged(measured) for text, one in every.items()}
         p_values = [
             1.0 if not one or one.p_value is None else one.p_value for one in found.values()
         ]
-        rows = []
+        rows, needs = [], list[int | None]()
         for (text, one), p_value in zip(found.items(), corrected(p_values), strict=True):
-            shown = one is not None and one.p_value is not None and one.p_value <= LEVEL
             holds = None
-            if one is not None and shown and one.above > one.below:
+            if one and one.above > one.below and one.p_value is not None and one.p_value <= LEVEL:
                 holds = True
-            elif (
-                one is not None
-                and one.above <= one.below
-                and (p_value <= LEVEL or one.interval == (0.0, 0.0))
-            ):
+            elif one and one.above < one.below and p_value <= LEVEL:
                 holds = False
-            rows.append({"text": text, "holds": holds, "verdict": _in_words(one, holds)})
-        every = [row["holds"] for row in rows]
-        holds = False if False in every else True if all(every) else None
-        needs = [one.needs for one in found.values() if one and one.needs and one.p_value]
+            if holds is None:
+                needs.append(one.needs if one and (one.needs or 0) > one.seeds else None)
+            told = _in_words(one, holds, every[text].written)
+            rows.append({"text": text, "holds": holds, "verdict": told})
+        outcomes = [row["holds"] for row in rows]
+        holds = False if False in outcomes else True if all(outcomes) else None
+        known = [one for one in needs if one is not None]
         yield {
             "text": claim.text,
             "says": claim.says,
             "holds": holds,
-            "needs": max(needs) if holds is None and needs else None,
+            # None of those that cannot be told may be left out.
+            "needs": max(known) if holds is None and len(known) == len(needs) else None,
             "comparisons": rows,
         }
 
 
-def _in_words(one: Compared | None, holds: bool | None) -> str:
-    """Returns what was found of a comparison, and how sure it is."""
+def _in_words(one: Compared | None, holds: bool | None, written: str) -> str:
+    """Returns what was found of a comparison, and how sure it is, in the order of its text."""
     if one is None:
         return "not measured"
-    sides = f"{show_value(one.above)} against {show_value(one.below)}"
+    left, right = (one.above, one.below) if written == ">" else (one.below, one.above)
+    sides = f"{show_value(left)} against {show_value(right)}"
     if one.interval is None:
         return f"cannot tell: {sides}, of one seed; it takes two or more"
-    low, high = map(show_value, one.interval)
+    low, high = one.interval if written == ">" else (-one.interval[1], -one.interval[0])
     seeds = f"{one.seeds} seed{'s' * (one.seeds != 1)}"
     told = (
-        f"{sides}, a difference of {show_value(one.above - one.below)} [{low}, {high}] over {seeds}"
+        f"{sides}, a difference of {show_value(left - right)} "
+        f"[{show_value(low)}, {show_value(high)}] over {seeds}"
     )
     if holds is None:
         more = f"; {one.needs} would tell" if one.needs and one.needs > one.seeds else ""

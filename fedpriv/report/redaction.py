@@ -162,10 +162,14 @@ def _any(names: Iterable[str]) -> str:
 
 @functools.cache
 def vocabulary() -> frozenset[str]:
-    """Returns the words that fedpriv's own experiment files have outside of their comments."""
+    """Returns the words that fedpriv's own experiment files have outside of their comments.
+
+    Nor in the lines that say of which paper a table is, which name persons.
+    """
     found: set[str] = set()
     for path in EXPERIMENTS.rglob("*.yaml"):
         text = re.sub(r"(?:^|(?<=\s))#.*", "", path.read_text("utf-8"))
+        text = re.sub(r"^paper:.*", "", text, flags=re.MULTILINE)
         found.update(map(str.lower, re.findall(r"[^\W\d_]+", f"{text} {path.stem}")))
     return frozenset(found)
 

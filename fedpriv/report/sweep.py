@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
-from fedpriv.report.claims import Measured
+from fedpriv.report.claims import Claim, Measured, verdicts
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
@@ -79,10 +79,16 @@ class Recorded:
     def of(cls, content: Any) -> Recorded:
         """Reads what results.json holds.
 
+        Claims of before there was a test are judged by it.
+
         Raises:
             pydantic.ValidationError: if it is not that of a sweep.
         """
-        return TypeAdapter(cls).validate_python(content)
+        found = TypeAdapter(cls).validate_python(content)
+        if all("comparisons" in one for one in found.claims):
+            return found
+        said = [Claim(one["claim"], one["claim"]) for one in found.claims]
+        return replace(found, claims=list(verdicts(said, found.rows)))
 
 
 @dataclass(frozen=True)
@@ -170,13 +176,18 @@ def markdown(sweep: Recorded) -> str:
         table = [row[:-1] for row in table]
     head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    lines += ["", f"{_brackets(sweep.rows)} {origin(sweep)}", ""]
+    lines += ["", " ".join(filter(None, (_brackets(sweep.rows), theirs(sweep), origin(sweep)))), ""]
     known = [one for one in sweep.claims if _measured(one)]
     for one in known:
         lines += told(one)
     if missing := len(sweep.claims) - len(known):
         lines.append(f"- Not measured: {counted(missing, 'further claim')}")
     return "\n".join(lines) + "\n"
+
+
+def theirs(sweep: Recorded) -> str:
+    """Returns whose numbers stand in brackets after ours, as a sentence; "" if there are none."""
+    return f"Numbers of the paper are of {sweep.paper}." if sweep.published and sweep.paper else ""
 
 
 def _measured(claim: Mapping[str, Any]) -> bool:
@@ -248,6 +259,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         answer=f"{plain(sweep.title)}: {_answer(sweep.claims, rows)}",
         seeds=_brackets(measured),
         origin=origin(sweep),
+        theirs=theirs(sweep),
         chart=chart,
         claims=sweep.claims,
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
@@ -327,7 +339,7 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         columns=[replace(column, label=labels[column.label]) for column in sweep.columns],
         axis=public_name(sweep.axis, "x", clean),
         paper="",
-        published={rows[row]: values for row, values in sweep.published.items() if row in rows},
+        published={},
         rows=[
             replace(
                 one,

@@ -54,7 +54,10 @@ def test_a_table_has_three_seeds_or_as_many_as_are_asked_for():
     assert reproduce.read("cdmi", "table98").seeds == (0, 1, 2)
     assert reproduce.read("cdmi", "table_98", ["seeds=2"]).seeds == (0, 1)
     assert reproduce.read("cdmi", "table98", ["seeds=[7,8]"]).seeds == (7, 8)
-    other = reproduce.read("cdmi", "table98", ["run.rounds=2", "seeds=1"])
+    # Seeds that settings were chosen with are not among them.
+    assert reproduce.read("gi-dqa", "tunedbaselines").seeds == (21, 22, 23)
+    assert 0 not in reproduce.read("gi-dqa", "table1").seeds
+    other = reproduce.read("cdmi", "table98", ["run.rounds=2", "seeds=1", "runs=/tmp/me"])
     assert other.command == "fedpriv reproduce cdmi table98 run.rounds=2 seeds=1"
 
 
@@ -85,6 +88,9 @@ def test_numbers_of_the_paper_are_of_columns_that_are_there(folder):
     file.write_text(FILE.replace("lucky: {value: 12.5}", "lucky: {valeu: 12.5}"))
     with pytest.raises(Mistakes, match=r"published: there is no column 'valeu'.*'value'"):
         sweep.read("papers/cdmi/table_98")
+    file.write_text(FILE.replace("lucky: {value: 12.5}", "experiment=x: {lucky: {value: many}}"))
+    with pytest.raises(Mistakes, match="published: lucky: value='many': expected a number"):
+        reproduce.read("cdmi", "table98", ["seeds=1"])
 
 
 def test_numbers_of_the_paper_may_be_those_of_a_choice():
@@ -92,7 +98,7 @@ def test_numbers_of_the_paper_may_be_those_of_a_choice():
         model: reproduce.read("gi-dqa", "table1", [f"model={model}"]).published["GI-DQA"]
         for model in ("donut", "layoutlmv3")
     }
-    assert [one["psnr_page"] for one in tiny.values()] == [24.194, 22.713]
+    assert [one["psnr_roi"] for one in tiny.values()] == [24.194, 22.713]
 
 
 def test_a_claim_is_an_ordering_or_words_and_an_ordering(folder):
@@ -103,7 +109,7 @@ def test_a_claim_is_an_ordering_or_words_and_an_ordering(folder):
 
 
 def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
-    assert main(["reproduce", "cdmi", "table98", "seeds=2"]) == 0
+    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 0
     out = capsys.readouterr().out.splitlines()
     place = Path(out[-1])
     assert "10.000 (paper: 12.500)" in "\n".join(out)
@@ -115,18 +121,20 @@ def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
         ("value: guessed > lucky", False),
     ]
     lucky = content["rows"][1]
-    assert (lucky["row"], lucky["seeds"]) == ("lucky", [0, 1])
+    assert (lucky["row"], lucky["seeds"]) == ("lucky", [*range(6)])
     assert lucky["columns"]["value"] == {"mean": 10, "low": 10, "high": 10, "paper": 12.5}
     with (place / "table.csv").open(encoding="utf-8") as file:
         assert [*csv.DictReader(file)][1]["paper"] == "12.5"
     page = (place / "report.html").read_text()
     assert "luck beats guessing" in page
     assert "(paper: 12.500)" in page
+    assert "Numbers of the paper are of Nobody 2026, Table 98." in page
+    assert "Numbers of the paper" in "\n".join(out)
 
     # Another table of the paper trains nothing that this one has trained.
     trained = {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)}
-    assert len(trained) == 2
-    assert main(["reproduce", "cdmi", "table99", "seeds=2"]) == 0
+    assert len(trained) == 6
+    assert main(["reproduce", "cdmi", "table99", "seeds=6"]) == 0
     assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)} == trained
     rows = json.loads((place / "results.json").read_text())["rows"]
     assert all((place / row["run"] / FINAL).is_file() for row in rows)

@@ -44,8 +44,11 @@ def test_an_ordering_is_split_into_comparisons():
 
 def test_less_is_more_the_other_way_round():
     assert comparisons("loss: a < b")["loss: a < b"] == Comparison(
-        Term("b", "loss"), Term("a", "loss")
+        Term("b", "loss"), Term("a", "loss"), "<"
     )
+    found = judged("psnr: a < b", measured("a", [3.0, 3.1]), measured("b", [5.0, 5.2]))
+    assert found["holds"] is True
+    assert found["comparisons"][0]["verdict"].startswith("holds: 3.050 against 5.100, a differ")
 
 
 @pytest.mark.parametrize("says", ["a > b", "psnr: a", "psnr: a >= b", ""])
@@ -87,9 +90,12 @@ def test_how_many_seeds_would_tell(size, seeds):
     ("a", "b", "holds", "words"),
     [
         ([9.0], [8.0], None, "cannot tell: 9.000 against 8.000, of one seed; it takes two or more"),
-        ([5.0, 5.0], [9.0, 9.0], False, "DOES NOT HOLD: 5.000 against 9.000"),
-        ([5.0, 5.0], [5.0, 5.0], False, "DOES NOT HOLD: 5.000 against 5.000"),
-        ([9.0, 9.0], [5.0, 5.0], True, "holds: 9.000 against 5.000"),
+        ([5.0] * 6, [9.0] * 6, False, "DOES NOT HOLD: 5.000 against 9.000"),
+        ([9.0] * 6, [5.0] * 6, True, "holds: 9.000 against 5.000"),
+        ([9.0] * 5, [5.0] * 5, None, "cannot tell: 9.000 against 5.000"),
+        ([0.0] * 9, [0.0] * 9, None, "cannot tell: 0.000 against 0.000"),
+        ([float("nan")], [1.0], None, "not measured"),
+        ([float("inf"), 9.0], [1.0, 1.0], None, "cannot tell: 9.000 against 1.000, of one seed"),
         ([5.0], [None], None, "not measured"),
         ([], [1.0], None, "not measured"),
     ],
@@ -117,7 +123,7 @@ def test_only_seeds_that_both_have_are_compared():
 
 
 def test_a_margin_and_another_column_count():
-    a, b = measured("a", [9.0, 9.0], read=0.5), measured("b", [8.0, 8.0], read=8.6)
+    a, b = measured("a", [9.0] * 6, read=0.5), measured("b", [8.0] * 6, read=8.6)
     assert judged("psnr: a > b + 2", a, b)["holds"] is False
     assert judged("psnr: a > b - 2", a, b)["holds"] is True
     assert judged("psnr: a - 1 > b @ read", a, b)["holds"] is False
@@ -125,13 +131,17 @@ def test_a_margin_and_another_column_count():
 
 
 def test_a_claim_holds_if_all_of_it_does_and_fails_if_any_of_it_does():
-    a, b, c = (measured(name, [v, v + 0.1, v]) for name, v in (("a", 9.0), ("b", 5.0), ("c", 5.2)))
+    a, b, c = (measured(name, [v, v + 0.1, v]) for name, v in (("a", 9.0), ("b", 5.0), ("c", 8.0)))
+    assert judged("psnr: a > b - 0.01 | 1 | -1", a, b, c)["holds"] is None  # a − b never varies
+    b = measured("b", [5.0, 5.0, 5.1])
     assert judged("psnr: a > b | 1", a, b, c)["holds"] is True
     assert judged("psnr: a > b > c", a, b, c)["holds"] is False
     unsure = measured("c", [0.0, 9.0, 4.0])
     found = judged("psnr: a > b > c", a, b, unsure)
     assert (found["holds"], [one["holds"] for one in found["comparisons"]]) == (None, [True, None])
     assert found["needs"] > 3
+    # What no seed can decide leaves it open how many would.
+    assert judged("psnr: a > b > c | nobody", a, b, unsure)["needs"] is None
 
 
 def test_the_failures_of_a_claim_are_corrected_for_their_number():

@@ -186,7 +186,7 @@ def test_a_redacted_sweep_has_no_name_and_no_path(folder):
         "row 4",
         "column 3",
         "the reason is left out",
-        "A sweep: 1 of 2 claims holds, 1 could not be measured",
+        "A sweep: 0 of 2 claims hold, 1 cannot be told, 1 could not be measured",
         "This is a redacted page",
     ):
         assert kept in page, kept
