@@ -15,7 +15,7 @@ def offered(*words):
 
 
 def test_commands_and_options_are_offered():
-    assert list(offered("re")) == ["report", "resume"]
+    assert list(offered("re")) == ["report", "reproduce", "resume"]
     assert list(offered("data", "")) == ["check", "convert"]
     assert list(offered("run", "quickstart", "--m")) == ["--multirun"]
 
