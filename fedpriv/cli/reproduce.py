@@ -37,9 +37,7 @@ def command(paper: str | None, table: str | None, overrides: tuple[str, ...]) ->
     table.csv, report.html and the figure.
     """
     from fedpriv.config import catalogue, reproduce
-    from fedpriv.report.claims import verdicts
-    from fedpriv.report.sweep import cells, told
-    from fedpriv.report.wording import aligned
+    from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
     def tell(line: str) -> None:
@@ -54,11 +52,7 @@ def command(paper: str | None, table: str | None, overrides: tuple[str, ...]) ->
         return 0
     read = reproduce.read(paper or "", table, overrides)
     folder, measured = reproduce.run(read, for_this_terminal, tell)
-    for line in aligned(cells(read.columns, measured, read.published)):
+    for line in lines(read.columns, measured, read.claims, read.paper, read.published):
         print(line)
-    if read.published:
-        print(f"Numbers of the paper are of {read.paper}.")
-    for one in verdicts(read.claims, measured):
-        print("\n".join(told(one)))
     print(folder.path)
     return 0

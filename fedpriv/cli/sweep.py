@@ -41,9 +41,7 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
     figure and report.html.
     """
     from fedpriv.config import sweep
-    from fedpriv.report.claims import verdicts
-    from fedpriv.report.sweep import cells, told
-    from fedpriv.report.wording import aligned
+    from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
     def tell(line: str) -> None:
@@ -51,9 +49,7 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
 
     table = sweep.read(name, overrides)
     folder, measured = sweep.run(table, for_this_terminal, tell)
-    for line in aligned(cells(table.columns, measured, table.published)):
+    for line in lines(table.columns, measured, table.claims, table.paper, table.published):
         print(line)
-    for one in verdicts(table.claims, measured):
-        print("\n".join(told(one)))
     print(folder.path)
     return 0

@@ -323,8 +323,9 @@ def _own_parts(plan: Assessment) -> dict[str, str]:
 
     With other ones, the same settings are another assessment.
     """
-    orders = {order for one in plan.trainings for order in one.orders.values()}
-    configs = [*(one.config for one in plan.trainings), *map(attack.compose, sorted(orders))]
+    first = [one for one in plan.trainings if one.seed == plan.seeds[0]]  # others name no others
+    orders = {order for one in first for order in one.orders.values()}
+    configs = [*(one.config for one in first), *map(attack.compose, sorted(orders))]
     found = {"fedpriv": versions.code()}
     for path in {path for config in configs for _, path in trust.targets(config, "")}:
         if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):

@@ -237,7 +237,7 @@ def plan(sweep: Sweep) -> list[Job]:
         Mistakes: with everything that is wrong, by row.
     """
     load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
-    parse = functools.cache(attack.parse)
+    parse, compose = functools.cache(attack.parse), functools.cache(attack.compose)
     jobs, problems = [], dict[str, str]()
     for seed, row in itertools.product(sweep.seeds, sweep.rows):
         try:
@@ -246,7 +246,7 @@ def plan(sweep: Sweep) -> list[Job]:
                 seeded = any(text.startswith("seed=") for text in row.attack)
                 settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
                 order = parse(settings)
-                every = digest(attack.compose(settings))  # with the values of the files
+                every = digest(compose(settings))  # with the values of the files
                 order = dataclasses.replace(order, name=f"{order.name}-{every}")
         except Mistakes as error:
             # Rows share settings, and so mistakes: each is told once, with the first row.
@@ -295,8 +295,7 @@ def run(
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")
                 place = (shared or folder.path / RUNS) / job.run
                 _train(job, place, progress)
-                one = _measure(sweep, job, place, tell)
-                one = dataclasses.replace(one, run=os.path.relpath(place, folder.path))
+                one = _measure(sweep, job, folder.path, place, tell)
                 earlier = before.get((one.row, one.seed))
                 same = earlier and earlier["run"] == one.run  # what was measured before stays so
                 made = earlier if earlier and same else now
@@ -523,7 +522,9 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress]) -> None:
     )
 
 
-def _measure(sweep: Sweep, job: Job, place: Path, tell: Callable[[str], None]) -> Measured:
+def _measure(
+    sweep: Sweep, job: Job, home: Path, place: Path, tell: Callable[[str], None]
+) -> Measured:
     """Attacks a run, unless that is done, and takes the numbers of the columns."""
     folder = RunFolder.existing(place)
     result: Result | None = None
@@ -545,7 +546,7 @@ def _measure(sweep: Sweep, job: Job, place: Path, tell: Callable[[str], None]) -
     return Measured(
         row=job.row.name,
         seed=job.seed,
-        run=f"{RUNS}/{job.run}",
+        run=os.path.relpath(place, home),
         headline=result.headline if result else "",
         refused=result is not None and result.refused,
         values={path: _number(_at(numbers, path)) for path in paths},

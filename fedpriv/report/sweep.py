@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,7 +21,7 @@ from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
 from fedpriv.report.redaction import names_of, public_name, without
 from fedpriv.report.render import page
-from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.report.wording import aligned, counted, plain, show_value
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import Table
 
@@ -176,7 +176,15 @@ def markdown(sweep: Recorded) -> str:
         table = [row[:-1] for row in table]
     head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    lines += ["", " ".join(filter(None, (_brackets(sweep.rows), theirs(sweep), origin(sweep)))), ""]
+    lines += [
+        "",
+        " ".join(
+            filter(
+                None, (_brackets(sweep.rows), theirs(sweep.paper, sweep.published), origin(sweep))
+            )
+        ),
+        "",
+    ]
     known = [one for one in sweep.claims if _measured(one)]
     for one in known:
         lines += told(one)
@@ -185,9 +193,24 @@ def markdown(sweep: Recorded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def theirs(sweep: Recorded) -> str:
+def theirs(paper: str, published: Mapping[str, Any]) -> str:
     """Returns whose numbers stand in brackets after ours, as a sentence; "" if there are none."""
-    return f"Numbers of the paper are of {sweep.paper}." if sweep.published and sweep.paper else ""
+    return f"Numbers of the paper are of {paper}." if published and paper else ""
+
+
+def lines(
+    columns: Sequence[Column],
+    measured: Sequence[Measured],
+    claims: Sequence[Claim],
+    paper: str,
+    published: Mapping[str, Mapping[str, float]],
+) -> Iterator[str]:
+    """Yields what the terminal shows: the table, whose numbers stand beside ours, the claims."""
+    yield from aligned(cells(columns, measured, published))
+    if said := theirs(paper, published):
+        yield said
+    for one in verdicts(claims, measured):
+        yield from told(one)
 
 
 def _measured(claim: Mapping[str, Any]) -> bool:
@@ -259,7 +282,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         answer=f"{plain(sweep.title)}: {_answer(sweep.claims, rows)}",
         seeds=_brackets(measured),
         origin=origin(sweep),
-        theirs=theirs(sweep),
+        theirs=theirs(sweep.paper, sweep.published),
         chart=chart,
         claims=sweep.claims,
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
