@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -20,7 +21,7 @@ from fedpriv.cli.command import Command
     """,
 )
 @click.argument("paper", required=False, help="One of the papers; without it, they are listed.")
-@click.argument("table", required=False, help="One of its tables; without it, they are listed.")
+@click.argument("table", required=False, help="One of its tables; without it, all are run.")
 @click.argument(
     "overrides",
     nargs=-1,
@@ -28,13 +29,20 @@ from fedpriv.cli.command import Command
     help="seeds=3; and what `fedpriv sweep` takes: experiment=, rows=[…], values under `let`, "
     "run.KEY= and attack.KEY=.",
 )
-def command(paper: str | None, table: str | None, overrides: tuple[str, ...]) -> int:
-    """Run a table of a paper again, and say which of the paper's claims hold.
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for each table's results.json, as PAPER/TABLE.json, of which docs are made.",
+)
+def command(
+    paper: str | None, table: str | None, overrides: tuple[str, ...], results: Path | None
+) -> int:
+    """Run the tables of a paper again, and say which of its claims hold.
 
     The models are tiny and the documents generated or given, so look at the order of the rows. For
     each claim the outcome is that it holds, that it does not, or that these seeds cannot tell.
-    Repeat the command to go on. The last line of standard output is the folder with table.json,
-    table.csv, report.html and the figure.
+    Repeat the command to go on. The last line of standard output is a folder: of a table, with
+    table.json, table.csv, report.html and the figure; of a paper, with paper.json and report.html.
     """
     from fedpriv.config import catalogue, reproduce
     from fedpriv.report.sweep import lines
@@ -43,16 +51,26 @@ def command(paper: str | None, table: str | None, overrides: tuple[str, ...]) ->
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    if table is None:
+    if paper is None:
         for name, about in reproduce.PAPERS.items():
-            if paper is None or name == paper:
-                print(f"{name}: {about.told}")
-        for name, sweep in (reproduce.tables(paper) if paper else {}).items():
-            print(f"  {name:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
+            print(f"{name}: {about.told}")
+            for known, sweep in reproduce.tables(name).items():
+                print(f"  {known:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
         return 0
-    read = reproduce.read(paper or "", table, overrides)
-    folder, measured = reproduce.run(read, for_this_terminal, tell)
-    for line in lines(read.columns, measured, read.claims, read.paper, read.published):
-        print(line)
+    if table is not None and "=" in table:
+        table, overrides = None, (table, *overrides)
+    known = reproduce.tables(paper)
+    chosen = [table] if table else [name for name in known if reproduce.of_the_paper(name)]
+    # All are read first, so that a mistake in the last one is told before the first one starts.
+    tables = {name: reproduce.read(paper, name, overrides) for name in chosen}
+    folders = {}
+    for name, read in tables.items():
+        folder, measured = reproduce.run(read, for_this_terminal, tell, results)
+        print(f"{name}: {read.title}")
+        for line in lines(read.columns, measured, read.claims, read.paper, read.published):
+            print(line)
+        folders[name] = folder
+        if table is None:
+            folder = reproduce.written(paper, folders, read.runs)
     print(folder.path)
     return 0

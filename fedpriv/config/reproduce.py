@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import Sweep
 from fedpriv.report.claims import Measured, verdicts
-from fedpriv.report.sweep import interval, rows_of
+from fedpriv.report.reproduced import Reproduced, by_number
+from fedpriv.report.sweep import REPORT, RESULTS, Recorded, interval, rows_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
 
-TABLE, CSV, TRAINED = "table.json", "table.csv", "trained"
+TABLE, CSV, TRAINED, PAPER = "table.json", "table.csv", "trained", "paper.json"
 
 SEEDS = 3
 """Of a table, where nobody says how many."""
@@ -55,7 +57,7 @@ PAPERS = {
 
 
 def tables(paper: str) -> dict[str, str]:
-    """Returns the sweeps of a paper by the name of their table, such as table5.
+    """Returns the sweeps of a paper by the name of their table, such as table5, in their order.
 
     Raises:
         Mistakes: if there is no such paper.
@@ -66,11 +68,17 @@ def tables(paper: str) -> dict[str, str]:
             paper, [f"there is no paper {paper!r}{near(paper, PAPERS)} (expected {known})"]
         )
     folder = f"papers/{PAPERS[paper].folder}/"
-    return {
+    found = {
         name.removeprefix(folder).replace("_", ""): name
         for name in catalogue.sweeps()
         if name.startswith(folder)
     }
+    return {name: found[name] for name in sorted(found, key=by_number)}
+
+
+def of_the_paper(name: str) -> bool:
+    """Returns whether a table is one of the paper's, and not a study of ours."""
+    return re.fullmatch(r"(table|figure)s?\d.*", name) is not None
 
 
 def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
@@ -103,9 +111,18 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
 
 
 def run(
-    table: Sweep, progress: Callable[[], Progress], tell: Callable[[str], None]
+    table: Sweep,
+    progress: Callable[[], Progress],
+    tell: Callable[[str], None],
+    results: Path | None = None,
 ) -> tuple[RunFolder, list[Measured]]:
     """Runs what is not done yet of a table, and writes table.json and table.csv beside its page.
+
+    Args:
+        table: to be run.
+        progress: makes what shows the progress of a run.
+        tell: shows one line.
+        results: a folder that gets the table's results.json too, as PAPER/TABLE.json.
 
     Returns the folder, and what the rows measured.
     """
@@ -121,7 +138,26 @@ def run(
         for path, one in row["columns"].items():
             writer.writerow([row["row"], path, one["mean"], one["low"], one["high"], one["paper"]])
     folder.write(CSV, text.getvalue().encode())
+    if results is not None:
+        kept = RunFolder.at(results / Path(table.name).parent)
+        kept.write_json(f"{Path(table.name).name}.json", folder.read_json(RESULTS))
     return folder, measured
+
+
+def written(paper: str, folders: Mapping[str, RunFolder], runs: str) -> RunFolder:
+    """Writes the page of a paper, and paper.json, from the folders of its tables; returns where.
+
+    Args:
+        paper: one of `PAPERS`.
+        folders: by the name of the table.
+        runs: the folder for run folders.
+    """
+    found = {name: Recorded.of(folder.read_json(RESULTS)) for name, folder in folders.items()}
+    told = Reproduced(PAPERS[paper].told, found)
+    place = RunFolder.at(Path(runs) / "sweeps" / PAPERS[paper].folder)
+    place.write_json(PAPER, told.as_json())
+    place.write(REPORT, told.html().encode())
+    return place
 
 
 def as_json(table: Sweep, measured: Sequence[Measured]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -36,6 +37,7 @@ from fedpriv.report import sweep as report
 from fedpriv.report.claims import Claim, Measured
 from fedpriv.report.sweep import RESULTS, Column, Recorded
 from fedpriv.runtime import run_lock, versions
+from fedpriv.runtime.memory import watched_memory
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import (
     CONFIG,
@@ -65,6 +67,8 @@ TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
 PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 """Sections that rows, choices and axes have too; the inner ones come last."""
+
+CLAIM = tuple(field.name for field in dataclasses.fields(Claim))
 
 
 def calculate(formula: str) -> float:
@@ -275,20 +279,25 @@ def run(
         shared: a folder of runs that other sweeps share; None keeps them in the sweep's.
 
     Raises:
-        Mistakes: with everything that is wrong, before anything starts.
+        Mistakes: with everything that is wrong, before anything starts; so are claims that were
+            changed after their first result without a note.
     """
-    jobs = plan(sweep)
+    started, jobs = time.monotonic(), plan(sweep)
     rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
     settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
-    folder = _unfinished(sweep, settings)
+    folder = _begun(sweep, settings, finished=shared is not None)
     if folder is None:
         parent = Path(sweep.runs) / "sweeps" / Path(sweep.name).parent
         folder = RunFolder.create(parent, Path(sweep.name).name)
         folder.write_json(PLAN, settings)
-    before = {(one["row"], one["seed"]): one for one in _results(folder).get("rows", ())}
+    earlier = _results(folder)
+    if problems := [*claiming.unexplained(sweep.claims, earlier.get("claims", ()))]:
+        why = "say why in its note, and what it said before in its was"
+        raise Mistakes(sweep.name, [f"claims: {one}; {why}" for one in problems])
+    before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
     now = {"commit": versions.commit(), "date": versions.today()}
     measured: list[Measured] = []
-    with run_lock.writing(folder.path, "sweep"):
+    with run_lock.writing(folder.path, "sweep"), watched_memory() as most:
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
             for number, job in enumerate(jobs, 1):
@@ -296,11 +305,15 @@ def run(
                 place = (shared or folder.path / RUNS) / job.run
                 _train(job, place, progress)
                 one = _measure(sweep, job, folder.path, place, tell)
-                earlier = before.get((one.row, one.seed))
-                same = earlier and earlier["run"] == one.run  # what was measured before stays so
-                made = earlier if earlier and same else now
+                known = before.get((one.row, one.seed))
+                same = known and known["run"] == one.run  # what was measured before stays so
+                made = known if known and same else now
                 measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
-                _write(sweep, folder, measured, finished=number == len(jobs))
+                cost = {
+                    "seconds": earlier.get("seconds", 0.0) + time.monotonic() - started,
+                    "memory": max(earlier.get("memory", 0), most()),
+                }
+                _write(sweep, folder, measured, cost, finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit) as end:
             end.add_note("repeat the command to go on")
             raise
@@ -426,12 +439,12 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
 
 
 def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
-    """Yields the claims of a file: orderings, or mappings of `text` and `says`."""
+    """Yields the claims of a file: orderings, or mappings of `text`, `says`, `was` and `note`."""
     for one in listed:
         if isinstance(one, str):
             yield Claim(one, one)
-        elif isinstance(one, Mapping) and one.keys() == {"text", "says"}:
-            yield Claim(str(one["text"]), str(one["says"]))
+        elif isinstance(one, Mapping) and {"text", "says"} <= one.keys() <= {*CLAIM}:
+            yield Claim(**{key: str(value) for key, value in one.items()})
         else:
             problems.append(f"claims: {one!r:.80}: expected an ordering, or text and says")
 
@@ -496,12 +509,20 @@ def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _unfinished(sweep: Sweep, settings: Mapping[str, Any]) -> RunFolder | None:
-    """Returns the newest folder of the same plan that is not finished, and that nobody writes."""
+def _begun(sweep: Sweep, settings: Mapping[str, Any], *, finished: bool) -> RunFolder | None:
+    """Returns the newest folder of the same plan that nobody writes.
+
+    Args:
+        sweep: whose folder is sought.
+        settings: the plan.
+        finished: whether it may be finished. One whose runs are shared may: they are runs of this
+            very code, so that it would measure the same again.
+    """
     as_written = json.loads(json.dumps(settings))
 
     def fits(folder: RunFolder) -> bool:
-        return folder.read_json(PLAN) == as_written and not _results(folder).get("finished")
+        done = not finished and _results(folder).get("finished")
+        return folder.read_json(PLAN) == as_written and not done
 
     return newest(Path(sweep.runs) / "sweeps" / sweep.name, fits)
 
@@ -573,7 +594,12 @@ def _number(value: Any) -> float | None:
 
 
 def _write(
-    sweep: Sweep, folder: RunFolder, measured: Sequence[Measured], *, finished: bool
+    sweep: Sweep,
+    folder: RunFolder,
+    measured: Sequence[Measured],
+    cost: Mapping[str, Any],
+    *,
+    finished: bool,
 ) -> None:
     recorded = Recorded(
         title=sweep.title,
@@ -585,6 +611,7 @@ def _write(
         finished=finished,
         paper=sweep.paper,
         published=sweep.published,
+        **cost,
     )
     if finished:
         folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())

@@ -76,10 +76,14 @@ class Claim:
     Attributes:
         text: in words.
         says: as an ordering, which `comparisons` takes apart.
+        was: what it said when there was a first result; "" if it is new since then, or the same.
+        note: why it was changed or added after the first result; "" for one that was there before.
     """
 
     text: str
     says: str
+    was: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -250,11 +254,30 @@ def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[
         yield {
             "text": claim.text,
             "says": claim.says,
+            "note": claim.note,
             "holds": holds,
             # None of those that cannot be told may be left out.
             "needs": max(known) if holds is None and len(known) == len(needs) else None,
             "comparisons": rows,
         }
+
+
+def unexplained(claims: Sequence[Claim], before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields what was changed about claims since their first result without a note.
+
+    Args:
+        claims: as they are now.
+        before: with verdicts, as `verdicts` yields them.
+    """
+    then, now = [one["says"] for one in before], [one.says for one in claims]
+    gone = [one for one in then if one not in now]
+    told = {one.was for one in claims if one.note}
+    yield from (f"{one!r} has a result, and is no longer there" for one in gone if one not in told)
+    yield from (
+        f"{one.text!r} is not what it was when there was a first result"
+        for one in claims
+        if before and one.says not in then and not one.note
+    )
 
 
 def _in_words(one: Compared | None, holds: bool | None, written: str) -> str:

@@ -21,7 +21,7 @@ from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
 from fedpriv.report.redaction import names_of, public_name, without
 from fedpriv.report.render import page
-from fedpriv.report.wording import aligned, counted, plain, show_value
+from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_seconds, show_value
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import Table
 
@@ -63,6 +63,8 @@ class Recorded:
         finished: whether all rows are there.
         paper: whose table it is, and which; "" for none.
         published: the paper's numbers, by row and column, which stand beside ours.
+        seconds: that it took, in all; 0 where nobody has looked.
+        memory: bytes that it took at most; 0 where nobody has looked.
     """
 
     title: str
@@ -74,6 +76,8 @@ class Recorded:
     finished: bool = True
     paper: str = ""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+    memory: int = 0
 
     @classmethod
     def of(cls, content: Any) -> Recorded:
@@ -162,7 +166,9 @@ def origin(sweep: Recorded) -> str:
         for name in ("date", "commit")
     )
     made = sweep.made
-    return f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}."
+    cost = f", in {show_seconds(sweep.seconds)}" if sweep.seconds else ""
+    cost += f" and {show_bytes(sweep.memory)} of memory" if sweep.memory else ""
+    return f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}{cost}."
 
 
 def markdown(sweep: Recorded) -> str:
@@ -219,14 +225,20 @@ def _measured(claim: Mapping[str, Any]) -> bool:
 
 def told(claim: Mapping[str, Any]) -> list[str]:
     """Returns a claim and what was found of its comparisons, as lines of Markdown."""
-    parts = claim["comparisons"]
+    parts, said_of = claim["comparisons"], noted(claim)
     if len(parts) == 1:
-        return [f"- {claim['text']}: {parts[0]['verdict']}"]
+        return [f"- {said_of}: {parts[0]['verdict']}"]
     said = {True: "holds", False: "DOES NOT HOLD"}.get(claim["holds"], "cannot tell")
     return [
-        f"- {claim['text']}: {said}",
+        f"- {said_of}: {said}",
         *(f"  - {one['text']}: {one['verdict']}" for one in parts),
     ]
+
+
+def noted(claim: Mapping[str, Any]) -> str:
+    """Returns a claim in words, and why it is another than before the first result."""
+    note = claim.get("note")
+    return f"{claim['text']} (changed after the first result: {note})" if note else claim["text"]
 
 
 def _brackets(measured: Sequence[Measured]) -> str:
@@ -284,7 +296,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         origin=origin(sweep),
         theirs=theirs(sweep.paper, sweep.published),
         chart=chart,
-        claims=sweep.claims,
+        claims=[{**one, "text": noted(one)} for one in sweep.claims],
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
         finished=sweep.finished,
         redacted=redacted,
@@ -355,7 +367,7 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
             for at, part in enumerate(one["comparisons"], 1)
         ]
         text = of_rows(one["text"], f"claim {number}")
-        claims.append({**one, "text": text, "says": "", "comparisons": parts})
+        claims.append({**one, "text": text, "says": "", "note": "", "comparisons": parts})
     return replace(
         sweep,
         title=public_name(sweep.title, "A sweep", clean),

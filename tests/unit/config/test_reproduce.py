@@ -10,7 +10,11 @@ from processes import TOY
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue, reproduce, sweep
 from fedpriv.config.experiment import Mistakes
+from fedpriv.report.claims import unexplained
+from fedpriv.report.sweep import Recorded
 from fedpriv.runtime.run_folder import FINAL
+
+RESULTS = Path(__file__).parents[3] / "docs" / "papers" / "results"
 
 FILE = f"""
 # A toy of a table
@@ -66,7 +70,7 @@ def test_a_table_has_three_seeds_or_as_many_as_are_asked_for():
     [
         ("cdm", "table98", [], "there is no paper 'cdm'; did you mean 'cdmi'"),
         ("cdmi", "table97", [], "there is no table 'table97'; did you mean 'table9"),
-        ("extraction", "table1", [], "expected none yet"),
+        ("extraction", "table98", [], "expected canaries, .*table1, table2"),
         ("cdmi", "table98", ["rows=[unlucky]"], "unlucky"),
         ("cdmi", "table98", ["seeds=0"], "seeds"),
     ],
@@ -140,11 +144,65 @@ def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
     assert all((place / row["run"] / FINAL).is_file() for row in rows)
 
 
-def test_without_a_table_they_are_listed(capsys):
+def test_without_a_paper_all_tables_are_listed(capsys):
     assert main(["reproduce"]) == 0
-    assert capsys.readouterr().out.count("\n") == 5
-    assert main(["reproduce", "cdmi"]) == 0
-    out = capsys.readouterr().out
+    out = capsys.readouterr().out.splitlines()
     assert "  table98            A toy of a table" in out
-    assert "gi-dqa" not in out
+    assert [*reproduce.PAPERS] == [line.split(":")[0] for line in out if line[0] != " "]
     assert main(["reproduce", "nobody"]) == 2
+
+
+def test_without_a_table_all_of_the_papers_are_run(folder, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce.catalogue, "folders", lambda: [folder / "experiments"])
+    study = folder / "experiments" / "papers" / "cdmi" / "of_ours.yaml"
+    study.write_text(FILE)
+    results = folder / "kept"
+    assert main(["reproduce", "cdmi", "seeds=6", "--results", str(results)]) == 0
+    place = Path(capsys.readouterr().out.splitlines()[-1])
+    told = json.loads((place / "paper.json").read_text())
+    assert [*told["tables"]] == ["table98", "table99"]
+    assert told["answer"] == "2 of 4 claims hold, 2 do not, 0 cannot be told"
+    assert all(one["seconds"] > 0 and one["memory"] > 0 for one in told["tables"].values())
+    page = (place / "report.html").read_text()
+    assert "2 of 4 claims hold" in page
+    assert page.count("luck beats guessing") == 1  # of table98; table99 has lucky and tried
+    kept = json.loads((results / "cdmi" / "table_98.json").read_text())
+    assert kept["finished"]
+    assert [one["row"] for one in kept["rows"]][:2] == ["guessed", "lucky"]
+
+
+def test_a_finished_table_stays_where_it_is(capsys):
+    places = set()
+    for _ in range(2):
+        assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+        places.add(capsys.readouterr().out.splitlines()[-1])
+    assert len(places) == 1
+
+
+def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, capsys):
+    file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
+    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+    changed = FILE.replace('says: "value: lucky > guessed"', 'says: "value: lucky > guessed + 1"')
+    file.write_text(changed)
+    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 2
+    err = capsys.readouterr().err
+    assert "'value: lucky > guessed' has a result, and is no longer there" in err
+    assert "'luck beats guessing' is not what it was when there was a first result" in err
+    noted = '+ 1"\n    was: "value: lucky > guessed"\n    note: it was too easy'
+    file.write_text(changed.replace('+ 1"', noted))
+    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+    place = Path(capsys.readouterr().out.splitlines()[-1])
+    told = "luck beats guessing (changed after the first result: it was too easy)"
+    assert told in (place / "report.html").read_text()
+    assert told in (place / "table.md").read_text()
+
+
+def test_results_are_of_the_claims_as_they_stand():
+    """Of what is checked in; the claims of the files may be changed with a note only."""
+    found = [*RESULTS.rglob("*.json")]
+    assert len(found) > 6
+    for path in found:
+        read = sweep.read(f"papers/{path.relative_to(RESULTS).with_suffix('')}")
+        recorded = Recorded.of(json.loads(path.read_text()))
+        assert [*unexplained(read.claims, recorded.claims)] == [], path
+        assert recorded.finished, path

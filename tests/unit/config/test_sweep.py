@@ -157,7 +157,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     assert sweep.run(sweep.read(table()))[0].path != folder
     unlike = sweep.read(table(), ["seeds=[0]"])
     assert len(sweep.plan(unlike)) == 4
-    assert sweep._unfinished(unlike, {}) is None
+    assert sweep._begun(unlike, {}, finished=False) is None
 
 
 @pytest.mark.slow
