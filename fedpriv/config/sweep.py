@@ -27,7 +27,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import attack, catalogue, experiment, yaml_file
+from fedpriv.config import attack, catalogue, experiment, running, yaml_file
 from fedpriv.config.attack import Order
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
@@ -257,7 +257,7 @@ def plan(sweep: Sweep) -> list[Job]:
             for problem in error.problems:
                 problems.setdefault(problem, row.name)
             continue
-        kept = {key: value for key, value in config.items() if key != "runs"}
+        kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
         jobs.append(Job(row, seed, config, order, digest(kept)))
     if problems:
         raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
@@ -504,7 +504,7 @@ def _text(key: str, value: Any) -> str:
 
 
 def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    config = experiment.load(name, overrides)
+    config = running.composed(name, overrides)
     experiment.build(config, name, overrides)
     return config
 

@@ -11,7 +11,7 @@ import yaml
 from doc_pages import DOCS
 from processes import TOY, finish, start
 
-from fedpriv.config import attack, catalogue, sweep
+from fedpriv.config import attack, catalogue, experiment, sweep
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
 from fedpriv.runtime import versions
@@ -288,3 +288,10 @@ def test_the_guide_has_an_example_of_each_section():
         ((name, value),) = yaml.safe_load(example.replace(r"\|", "|")).items()
         assert (name, type(value)) == (section, sweep.SECTIONS[section])
     assert {section for section, _ in rows} == set(sweep.SECTIONS)
+
+
+def test_runs_of_a_sweep_can_be_trained_again_in_variants(table):
+    folder, measured = sweep.run(sweep.read(table()))
+    config = yaml.safe_load((folder.path / measured[0].run / "config.yaml").read_text())
+    made = config[experiment.COMPOSED]
+    assert experiment.load(made["experiment"], made["overrides"])["seed"] == measured[0].seed
