@@ -21,7 +21,9 @@ from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
+from fedpriv.config.reproduce import PAPERS
 from fedpriv.federation.dataset import DocumentData
+from fedpriv.report.reproduced import Reproduced, by_number
 from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,
@@ -202,6 +204,29 @@ def curves(path: Path) -> str:
     return as_svg(dataclasses.replace(sweep, columns=sweep.columns[:1]))
 
 
+def reproduced(paper: str) -> Reproduced:
+    """Returns the tables of a paper whose results are checked in."""
+    about = PAPERS[paper]
+    found = {
+        path.stem.replace("_", ""): Recorded.of(json.loads(path.read_text("utf-8")))
+        for path in (RESULTS / about.folder).glob("*.json")
+    }
+    return Reproduced(about.told, {name: found[name] for name in sorted(found, key=by_number)})
+
+
+def claims(paper: str) -> str:
+    """Returns the claims of a paper, each with its outcome, and what its tables took."""
+    return reproduced(paper).markdown()
+
+
+def answers() -> str:
+    """Returns a row for each paper: how many of its claims hold."""
+    lines = ["| | claims |", "|---|---|"]
+    for name, about in PAPERS.items():
+        lines.append(f"| [{prose(about.told)}]({about.folder}.md) | {reproduced(name).answer()} |")
+    return "\n".join(lines) + "\n"
+
+
 def benchmarks() -> str:
     """Returns what the benchmarks whose results are checked in have measured."""
     results = {path.stem: json.loads(path.read_text("utf-8")) for path in BENCHMARKS.glob("*.json")}
@@ -223,6 +248,7 @@ PARTS = {
     "attack_settings.md": attack_settings,
     "threat_models.md": threat_models,
     "result.md": result_schema,
+    "results/answers.md": answers,
 }
 
 
@@ -243,6 +269,9 @@ def write(folder: Path) -> None:
     } | {
         f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(curves, path)
         for path in RESULTS.rglob("*.json")
+    } | {
+        f"results/{about.folder}/claims.md": functools.partial(claims, name)
+        for name, about in PAPERS.items()
     }
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()

@@ -460,11 +460,10 @@ def _unpublishable(
         columns: paths.
     """
     problems = []
-    blocks = file.get("published", {})
-    for key, block in blocks.items():
-        for row, numbers in (
-            block if "=" in key and isinstance(block, dict) else {key: block}
-        ).items():
+    known = {*file.get("let", {}), "experiment"}
+    for key, block in file.get("published", {}).items():
+        chosen = key.partition("=")[0] in known and isinstance(block, dict)
+        for row, numbers in (block if chosen else {key: block}).items():
             if rows is not None and row not in rows:
                 problems.append(f"published: there is no row {row!r}{near(row, rows)}")
             for path, value in (numbers if isinstance(numbers, dict) else {"": None}).items():
@@ -570,7 +569,7 @@ def _measure(
         run=os.path.relpath(place, home),
         headline=result.headline if result else "",
         refused=result is not None and result.refused,
-        values={path: _number(_at(numbers, path)) for path in paths},
+        values={path: _value(numbers, path) for path in paths},
         intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
         x=job.row.x,
         curve=job.row.curve,
@@ -589,8 +588,12 @@ def _at(values: Any, path: str) -> Any:
     return None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, bool | int | float) else None
+def _value(numbers: Any, column: str) -> float | None:
+    """Returns the number at a path, or the difference of two; None if one of them is missing."""
+    found = [_at(numbers, path) for path in column.split(" - ")]
+    if not all(isinstance(one, bool | int | float) for one in found):
+        return None
+    return float(found[0] - sum(found[1:]))
 
 
 def _write(

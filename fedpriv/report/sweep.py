@@ -39,7 +39,8 @@ class Column:
     """A number that the rows of a table have.
 
     Attributes:
-        path: where it stands, such as `psnr_roi` or `ledger.views.global.pld`.
+        path: where it stands, such as `psnr_roi` or `ledger.views.global.pld`; `this - that` is a
+            difference.
         label: the heading.
         interval: path of an interval that each measurement comes with; None where it has none.
     """
