@@ -4,6 +4,7 @@ PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.
 	&& echo $(name)))),python3)
 VENV   ?= .venv
 JOBS   ?= 2
+PAPERS ?= pfl-docvqa pried-kie gi-dqa cdmi extraction
 # Of what `make gpu` needs, what the machine with a GPU has, as most have that have transformers.
 HAVE   ?= pillow scipy
 BIN    := $(VENV)/bin
@@ -13,7 +14,7 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: quickstart test test-all test-base test-fast check format docs benchmark gpu gpu-wheels clean
+.PHONY: quickstart test test-all test-base test-fast check format docs reproduce benchmark gpu gpu-wheels clean
 
 quickstart: $(VENV)/.installed   ## install, then federations, attacks on them, ε, and the report
 	@PATH="$$(pwd)/$(BIN):$$PATH" sh experiments/quickstart.sh
@@ -42,6 +43,9 @@ format: $(VENV)/.installed
 docs: $(VENV)/.docs              ## the pages in docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -q -b html -W --keep-going -n -j auto docs docs/_build/html
 	@echo "open $$(pwd)/docs/_build/html/index.html"
+
+reproduce: $(VENV)/.installed    ## the papers' tables; hours, and it goes on where it was: `make reproduce PAPERS=cdmi`
+	for paper in $(PAPERS); do $(BIN)/fedpriv reproduce $$paper --results docs/papers/results || exit; done
 
 benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-research
 	$(PIP) -e ".[peers]"

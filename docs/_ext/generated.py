@@ -263,16 +263,24 @@ def write(folder: Path) -> None:
     done = folder / ".done"
     if done.exists() and done.stat().st_mtime > newest:
         return
-    tables = {
-        f"results/{path.relative_to(RESULTS).with_suffix('.md')}": functools.partial(measured, path)
-        for path in RESULTS.rglob("*.json")
-    } | {
-        f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(curves, path)
-        for path in RESULTS.rglob("*.json")
-    } | {
-        f"results/{about.folder}/claims.md": functools.partial(claims, name)
-        for name, about in PAPERS.items()
-    }
+    tables = (
+        {
+            f"results/{path.relative_to(RESULTS).with_suffix('.md')}": functools.partial(
+                measured, path
+            )
+            for path in RESULTS.rglob("*.json")
+        }
+        | {
+            f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(
+                curves, path
+            )
+            for path in RESULTS.rglob("*.json")
+        }
+        | {
+            f"results/{about.folder}/claims.md": functools.partial(claims, name)
+            for name, about in PAPERS.items()
+        }
+    )
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -68,6 +68,9 @@ TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 """Sections that rows, choices and axes have too; the inner ones come last."""
 
+GIVEN = "given"
+"""Beside the sections of a file: settings that the command line has given."""
+
 CLAIM = tuple(field.name for field in dataclasses.fields(Claim))
 
 
@@ -336,8 +339,12 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Changes values of a file as the command line says."""
+    """Changes values of a file as the command line says.
+
+    What it says of `run` and `attack` stands under `GIVEN`: choices do not change it, rows may.
+    """
     values, axes = dict(file.get("let", {})), _axes(file)
+    given: dict[str, dict[str, Any]] = {}
     for text in overrides:
         key, equals, _ = text.partition("=")
         section, _, inner = key.partition(".")
@@ -350,12 +357,12 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         elif equals and key in ("seeds", "experiment", "runs"):
             file[key] = value
         elif equals and inner and section in ("run", "attack"):
-            file[section] = {**file.get(section, {}), inner: value}
+            given.setdefault(section, {})[inner] = value
         else:
             there = [*values, *axes, "seeds", "experiment", "runs", "run.KEY", "attack.KEY"]
             raise ValueError(f"{text}: expected one of {'=, '.join(there)}={near(key, there)}")
     rows = axes.pop("rows")
-    return {**file, "let": values, "rows": rows, "grid": axes}
+    return {**file, "let": values, "rows": rows, "grid": axes, GIVEN: given}
 
 
 def _wrong(section: Any, types: Mapping[str, type], place: str = "") -> list[str]:
@@ -393,6 +400,7 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         if picked not in options:
             raise Mistakes(source, [f"{choice}={picked}: expected one of {', '.join(options)}"])
         shared.append(options[picked])
+    shared.append(file.get(GIVEN, {}))
     axes: list[list[tuple[str, dict[str, Any]]]] = []
     for name, axis in _axes(file).items():
         if isinstance(axis, Mapping):

@@ -33,11 +33,15 @@ class Reproduced:
 
     def answer(self) -> str:
         """Returns how many claims hold, do not, and cannot be told."""
+        if not self.tables:
+            return "No table has been run yet"
         return _counts([claim for _, claim in self.claims])
 
     def markdown(self) -> str:
         """Returns the paper's claims as Markdown: how many hold, then each with its outcome."""
-        lines = [self.answer(), "", "| | claims | time, memory |", "|---|---|---|"]
+        if not self.tables:
+            return f"{self.answer()}.\n"
+        lines = [f"**{self.answer()}.**", "", "| | claims | time, memory |", "|---|---|---|"]
         for name, one in self.tables.items():
             title = plain(one.title, 200).replace("|", "\\|")
             lines.append(f"| `{name}`: {title} | {_counts(one.claims)} | {_cost(one)} |")

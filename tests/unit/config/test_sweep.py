@@ -295,3 +295,11 @@ def test_runs_of_a_sweep_can_be_trained_again_in_variants(table):
     config = yaml.safe_load((folder.path / measured[0].run / "config.yaml").read_text())
     made = config[experiment.COMPOSED]
     assert experiment.load(made["experiment"], made["overrides"])["seed"] == measured[0].seed
+
+
+def test_what_the_command_line_says_is_not_changed_by_a_choice():
+    words = ("run.model.size=tiny", "rows=['template only']", "model=layoutlmv3")
+    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words))
+    assert job.config["model"]["size"] == "tiny"
+    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words[1:]))
+    assert job.config["model"]["size"] == "small"
