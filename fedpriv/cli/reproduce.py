@@ -54,13 +54,13 @@ def command(
     if paper is None:
         for name, about in reproduce.PAPERS.items():
             print(f"{name}: {about.told}")
-            for known, sweep in reproduce.tables(name).items():
-                print(f"  {known:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
+            for short, sweep in reproduce.tables(name).items():
+                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
         return 0
     if table is not None and "=" in table:
-        table, overrides = None, (table, *overrides)
-    known = reproduce.tables(paper)
-    chosen = [table] if table else [name for name in known if reproduce.of_the_paper(name)]
+        overrides, table = (table, *overrides), None
+    every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
+    chosen = [table] if table else every
     # All are read first, so that a mistake in the last one is told before the first one starts.
     tables = {name: reproduce.read(paper, name, overrides) for name in chosen}
     folders = {}

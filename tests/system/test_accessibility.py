@@ -19,8 +19,10 @@ from toy import federation
 
 from fedpriv.report import sweep
 from fedpriv.report.build import write_report
+from fedpriv.report.claims import Claim, Measured
 from fedpriv.report.comparison import compare
-from fedpriv.report.sweep import Column, Measured
+from fedpriv.report.reproduced import Reproduced
+from fedpriv.report.sweep import Column
 from fedpriv.threat.results import CANNOT_TELL, LEAK, Figure, Number, Result, Table
 
 AXE = Path(
@@ -145,23 +147,26 @@ def pages(tmp_path_factory):
     ]
     columns = [Column("psnr", "PSNR")]
     made = {"command": "fedpriv sweep x", "machine": "y"}
-    claims = list(sweep.verdicts(["psnr: without > with noise"], measured))
+    said = "psnr: without > with noise"
+    claims = list(sweep.verdicts([Claim(said, said)], measured))
+    table = sweep.Recorded("A sweep", columns, "", measured, claims, made)
     return {
         "run": write_report(run).read_text("utf-8"),
         "redacted": write_report(run, redacted=True).read_text("utf-8"),
         "comparison": compare([run, run], parent / "both.html").html,
-        "sweep": sweep.html(sweep.Recorded("A sweep", columns, "", measured, claims, made)),
+        "sweep": sweep.html(table),
+        "paper": Reproduced("Nobody 2026", {"table1": table}).html(),
     }
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["run", "redacted", "comparison", "sweep"])
+@pytest.mark.parametrize("kind", ["run", "redacted", "comparison", "sweep", "paper"])
 def test_nothing_serious_is_found(pages, kind, theme, tmp_path):
     found = faults(pages[kind], tmp_path, theme)
     assert not [fault for fault in found if fault[0] in ("serious", "critical")]
 
 
-@pytest.mark.parametrize("kind", ["run", "comparison", "sweep"])
+@pytest.mark.parametrize("kind", ["run", "comparison", "sweep", "paper"])
 def test_nothing_serious_is_found_in_a_narrow_window(pages, kind, tmp_path):
     found = faults(pages[kind], tmp_path, width=500)
     assert not [fault for fault in found if fault[0] in ("serious", "critical")]
