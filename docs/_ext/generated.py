@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +219,12 @@ def claims(paper: str) -> str:
     return reproduced(paper).markdown()
 
 
+def claims_chart(paper: str) -> str:
+    """Returns a bar for each table of a paper: how many of its claims hold."""
+    chart = reproduced(paper).chart()
+    return chart.svg if chart else ""
+
+
 def answers() -> str:
     """Returns a row for each paper: how many of its claims hold."""
     lines = ["| | claims |", "|---|---|"]
@@ -263,24 +269,14 @@ def write(folder: Path) -> None:
     done = folder / ".done"
     if done.exists() and done.stat().st_mtime > newest:
         return
-    tables = (
-        {
-            f"results/{path.relative_to(RESULTS).with_suffix('.md')}": functools.partial(
-                measured, path
-            )
-            for path in RESULTS.rglob("*.json")
-        }
-        | {
-            f"results/{path.relative_to(RESULTS).with_suffix('.svg')}": functools.partial(
-                curves, path
-            )
-            for path in RESULTS.rglob("*.json")
-        }
-        | {
-            f"results/{about.folder}/claims.md": functools.partial(claims, name)
-            for name, about in PAPERS.items()
-        }
-    )
+    tables: dict[str, Callable[[], str]] = {}
+    for path in RESULTS.rglob("*.json"):
+        place = path.relative_to(RESULTS).with_suffix("")
+        tables[f"results/{place}.md"] = functools.partial(measured, path)
+        tables[f"results/{place}.svg"] = functools.partial(curves, path)
+    for name, about in PAPERS.items():
+        tables[f"results/{about.folder}/claims.md"] = functools.partial(claims, name)
+        tables[f"results/{about.folder}/claims.svg"] = functools.partial(claims_chart, name)
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

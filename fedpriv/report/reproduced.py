@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.figure import Figure
+
+from fedpriv.report.figures import Chart
+from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.sweep import Recorded, noted, origin
 from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
+
+MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
+"""Of a claim that holds, does not, or cannot be told, and the shade of its bar."""
 
 OUTCOMES = {True: "holds", False: "does not hold", None: "cannot tell"}
 
@@ -57,20 +64,42 @@ class Reproduced:
             "reproduced.html.j2",
             title=self.paper,
             answer=self.answer(),
+            chart=self.chart(),
             tables=[
                 (name, plain(one.title, 200), _counts(one.claims), _cost(one), origin(one))
                 for name, one in self.tables.items()
             ],
             claims=[
-                (
-                    name,
-                    noted(claim),
-                    _outcome(claim),
-                    [part["verdict"] for part in claim["comparisons"]],
-                )
+                (name, noted(claim), _outcome(claim), _deciding(claim))
                 for name, claim in self.claims
             ],
         )
+
+    def chart(self) -> Chart | None:
+        """Returns a bar for each table that makes claims: how many hold, do not, cannot be told."""
+        shown = {name: one.claims for name, one in self.tables.items() if one.claims}
+        if not shown:
+            return None
+        with style():
+            figure = Figure(figsize=(7.0, 0.3 + 0.26 * len(shown)), layout="constrained")
+            axes = figure.subplots()
+            for place, claims in enumerate(shown.values()):
+                left = 0
+                for outcome, (mark, shade) in MARKS.items():
+                    count = sum(one["holds"] is outcome for one in claims)
+                    axes.barh(place, count, left=left, height=0.7, color=colour(shade))
+                    for at in range(count):
+                        axes.text(left + at + 0.5, place, mark, ha="center", va="center")
+                    left += count
+            axes.set_yticks(range(len(shown)), map(legible, shown))
+            axes.set_ylim(len(shown) - 0.5, -0.5)
+            axes.set_xticks([])
+            axes.grid(visible=False)
+            axes.spines[:].set_visible(False)
+            told = "; ".join(f"{name}: {_counts(claims)}" for name, claims in shown.items())
+            drawn = svg(figure, f"Claims by table. {told}.")
+        see = "Each mark is a claim: a tick for one that holds, a cross for one that does not."
+        return Chart("Claims by table", drawn, see=see)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the claims by table, as paper.json has them."""
@@ -97,10 +126,12 @@ def by_number(name: str) -> list[tuple[int, str]]:
 def _counts(claims: Sequence[Mapping[str, Any]]) -> str:
     if not claims:
         return "no claim"
+    if len(claims) == 1:
+        return f"its claim {OUTCOMES[claims[0]['holds']].replace('tell', 'be told')}"
     hold, fail = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
     return (
-        f"{hold} of {counted(len(claims), 'claim')} hold{'s' * (hold == 1)}, "
-        f"{fail} do{'es' * (fail == 1)} not, {len(claims) - hold - fail} cannot be told"
+        f"{hold} of {len(claims)} claims hold{'s' * (hold == 1)}, {fail} do{'es' * (fail == 1)} "
+        f"not, {len(claims) - hold - fail} cannot be told"
     )
 
 
@@ -108,6 +139,16 @@ def _outcome(claim: Mapping[str, Any]) -> str:
     """Returns whether a claim holds, and what it would take to tell."""
     told = OUTCOMES[claim["holds"]]
     return f"{told}; {counted(claim['needs'], 'seed')} would" if claim.get("needs") else told
+
+
+def _deciding(claim: Mapping[str, Any]) -> str:
+    """Returns the first comparison that an outcome rests on, and how many others it has."""
+    parts = claim["comparisons"]
+    first, *others = [one for one in parts if one["holds"] is claim["holds"]]
+    if len(parts) == 1:
+        return str(first["verdict"])
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{first['text']}: {first['verdict']}{more}"
 
 
 def _cost(one: Recorded) -> str:
