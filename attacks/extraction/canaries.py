@@ -18,6 +18,8 @@ from fedpriv.data.redaction.painting import MARGIN, CannotRemove
 from fedpriv.federation.dataset import PLANTED
 from fedpriv.threat.checks import check_least
 
+BY_HAND = "left out by hand"
+
 CONSTANT, LEAST_CONSTANT = 0.5, 3
 """Share of a key's answers, and number of samples, above and from which an answer is guessed."""
 
@@ -55,6 +57,9 @@ class Curation:
     - "constant": more than half of the training answers of its key are this one, and three at
       least. For samples without a key, which real data often has, this is asked of all together.
 
+    Whoever has looked at the samples, as the authors did, names those to keep. All others are
+    dropped as "left out by hand".
+
     Planted samples, those of providers that start with "canary ", all come in beside those that
     are drawn. They are dropped for the first two reasons only: they are known to be random.
 
@@ -65,6 +70,8 @@ class Curation:
             question", "sequence", "sum", "spelt elsewhere", "date elsewhere" and "constant".
         least_letters: the smallest number of letters and digits in an accepted answer. Samples with
             a shorter one are dropped.
+        names: the names of the samples to keep, as `canaries.json` of an earlier attack has them.
+            An empty list keeps all that no rule drops.
         tagger: a function that returns the class of personal information of a question's key and an
             answer. A YAML file names its dotted path as `_target_`, with `_partial_: true`.
         margin: how far the white box over a removed answer extends beyond the answer on each side,
@@ -75,6 +82,7 @@ class Curation:
     keys: tuple[str, ...] = ()
     rules: tuple[str, ...] = (*RULES, "constant")
     least_letters: int = 2
+    names: tuple[str, ...] = ()
     tagger: Tagger = field(default=pii_class)
     margin: float = MARGIN
 
@@ -95,7 +103,8 @@ class Curation:
             rng: of the draw.
 
         Raises:
-            ValueError: if there are fewer samples than `count`, or none of one of the keys.
+            ValueError: if there are fewer samples than `count`, or none of one of the keys or of
+                one of the names.
         """
         samples = [
             _Sample(page, place) for page in documents for place in range(len(page.questions))
@@ -104,7 +113,7 @@ class Curation:
         drawn = [self._canary(sample, answers) for sample in self._drawn(samples, rng)]
         found = tuple(one for one in drawn if isinstance(one, Canary))
         why = Counter(one for one in drawn if isinstance(one, str))
-        reasons = ("not found", "trace left", "too short", *RULES, "constant")
+        reasons = ("not found", "trace left", BY_HAND, "too short", *RULES, "constant")
         return Chosen(found, len(drawn), {r: why[r] for r in reasons if why[r]})
 
     def _drawn(self, samples: Sequence[_Sample], rng: np.random.Generator) -> list[_Sample]:
@@ -112,6 +121,8 @@ class Curation:
         there = {sample.question.key for sample in samples}
         if unknown := sorted(set(self.keys) - there):
             raise ValueError(f"keys names {unknown}: there are samples of {sorted(there)}")
+        if missing := sorted(set(self.names) - {sample.name for sample in samples}):
+            raise ValueError(f"names: there is no sample {missing[0]!r} ({len(missing)} of these)")
         planted = [place for place, sample in enumerate(samples) if sample.planted]
         others = [
             place
@@ -138,6 +149,8 @@ class Curation:
             return "trace left"
         question = sample.question
         if not sample.planted:
+            if self.names and sample.name not in self.names:
+                return BY_HAND
             if min(len(letters(a)) for a in question.answers) < self.least_letters:
                 return "too short"
             for name, rule in RULES.items():
@@ -151,7 +164,7 @@ class Curation:
                 f"the tagger says {pii!r}: expected one of {', '.join(CLASSES)}, or '' for none"
             )
         return Canary(
-            name=sample.document.question_names()[sample.place],
+            name=sample.name,
             page=dataclasses.replace(sample.document, questions=(question,)),
             removed=removed.page,
             pii=pii,
@@ -170,6 +183,10 @@ class _Sample:
     @property
     def question(self) -> Question:
         return self.document.questions[self.place]
+
+    @property
+    def name(self) -> str:
+        return self.document.question_names()[self.place]
 
     @property
     def planted(self) -> bool:

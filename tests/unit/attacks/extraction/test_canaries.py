@@ -232,6 +232,18 @@ def test_rules_can_be_switched_off_one_by_one():
     assert kept.dropped == {}
 
 
+def test_whoever_has_looked_at_the_samples_names_those_to_keep():
+    documents = [page("Vega Orion", questions=(asked("Vega"), asked("Orion")))]
+    every = Curation().choose(documents, rng())
+    names = [canary.name for canary in every.canaries]
+    assert len(names) == 2
+    kept = Curation(names=(names[1],)).choose(documents, rng())
+    assert [canary.answer for canary in kept.canaries] == ["Orion"]
+    assert kept.dropped == {"left out by hand": 1}
+    with pytest.raises(ValueError, match=r"names: there is no sample 'nobody' \(1 of these\)"):
+        Curation(names=("nobody", *names)).choose(documents, rng())
+
+
 def test_short_answers_are_kept_where_that_is_asked_for():
     document = page("A 7", questions=(asked("7"),))
     assert len(Curation(least_letters=1).choose([document], rng()).canaries) == 1
