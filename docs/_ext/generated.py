@@ -219,6 +219,12 @@ def claims(paper: str) -> str:
     return reproduced(paper).markdown()
 
 
+def all_tables(paper: str) -> str:
+    """Returns each table of a paper, with its claims, under a heading of its own."""
+    found = reproduced(paper).tables.values()
+    return "\n".join(f"### {prose(one.title)}\n\n{markdown(one)}" for one in found)
+
+
 def claims_chart(paper: str) -> str:
     """Returns a bar for each table of a paper: how many of its claims hold."""
     chart = reproduced(paper).chart()
@@ -276,6 +282,7 @@ def write(folder: Path) -> None:
         tables[f"results/{place}.svg"] = functools.partial(curves, path)
     for name, about in PAPERS.items():
         tables[f"results/{about.folder}/claims.md"] = functools.partial(claims, name)
+        tables[f"results/{about.folder}/tables.md"] = functools.partial(all_tables, name)
         tables[f"results/{about.folder}/claims.svg"] = functools.partial(claims_chart, name)
     for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
         text = make()

@@ -221,3 +221,31 @@ def test_results_are_of_the_claims_as_they_stand():
         recorded = Recorded.of(json.loads(path.read_text()))
         assert [*unexplained(read.claims, recorded.claims)] == [], path
         assert recorded.finished, path
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "pretrained", "words"),
+    [
+        ("pried-kie", "table3", "microsoft/layoutlmv3-base", ["data=sroie", "rows=['with image']"]),
+        ("pried-kie", "figure6", "microsoft/layoutlmv3-base", ["data=funsd"]),
+        ("pfl-docvqa", "table6", "google-t5/t5-base", ["data=pfl_docvqa"]),
+        ("gi-dqa", "table1", "microsoft/layoutlmv3-base", ["model=layoutlmv3", "side=224"]),
+        ("cdmi", "table5", "microsoft/layoutlm-base-uncased", ["rows=[LayoutLM]"]),
+        ("extraction", "table1", "naver-clova-ix/donut-base", ["splits=50"]),
+    ],
+)
+def test_whoever_has_weights_and_data_runs_it_at_full_size(
+    paper, table, pretrained, words, monkeypatch
+):
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    asked = ["seeds=1", "size=base", f"pretrained={pretrained}", *words]
+    jobs = sweep.plan(reproduce.read(paper, table, asked))
+    models = {(job.config["model"]["size"], job.config["model"]["pretrained"]) for job in jobs}
+    assert models == {("base", pretrained)}
+    if paper == "pried-kie":  # the paper's Table 7
+        settings = {"sroie": (128, 0.2, 1601), "funsd": (128, 1 / 7, 389)}
+        data = words[0].removeprefix("data=")
+        private = [job.config for job in jobs if job.row.name[-9:] == "DP, ε = 8"]
+        for one in private or [jobs[1].config]:
+            found = one["model"]["max_length"], one["privacy"]["record_rate"]
+            assert (*found, one["privacy"]["examples"]) == pytest.approx(settings[data])
