@@ -218,20 +218,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         paper=file.get("paper", ""),
         published=_published(file),
     )
-    known = [row.name for row in sweep.rows]
-    for claim in sweep.claims:
-        try:
-            compared = claiming.comparisons(claim.says).values()
-            terms = [term for one in compared for term in (one.above, one.below)]
-        except ValueError as error:
-            problems.append(f"claims: {error}")
-            continue
-        unknown = {t.row: None for t in terms if t.row is not None and t.row not in known}
-        # Of rows that the command line leaves out, a claim is not measured.
-        if not overrides:
-            problems += [f"claims: there is no row {row!r}{near(row, known)}" for row in unknown]
-    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
-    problems += _unpublishable(file, None if narrowed else known, [c.path for c in columns])
+    problems += dict.fromkeys(_misfits(file, sweep, overrides))
     if problems:
         raise Mistakes(name, problems)
     return sweep
@@ -457,29 +444,39 @@ def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
             problems.append(f"claims: {one!r:.80}: expected an ordering, or text and says")
 
 
-def _unpublishable(
-    file: Mapping[str, Any], rows: Sequence[str] | None, columns: Sequence[str]
-) -> list[str]:
-    """Returns what is wrong with the paper's numbers: each block of them, whichever is chosen.
+def _misfits(file: Mapping[str, Any], sweep: Sweep, overrides: Sequence[str]) -> Iterator[str]:
+    """Yields what claims and the paper's numbers name that the table does not have.
 
-    Args:
-        file: of the sweep.
-        rows: of the table; None if the command line has left some out.
-        columns: paths.
+    Rows that the command line has left out are no mistake: they are not measured.
     """
-    problems = []
-    known = {*file.get("let", {}), "experiment"}
-    for key, block in file.get("published", {}).items():
-        chosen = key.partition("=")[0] in known and isinstance(block, dict)
-        for row, numbers in (block if chosen else {key: block}).items():
-            if rows is not None and row not in rows:
-                problems.append(f"published: there is no row {row!r}{near(row, rows)}")
-            for path, value in (numbers if isinstance(numbers, dict) else {"": None}).items():
-                if type(value) not in (int, float):
-                    problems.append(f"published: {row}: {path}={value!r}: expected a number")
-                elif path not in columns:
-                    problems.append(f"published: there is no column {path!r}{near(path, columns)}")
-    return list(dict.fromkeys(problems))
+    rows, columns = [row.name for row in sweep.rows], [column.path for column in sweep.columns]
+    for claim in sweep.claims:
+        try:
+            compared = claiming.comparisons(claim.says).values()
+        except ValueError as error:
+            yield f"claims: {error}"
+            continue
+        terms = (term.row for one in compared for term in (one.above, one.below))
+        named = dict.fromkeys(row for row in terms if row is not None and row not in rows)
+        yield from (
+            f"claims: there is no row {row!r}{near(row, rows)}" for row in named if not overrides
+        )
+    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
+    # Each block of numbers, whichever is chosen.
+    known, blocks = {*file.get("let", {}), "experiment"}, file.get("published", {}).items()
+    chosen = [key.partition("=")[0] in known and isinstance(block, dict) for key, block in blocks]
+    found = itertools.chain.from_iterable(
+        block.items() if one else [(key, block)]
+        for (key, block), one in zip(blocks, chosen, strict=True)
+    )
+    for row, numbers in found:
+        if row not in rows and not narrowed:
+            yield f"published: there is no row {row!r}{near(row, rows)}"
+        for path, value in (numbers if isinstance(numbers, dict) else {"": None}).items():
+            if type(value) not in (int, float):
+                yield f"published: {row}: {path}={value!r}: expected a number"
+            elif path not in columns:
+                yield f"published: there is no column {path!r}{near(path, columns)}"
 
 
 def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
