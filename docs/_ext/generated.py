@@ -23,7 +23,7 @@ from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.config.reproduce import PAPERS
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.report.reproduced import Reproduced, by_number
+from fedpriv.report.reproduced import Reproduced, in_order
 from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,
@@ -211,7 +211,7 @@ def reproduced(paper: str) -> Reproduced:
         path.stem.replace("_", ""): Recorded.of(json.loads(path.read_text("utf-8")))
         for path in (RESULTS / about.folder).glob("*.json")
     }
-    return Reproduced(about.told, {name: found[name] for name in sorted(found, key=by_number)})
+    return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})
 
 
 def claims(paper: str) -> str:

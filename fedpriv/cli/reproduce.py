@@ -57,11 +57,13 @@ def command(
             for short, sweep in reproduce.tables(name).items():
                 print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
         return 0
+    paper = paper.replace("_", "-")
     if table is not None and "=" in table:
         overrides, table = (table, *overrides), None
     every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
     chosen = [table] if table else every
     # All are read first, so that a mistake in the last one is told before the first one starts.
+    tell(f"checking {', '.join(chosen)}")
     tables = {name: reproduce.read(paper, name, overrides) for name in chosen}
     folders = {}
     for name, read in tables.items():

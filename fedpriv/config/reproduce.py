@@ -22,7 +22,7 @@ from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import Sweep
 from fedpriv.report.claims import Measured, verdicts
-from fedpriv.report.reproduced import Reproduced, by_number
+from fedpriv.report.reproduced import Reproduced, in_order
 from fedpriv.report.sweep import REPORT, RESULTS, Recorded, interval, rows_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
@@ -49,7 +49,7 @@ class Paper:
 
 PAPERS = {
     "pfl-docvqa": Paper("pfl_docvqa", "Tito et al. 2024, Privacy-Aware Document Visual QA"),
-    "pried-kie": Paper("pried_kie", "Saifullah et al., Private Key Information Extraction"),
+    "pried-kie": Paper("pried_kie", "Saifullah et al. 2023, Private Key Information Extraction"),
     "gi-dqa": Paper("gi_dqa", "Ben Hemo et al. 2025, Gradient Inversion of Document QA"),
     "cdmi": Paper("cdmi", "Dentan et al. 2024, Reconstructing Training Data from Document Models"),
     "extraction": Paper("extraction", "Pinto et al. 2024, Extracting Training Data from Doc VQA"),
@@ -73,7 +73,7 @@ def tables(paper: str) -> dict[str, str]:
         for name in catalogue.sweeps()
         if name.startswith(folder)
     }
-    return {name: found[name] for name in sorted(found, key=by_number)}
+    return {name: found[name] for name in sorted(found, key=in_order)}
 
 
 def of_the_paper(name: str) -> bool:
@@ -92,7 +92,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    known, name = tables(paper), table.replace("_", "")
+    known, name = tables(paper), table.replace("_", "").lower()
     if name not in known:
         told = f"there is no table {table!r}{near(name, known)}"
         raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
@@ -101,7 +101,10 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     first = sweep.read(known[name], words).seeds
     chosen = given[-1] if given else f"seeds={max(SEEDS, len(first))}"
     count = chosen.removeprefix("seeds=")
-    if count.isdecimal() and int(count):
+    if not (count.startswith("[") or (count.isdecimal() and int(count))):
+        told = "expected how many, 1 or more, or a list of them such as [31,32]"
+        raise Mistakes(paper, [f"seeds={count}: {told}"])
+    if count.isdecimal():
         # From the file's own on: before it may lie those that settings were chosen with.
         more = range(max(first) + 1, max(first) + 1 + int(count))
         chosen = f"seeds=[{','.join(map(str, (*first, *more)[: int(count)]))}]"

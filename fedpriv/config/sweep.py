@@ -328,7 +328,8 @@ def _load(path: Path) -> dict[str, Any]:
 def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Changes values of a file as the command line says.
 
-    What it says of `run` and `attack` stands under `GIVEN`: choices do not change it, rows may.
+    What it says of `let`, `run` and `attack` stands under `GIVEN` too: choices do not change it,
+    and rows may.
     """
     values, axes = dict(file.get("let", {})), _axes(file)
     given: dict[str, dict[str, Any]] = {}
@@ -338,7 +339,7 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         # OmegaConf reads the value as YAML, a list or a mapping too.
         value = OmegaConf.to_container(OmegaConf.from_dotlist([f"x={text[len(key) + 1 :]}"]))["x"]  # type: ignore[index,call-overload]
         if equals and key in values:
-            values[key] = value
+            values[key] = given.setdefault("let", {})[key] = value
         elif equals and key in axes and isinstance(value, list):
             axes[key] = _narrow(key, axes[key], value)
         elif equals and key in ("seeds", "experiment", "runs"):
@@ -374,7 +375,8 @@ def _narrow(name: str, axis: Any, chosen: Sequence[Any]) -> Any:
     if not isinstance(axis, Mapping):
         return chosen
     if unknown := [label for label in chosen if label not in axis]:
-        raise ValueError(f"{name}={unknown[0]}: expected one of {', '.join(axis)}")
+        told = f"{name}={unknown[0]}: expected some of {', '.join(map(repr, axis))}"
+        raise ValueError(f"{told}{near(str(unknown[0]), axis)}")
     return {label: axis[label] for label in chosen}
 
 
@@ -397,12 +399,13 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             axes.append(
                 [(f"{name} {t}", {"let": {name: v}}) for t, v in zip(told, axis, strict=True)]
             )
-    x = file.get("x", "")
+    x, unused = file.get("x", ""), set(file.get(GIVEN, {}).get("let", {}))
     for combination in itertools.product(*axes):
         name = ", ".join(label for label, _ in combination if label)
         if any(fnmatchcase(name, pattern) for pattern in file.get("without", ())):
             continue
         parts = [*shared, *(part for _, part in combination)]
+        unused -= unused.difference(*(part.get("let", {}) for part in parts[len(shared) :]))
         if wrong := [p for part in parts[1:] for p in _wrong(part, PART, name)]:
             problems += wrong
             continue
@@ -429,6 +432,9 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             x=found["let"].get(x),
             curve=", ".join(label for label, _ in combination if not label.startswith(f"{x} ")),
         )
+    problems += [
+        f"{name}: has no effect, since every row has a value of its own" for name in sorted(unused)
+    ]
     if problems:
         raise Mistakes(source, list(dict.fromkeys(problems)))
 

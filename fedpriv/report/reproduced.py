@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, noted, origin
+from fedpriv.report.sweep import Recorded, noted, origin, was_measured
 from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
@@ -118,9 +118,11 @@ class Reproduced:
         }
 
 
-def by_number(name: str) -> list[tuple[int, str]]:
-    """Returns a key that sorts table2 before table10."""
-    return [(int(part or -1), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+def in_order(name: str) -> tuple[int, int, str]:
+    """Returns a key that sorts table2 before table10, tables before figures, and studies last."""
+    found = re.match(r"(table|figure)s?(\d+)", name)
+    kind = ("table", "figure").index(found[1]) if found else 2
+    return kind, int(found[2]) if found else 0, name
 
 
 def _counts(claims: Sequence[Mapping[str, Any]]) -> str:
@@ -137,6 +139,8 @@ def _counts(claims: Sequence[Mapping[str, Any]]) -> str:
 
 def _outcome(claim: Mapping[str, Any]) -> str:
     """Returns whether a claim holds, and what it would take to tell."""
+    if not was_measured(claim):
+        return "not measured"
     told = OUTCOMES[claim["holds"]]
     return f"{told}; {counted(claim['needs'], 'seed')} would" if claim.get("needs") else told
 

@@ -192,7 +192,7 @@ def markdown(sweep: Recorded) -> str:
         ),
         "",
     ]
-    known = [one for one in sweep.claims if _measured(one)]
+    known = [one for one in sweep.claims if was_measured(one)]
     for one in known:
         lines += told(one)
     if missing := len(sweep.claims) - len(known):
@@ -220,7 +220,8 @@ def lines(
         yield from told(one)
 
 
-def _measured(claim: Mapping[str, Any]) -> bool:
+def was_measured(claim: Mapping[str, Any]) -> bool:
+    """Returns whether any comparison of a claim was."""
     return any(one["verdict"] != "not measured" for one in claim["comparisons"])
 
 
@@ -230,6 +231,7 @@ def told(claim: Mapping[str, Any]) -> list[str]:
     if len(parts) == 1:
         return [f"- {said_of}: {parts[0]['verdict']}"]
     said = {True: "holds", False: "DOES NOT HOLD"}.get(claim["holds"], "cannot tell")
+    said = said if was_measured(claim) else "not measured"
     return [
         f"- {said_of}: {said}",
         *(f"  - {one['text']}: {one['verdict']}" for one in parts),
@@ -297,7 +299,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         origin=origin(sweep),
         theirs=theirs(sweep.paper, sweep.published),
         chart=chart,
-        claims=[{**one, "text": noted(one)} for one in sweep.claims],
+        claims=[{**one, "text": noted(one), "measured": was_measured(one)} for one in sweep.claims],
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
         finished=sweep.finished,
         redacted=redacted,
@@ -395,7 +397,7 @@ def _answer(claims: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]) 
     if not claims:
         return f"{counted(len(rows), 'row')} measured, and no claim made about them."
     holding, failing = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
-    measured = sum(map(_measured, claims))
+    measured = sum(map(was_measured, claims))
     missing, unsure = len(claims) - measured, measured - holding - failing
     if holding == len(claims):
         return "the claim holds." if holding == 1 else f"all {holding} claims hold."

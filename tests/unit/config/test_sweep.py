@@ -253,7 +253,10 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
     [
         ("valeu=3", "valeu=3: expected one of value=, size=, rows=, seeds=,"),
         ("size=huge", "size=huge: expected one of small, large"),
-        ("rows=[trained, nobody]", "rows=nobody: expected one of trained, guessed, lucky, refused"),
+        (
+            "rows=[trained, nobody]",
+            "rows=nobody: expected some of 'trained', 'guessed', 'lucky', 'refused'",
+        ),
         ("seeds=[]", "seeds=[]: expected a list"),
         ("run.rounds", "run.rounds: expected one of"),
         ("run.roundz=3", "roundz: there is no setting 'roundz'; did you mean 'rounds'?"),
@@ -303,3 +306,21 @@ def test_what_the_command_line_says_is_not_changed_by_a_choice():
     assert job.config["model"]["size"] == "tiny"
     (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words[1:]))
     assert job.config["model"]["size"] == "small"
+
+
+def test_a_value_that_every_row_sets_itself_is_refused():
+    with pytest.raises(Mistakes, match="epsilon: has no effect, since every row has a value of"):
+        sweep.read("papers/pried_kie/table_2", ["epsilon=1"])
+    assert sweep.read("papers/pried_kie/figure_1", ["epsilon=1"]).rows
+
+
+def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    words = ("side=80", "data=sroie", "model=layoutlmv3", "rows=['template only']")
+    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words))
+    assert job.config["model"]["image_size"] == 80
+
+
+def test_names_with_commas_are_told_apart():
+    with pytest.raises(Mistakes, match=r"'TSP, all labels'; did you mean 'TSP, all labels'"):
+        sweep.read("papers/pried_kie/table_2", ["rows=['TSP, all label']"])

@@ -1,7 +1,7 @@
 """A paper's claims in one place: counted, with what it would take to tell, and what tables took."""
 
 from fedpriv.report.claims import Claim, Measured, verdicts
-from fedpriv.report.reproduced import Reproduced, by_number
+from fedpriv.report.reproduced import Reproduced, in_order
 from fedpriv.report.sweep import Column, Recorded
 
 
@@ -56,4 +56,4 @@ def test_each_claim_has_its_outcome_and_each_table_its_cost():
 
 def test_tables_are_sorted_by_their_number():
     names = ["table10", "figure1", "table2", "figure13", "canaries"]
-    assert sorted(names, key=by_number) == ["canaries", "figure1", "table2", "table10", "figure13"]
+    assert sorted(names, key=in_order) == ["table2", "table10", "figure1", "figure13", "canaries"]
