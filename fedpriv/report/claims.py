@@ -269,7 +269,7 @@ def unexplained(claims: Sequence[Claim], before: Sequence[Mapping[str, Any]]) ->
         claims: as they are now.
         before: with verdicts, as `verdicts` yields them.
     """
-    then, now = [one["says"] for one in before], [one.says for one in claims]
+    then, now = [one.get("says", "") for one in before], [one.says for one in claims]
     gone = [one for one in then if one not in now]
     told = {one.was for one in claims if one.note}
     yield from (f"{one!r} has a result, and is no longer there" for one in gone if one not in told)
