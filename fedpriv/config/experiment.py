@@ -295,8 +295,10 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
         key = override.key_or_group
         if override.is_sweep_override():
             problems.append(f"{text!r} names several values: sweeps need -m")
-        elif (key in known and override.value() is not None) or "@" in text or override.is_delete():
-            choices.append(text)  # a group that is null is left out: `attack=null`
+        elif key in known and (override.value() is not None or key == KEEP):
+            choices.append(text)  # another group that is null is left out: `attack=null`
+        elif "@" in text or override.is_delete():
+            choices.append(text)
         else:
             values.append((key, override.value()))
     if problems:

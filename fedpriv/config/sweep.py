@@ -405,10 +405,10 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         if any(fnmatchcase(name, pattern) for pattern in file.get("without", ())):
             continue
         parts = [*shared, *(part for _, part in combination)]
-        unused -= unused.difference(*(part.get("let", {}) for part in parts[len(shared) :]))
         if wrong := [p for part in parts[1:] for p in _wrong(part, PART, name)]:
             problems += wrong
             continue
+        unused -= unused.difference(*(part.get("let", {}) for part in parts[len(shared) :]))
         merged: dict[str, Any] = {"let": {}, "run": {}, "attack": {}, "of": ""}
         for part in parts:
             merged["of"] = part.get("of", merged["of"])

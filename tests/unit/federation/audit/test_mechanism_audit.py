@@ -92,14 +92,18 @@ def test_every_strategy_gives_away_what_its_ledger_says_and_no_more(name, maskin
     if masking and name == "FedAvg-DP":  # what its clients send is bounded by no clip norm
         masking = Masking(bound=100.0)
     audit = audit_mechanism(made(strategy(), client, masking), ROUNDS, axes=CANARIES)
-    assert not audit.contradicted
+    # At 95 % one of 20 honest audits alarms, and the processor's rounding decides which.
+    sure = {"axes": CANARIES, "confidence": 0.9999}
+    surely = audit_mechanism(made(strategy(), client, masking), ROUNDS, **sure)
+    assert not surely.contradicted
+    assert all(found.sigma_fit <= found.ledger for found in surely.views.values())
     assert set(audit.views) == (
         {"global", "server_masked"} if masking and name != "FedAvg-DP" else
         {"global", "server_plain"}
     )  # fmt: skip
     for found in audit.views.values():
         assert found.canaries == CANARIES
-        assert 0.85 * found.ledger < found.sigma_fit <= found.ledger
+        assert 0.85 * found.ledger < found.sigma_fit < 1.02 * found.ledger
         assert 0.35 * found.ledger < found.count < found.sigma_fit
         assert 0.2 * found.ledger < found.one_run < found.sigma_fit
     assert audit.largest == pytest.approx(1, abs=1e-4)
