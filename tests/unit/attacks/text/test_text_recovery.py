@@ -306,8 +306,8 @@ def test_donut_batch_gives_every_question_and_answer(build, rows):
     attack = attacked(build, rows)
     *tokens, places = shares(attack)
     assert tokens == [1, 1]
-    # Of three examples, which token stands where hangs on the processor's rounding (AVX-512: .73).
-    if len(rows) == 3 and 0.7 < places < 1:
+    # Of these, which token stands where hangs on the processor's rounding (AVX-512: .73).
+    if build is donut and rows == [0, 5, 10] and 0.7 < places < 1:
         return
     assert places == 1
     found, true = read_of(attack)
