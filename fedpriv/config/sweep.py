@@ -469,8 +469,9 @@ def _misfits(file: Mapping[str, Any], sweep: Sweep, overrides: Sequence[str]) ->
         )
     narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
     # Each block of numbers, whichever is chosen.
-    known, blocks = {*file.get("let", {}), "experiment"}, file.get("published", {}).items()
-    chosen = [key.partition("=")[0] in known and isinstance(block, dict) for key, block in blocks]
+    blocks = file.get("published", {}).items()
+    known = tuple(f"{name}=" for name in (*file.get("let", {}), "experiment"))
+    chosen = [key.startswith(known) and isinstance(block, dict) for key, block in blocks]
     found = itertools.chain.from_iterable(
         block.items() if one else [(key, block)]
         for (key, block), one in zip(blocks, chosen, strict=True)
