@@ -204,13 +204,17 @@ def curves(path: Path) -> str:
     return as_svg(dataclasses.replace(sweep, columns=sweep.columns[:1]))
 
 
+@functools.cache
 def reproduced(paper: str) -> Reproduced:
-    """Returns the tables of a paper whose results are checked in."""
-    about = PAPERS[paper]
-    found = {
-        path.stem.replace("_", ""): Recorded.of(json.loads(path.read_text("utf-8")))
-        for path in (RESULTS / about.folder).glob("*.json")
-    }
+    """Returns the tables of a paper whose results are checked in.
+
+    What was chosen other than the table's own stands behind its name: table1 data=sroie.
+    """
+    about, found = PAPERS[paper], {}
+    for path in (RESULTS / about.folder).glob("*.json"):
+        table, *varied = path.name.removesuffix(".json").split(".")
+        name = " ".join((table.replace("_", ""), *varied))
+        found[name] = Recorded.of(json.loads(path.read_text("utf-8")))
     return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})
 
 

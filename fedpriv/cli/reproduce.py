@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedpriv.cli.command import Command
+from fedpriv.cli.command import Command, show_settings
 
 
 @click.command(
@@ -16,6 +16,7 @@ from fedpriv.cli.command import Command
     epilog="""
         fedpriv reproduce
         fedpriv reproduce cdmi
+        fedpriv reproduce cdmi table5 --settings
         fedpriv reproduce cdmi table5 seeds=2
         fedpriv reproduce gi-dqa table1 model=layoutlmv3 evaluations=100
     """,
@@ -29,13 +30,18 @@ from fedpriv.cli.command import Command
     help="seeds=3; and what `fedpriv sweep` takes: experiment=, rows=[…], values under `let`, "
     "run.KEY= and attack.KEY=.",
 )
+@show_settings
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for each table's results.json, as PAPER/TABLE.json, of which docs are made.",
 )
 def command(
-    paper: str | None, table: str | None, overrides: tuple[str, ...], results: Path | None
+    paper: str | None,
+    table: str | None,
+    overrides: tuple[str, ...],
+    show_settings: bool,
+    results: Path | None,
 ) -> int:
     """Run the tables of a paper again, and say which of its claims hold.
 
@@ -44,7 +50,7 @@ def command(
     Repeat the command to go on. The last line of standard output is a folder: of a table, with
     table.json, table.csv, report.html and the figure; of a paper, with paper.json and report.html.
     """
-    from fedpriv.config import catalogue, reproduce
+    from fedpriv.config import catalogue, reproduce, sweep
     from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
@@ -54,14 +60,20 @@ def command(
     if paper is None:
         for name, about in reproduce.PAPERS.items():
             print(f"{name}: {about.told}")
-            for short, sweep in reproduce.tables(name).items():
-                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[sweep])}")
+            for short, file in reproduce.tables(name).items():
+                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[file])}")
         return 0
     paper = paper.replace("_", "-")
     if table is not None and "=" in table:
         overrides, table = (table, *overrides), None
     every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
     chosen = [table] if table else every
+    if show_settings:
+        for name in chosen:
+            print(f"{name}:")
+            for line in sweep.settings(reproduce.sweep_of(paper, name)):
+                print(f"  {line}")
+        return 0
     # All are read first, so that a mistake in the last one is told before the first one starts.
     tell(f"checking {', '.join(chosen)}")
     tables = {name: reproduce.read(paper, name, overrides) for name in chosen}

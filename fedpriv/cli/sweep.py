@@ -7,7 +7,7 @@ import sys
 import click
 
 from fedpriv.cli import completion
-from fedpriv.cli.command import Command
+from fedpriv.cli.command import Command, show_settings
 
 
 @click.command(
@@ -16,6 +16,7 @@ from fedpriv.cli.command import Command
     epilog="""
         fedpriv sweep papers/gi_dqa/table_1
         fedpriv sweep papers/gi_dqa/table_1 model=layoutlmv3 evaluations=100 seeds=[1,2,3]
+        fedpriv sweep papers/gi_dqa/table_1 --settings
         fedpriv sweep papers/cdmi/table_5 experiment=cdmi_funsd run.rounds=12
         fedpriv sweep my_table.yaml attack.ocr=null
     """,
@@ -33,7 +34,8 @@ from fedpriv.cli.command import Command
     help="seeds=[0,1], experiment=, runs=; a value that the file names under `let`; rows=[…], or "
     "an axis of its grid; run.KEY= of the experiment, or attack.KEY= of the attack.",
 )
-def command(name: str, overrides: tuple[str, ...]) -> int:
+@show_settings
+def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
     """Run a table of experiments: its rows, seeds and claims.
 
     Everything is checked before anything starts. Repeat the command to go on with a sweep that was
@@ -47,6 +49,9 @@ def command(name: str, overrides: tuple[str, ...]) -> int:
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    if show_settings:
+        print("\n".join(sweep.settings(name)))
+        return 0
     table = sweep.read(name, overrides)
     folder, measured = sweep.run(table, for_this_terminal, tell)
     for line in lines(table.columns, measured, table.claims, table.paper, table.published):

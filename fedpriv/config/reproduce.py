@@ -81,6 +81,19 @@ def of_the_paper(name: str) -> bool:
     return re.fullmatch(r"(table|figure)s?\d.*", name) is not None
 
 
+def sweep_of(paper: str, table: str) -> str:
+    """Returns the sweep of a table; underscores in its name make no difference.
+
+    Raises:
+        Mistakes: if there is no such paper or table.
+    """
+    known, name = tables(paper), table.replace("_", "").lower()
+    if name not in known:
+        told = f"there is no table {table!r}{near(name, known)}"
+        raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
+    return known[name]
+
+
 def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     """Reads a table of a paper.
 
@@ -92,13 +105,13 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    known, name = tables(paper), table.replace("_", "").lower()
-    if name not in known:
-        told = f"there is no table {table!r}{near(name, known)}"
-        raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
+    name, file = table.replace("_", "").lower(), sweep_of(paper, table)
     words = [one for one in overrides if not one.startswith("seeds=")]
     given = [one for one in overrides if one.startswith("seeds=")]
-    first = sweep.read(known[name], words).seeds
+    try:
+        first = sweep.read(file, words).seeds
+    except Mistakes as error:
+        raise Mistakes(f"{paper} {name}", error.problems) from None
     chosen = given[-1] if given else f"seeds={max(SEEDS, len(first))}"
     count = chosen.removeprefix("seeds=")
     if not (count.startswith("[") or (count.isdecimal() and int(count))):
@@ -110,7 +123,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
         chosen = f"seeds=[{','.join(map(str, (*first, *more)[: int(count)]))}]"
     shown = [one for one in overrides if not one.startswith("runs=")]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
-    return dataclasses.replace(sweep.read(known[name], [*words, chosen]), command=command)
+    return dataclasses.replace(sweep.read(file, [*words, chosen]), command=command)
 
 
 def run(
@@ -125,7 +138,8 @@ def run(
         table: to be run.
         progress: makes what shows the progress of a run.
         tell: shows one line.
-        results: a folder that gets the table's results.json too, as PAPER/TABLE.json.
+        results: a folder that gets the table's results.json too, as PAPER/TABLE.json, or as
+            PAPER/TABLE.data=sroie.json where something else was chosen than the table's own.
 
     Returns the folder, and what the rows measured.
     """
@@ -143,7 +157,8 @@ def run(
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
         kept = RunFolder.at(results / Path(table.name).parent)
-        kept.write_json(f"{Path(table.name).name}.json", folder.read_json(RESULTS))
+        name = ".".join((Path(table.name).name, *table.varied, "json"))
+        kept.write_json(name.replace("/", "-"), folder.read_json(RESULTS))
     return folder, measured
 
 

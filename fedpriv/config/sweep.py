@@ -36,6 +36,7 @@ from fedpriv.report import claims as claiming
 from fedpriv.report import sweep as report
 from fedpriv.report.claims import Claim, Measured
 from fedpriv.report.sweep import RESULTS, Column, Recorded
+from fedpriv.report.wording import show_seconds
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import watched_memory
 from fedpriv.runtime.progress import Progress
@@ -67,6 +68,9 @@ TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
 PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 """Sections that rows, choices and axes have too; the inner ones come last."""
+
+WORTH_TELLING = 60.0
+"""Seconds that a sweep has left from which on it says so."""
 
 GIVEN = "given"
 """Beside the sections of a file: settings that the command line has given."""
@@ -133,6 +137,8 @@ class Sweep:
         command: that runs it, wherever the run folders go.
         paper: whose table it is, and which; "" for none.
         published: the paper's numbers, by row and column.
+        varied: choices and an experiment other than the file's own, such as data=sroie; the title
+            has them too.
     """
 
     name: str
@@ -147,6 +153,7 @@ class Sweep:
     command: str = ""
     paper: str = ""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    varied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,20 +187,22 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong in the file.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else catalogue.sweeps().get(name)
-    if path is None or not path.is_file():
-        raise Mistakes(name, [f"no such sweep{near(name, catalogue.sweeps())}; see `fedpriv list`"])
-    problems = []
+    path, problems = _file(name), []
     try:
         file = _load(path)
         problems += _wrong(file, SECTIONS)
         problems += [f"{key}: is missing" for key in ("experiment", "columns") if not file.get(key)]
+        own = {**file.get("let", {}), "experiment": file.get("experiment")}
         file = file if problems else _override(file, overrides)
     except (OmegaConfBaseException, ValueError, OSError) as error:
         raise Mistakes(name, [" ".join(str(error).split())]) from error
     if problems:
         raise Mistakes(name, problems)
     given = [one for one in overrides if not one.startswith("runs=")]
+    now = {**file["let"], "experiment": file["experiment"]}
+    chosen = ("experiment", *file.get("choices", {}))
+    varied = tuple(f"{key}={now[key]}" for key in chosen if now.get(key) != own.get(key))
+    title = file.get("title") or catalogue.headline(path) or name
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 < len({*seeds}) == len(seeds):
@@ -206,7 +215,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     )
     sweep = Sweep(
         name=path.stem if str(path) == name else name.removeprefix("papers/"),
-        title=file.get("title") or catalogue.headline(path) or name,
+        title=f"{title} ({', '.join(varied)})" if varied else title,
         experiment=file["experiment"],
         runs=file.get("runs", "runs"),
         seeds=tuple(seeds),
@@ -217,6 +226,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         command=shlex.join(["fedpriv", "sweep", name, *given]),
         paper=file.get("paper", ""),
         published=_published(file),
+        varied=varied,
     )
     problems += dict.fromkeys(_misfits(file, sweep, overrides))
     if problems:
@@ -287,16 +297,21 @@ def run(
     before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
     now = {"commit": versions.commit(), "date": versions.today()}
     measured: list[Measured] = []
+    took: list[float] = []  # by the rows that were not there yet
     with run_lock.writing(folder.path, "sweep"), watched_memory() as most:
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
             for number, job in enumerate(jobs, 1):
-                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}")
+                left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
+                about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
+                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
+                begun = time.monotonic()
                 place = (shared or folder.path / RUNS) / job.run
                 _train(job, place, progress)
                 one = _measure(sweep, job, folder.path, place, tell)
                 known = before.get((one.row, one.seed))
                 same = known and known["run"] == one.run  # what was measured before stays so
+                took += [] if same else [time.monotonic() - begun]
                 made = known if known and same else now
                 measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
                 cost = {
@@ -308,6 +323,39 @@ def run(
             end.add_note("repeat the command to go on")
             raise
     return folder, measured
+
+
+def settings(name: str) -> Iterator[str]:
+    """Yields what the command line may change of a sweep, a line each, with what it is.
+
+    Raises:
+        Mistakes: if there is no such sweep.
+    """
+    path = _file(name)
+    file, files = _load(path), [path]
+    while like := re.search(r"^like: (\S+)", files[-1].read_text("utf-8"), re.MULTILINE):
+        files.append(path.parent / f"{like[1]}.yaml")
+    said: dict[str, str] = {}
+    for one in reversed(files):
+        let = re.search(r"^let:\n((?: .*\n)+)", one.read_text("utf-8"), re.MULTILINE)
+        said |= re.findall(r"^  (\w+): [^#\n]*# (.+)$", let[1] if let else "", re.MULTILINE)
+    for key, value in file.get("let", {}).items():
+        options = " | ".join(file.get("choices", {}).get(key, ()))
+        told = "; ".join(filter(None, (options, said.get(key, ""))))
+        yield _text(key, value) + (f"  # {told}" if told else "")
+    for axis, values in _axes(file).items():
+        yield f"{axis}=[{', '.join(map(json.dumps if axis == 'rows' else str, values))}]"
+    yield _text("seeds", file.get("seeds", [0]))
+    yield f"experiment={file.get('experiment')}"
+    yield "run.KEY=…  # of that experiment: `fedpriv run EXPERIMENT --settings`"
+    yield "attack.KEY=…  # of its attacks: `fedpriv attack RUN_DIR attack=NAME --settings`"
+
+
+def _file(name: str) -> Path:
+    path = Path(name) if name.endswith((".yaml", ".yml")) else catalogue.sweeps().get(name)
+    if path is None or not path.is_file():
+        raise Mistakes(name, [f"no such sweep{near(name, catalogue.sweeps())}; see `fedpriv list`"])
+    return path
 
 
 def _load(path: Path) -> dict[str, Any]:

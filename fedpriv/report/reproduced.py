@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,11 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, noted, origin, was_measured
+from fedpriv.report.sweep import Recorded, counts, noted, origin, outcome, was_measured
 from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
 """Of a claim that holds, does not, or cannot be told, and the shade of its bar."""
-
-OUTCOMES = {True: "holds", False: "does not hold", None: "cannot tell"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Reproduced:
         """Returns how many claims hold, do not, and cannot be told."""
         if not self.tables:
             return "No table has been run yet"
-        return _counts([claim for _, claim in self.claims])
+        return counts([claim for _, claim in self.claims])
 
     def markdown(self) -> str:
         """Returns the paper's claims as Markdown: how many hold, then each with its outcome."""
@@ -51,7 +49,7 @@ class Reproduced:
         lines = [f"**{self.answer()}.**", "", "| | claims | time, memory |", "|---|---|---|"]
         for name, one in self.tables.items():
             title = plain(one.title, 200).replace("|", "\\|")
-            lines.append(f"| `{name}`: {title} | {_counts(one.claims)} | {_cost(one)} |")
+            lines.append(f"| `{name}`: {title} | {counts(one.claims)} | {_cost(one)} |")
         lines += ["", "| claim | table | |", "|---|---|---|"]
         for name, claim in self.claims:
             text = noted(claim).replace("|", "\\|")
@@ -66,7 +64,7 @@ class Reproduced:
             answer=self.answer(),
             chart=self.chart(),
             tables=[
-                (name, plain(one.title, 200), _counts(one.claims), _cost(one), origin(one))
+                (name, plain(one.title, 200), counts(one.claims), _cost(one), origin(one))
                 for name, one in self.tables.items()
             ],
             claims=[
@@ -96,7 +94,7 @@ class Reproduced:
             axes.set_xticks([])
             axes.grid(visible=False)
             axes.spines[:].set_visible(False)
-            told = "; ".join(f"{name}: {_counts(claims)}" for name, claims in shown.items())
+            told = "; ".join(f"{name}: {counts(claims)}" for name, claims in shown.items())
             drawn = svg(figure, f"Claims by table. {told}.")
         see = "Each mark is a claim: a tick for one that holds, a cross for one that does not."
         return Chart("Claims by table", drawn, see=see)
@@ -125,24 +123,10 @@ def in_order(name: str) -> tuple[int, int, str]:
     return kind, int(found[2]) if found else 0, name
 
 
-def _counts(claims: Sequence[Mapping[str, Any]]) -> str:
-    if not claims:
-        return "no claim"
-    if len(claims) == 1:
-        return f"its claim {OUTCOMES[claims[0]['holds']].replace('tell', 'be told')}"
-    hold, fail = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
-    return (
-        f"{hold} of {len(claims)} claims hold{'s' * (hold == 1)}, {fail} do{'es' * (fail == 1)} "
-        f"not, {len(claims) - hold - fail} cannot be told"
-    )
-
-
 def _outcome(claim: Mapping[str, Any]) -> str:
     """Returns whether a claim holds, and what it would take to tell."""
-    if not was_measured(claim):
-        return "not measured"
-    told = OUTCOMES[claim["holds"]]
-    return f"{told}; {counted(claim['needs'], 'seed')} would" if claim.get("needs") else told
+    needs = claim.get("needs") if was_measured(claim) else None
+    return outcome(claim) + (f"; {counted(needs, 'seed')} would" if needs else "")
 
 
 def _deciding(claim: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,9 @@ FEWEST_FOR_95 = 5
 
 MOST_PANELS = 4
 """Columns that a figure of rows shows."""
+
+OUTCOMES = {True: "holds", False: "DOES NOT HOLD", None: "cannot tell"}
+"""Of a claim."""
 
 
 @dataclass(frozen=True)
@@ -225,15 +229,36 @@ def was_measured(claim: Mapping[str, Any]) -> bool:
     return any(one["verdict"] != "not measured" for one in claim["comparisons"])
 
 
+def outcome(claim: Mapping[str, Any]) -> str:
+    """Returns whether a claim holds."""
+    return OUTCOMES[claim["holds"]] if was_measured(claim) else "not measured"
+
+
+def counts(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how many claims hold, do not hold, cannot be told, or were not measured."""
+    if not claims:
+        return "no claim"
+    found = Counter(map(outcome, claims))
+    hold, fail, unsure, missing = (found[one] for one in (*OUTCOMES.values(), "not measured"))
+    if hold == len(claims):
+        return "the claim holds" if hold == 1 else f"all {hold} claims hold"
+    told = [f"{hold} of {counted(len(claims), 'claim')} hold{'s' * (hold == 1)}"]
+    if fail:
+        told.append(f"{fail} do{'es' * (fail == 1)} not")
+    if unsure:
+        told.append(f"{unsure} cannot be told")
+    if missing:
+        told.append(f"{missing} could not be measured")
+    return ", ".join(told)
+
+
 def told(claim: Mapping[str, Any]) -> list[str]:
     """Returns a claim and what was found of its comparisons, as lines of Markdown."""
     parts, said_of = claim["comparisons"], noted(claim)
     if len(parts) == 1:
         return [f"- {said_of}: {parts[0]['verdict']}"]
-    said = {True: "holds", False: "DOES NOT HOLD"}.get(claim["holds"], "cannot tell")
-    said = said if was_measured(claim) else "not measured"
     return [
-        f"- {said_of}: {said}",
+        f"- {said_of}: {outcome(claim)}",
         *(f"  - {one['text']}: {one['verdict']}" for one in parts),
     ]
 
@@ -283,6 +308,8 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
     (first, *head), *rows = (row[:keep] for row in table)
     if keep is None:
         head[-1] = "why not"
+    answer = f"{counted(len(rows), 'row')} measured, and no claim made about them"
+    answer = counts(sweep.claims) if sweep.claims else answer
     chart = None
     if any(interval(column, measured) for column in sweep.columns):
         see = (
@@ -294,12 +321,12 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
     return page(
         "sweep.html.j2",
         title=sweep.title,
-        answer=f"{plain(sweep.title)}: {_answer(sweep.claims, rows)}",
+        answer=f"{plain(sweep.title)}: {answer}.",
         seeds=_brackets(measured),
         origin=origin(sweep),
         theirs=theirs(sweep.paper, sweep.published),
         chart=chart,
-        claims=[{**one, "text": noted(one), "measured": was_measured(one)} for one in sweep.claims],
+        claims=[{**one, "text": noted(one), "outcome": outcome(one)} for one in sweep.claims],
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
         finished=sweep.finished,
         redacted=redacted,
@@ -390,25 +417,6 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         claims=claims,
         made={"command": "fedpriv sweep […]", "machine": "on a machine that is left out here"},
     )
-
-
-def _answer(claims: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[str]]) -> str:
-    """Returns how many claims hold, as the end of a sentence."""
-    if not claims:
-        return f"{counted(len(rows), 'row')} measured, and no claim made about them."
-    holding, failing = (sum(one["holds"] is is_so for one in claims) for is_so in (True, False))
-    measured = sum(map(was_measured, claims))
-    missing, unsure = len(claims) - measured, measured - holding - failing
-    if holding == len(claims):
-        return "the claim holds." if holding == 1 else f"all {holding} claims hold."
-    told = [f"{holding} of {counted(len(claims), 'claim')} hold{'s' * (holding == 1)}"]
-    if failing:
-        told.append(f"{failing} do{'es' * (failing == 1)} not")
-    if unsure:
-        told.append(f"{unsure} cannot be told")
-    if missing:
-        told.append(f"{missing} could not be measured")
-    return f"{', '.join(told)}."
 
 
 def _figure(

@@ -106,11 +106,43 @@ def test_numbers_of_the_paper_may_be_those_of_a_choice():
     assert [one["psnr_roi"] for one in tiny.values()] == [24.194, 22.713]
 
 
+def test_what_was_chosen_stands_in_the_title_and_in_the_name_of_the_result(
+    folder, capsys, monkeypatch
+):
+    monkeypatch.setattr(sweep, "WORTH_TELLING", 0.0)
+    file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
+    choices = "let: {size: small}\nchoices: {size: {small: {}, large: {run: {rounds: 2}}}}\n"
+    file.write_text(FILE + choices)
+    assert reproduce.read("cdmi", "table98", ["size=small"]).title == "A toy of a table"
+    other = reproduce.read("cdmi", "table98", ["size=large"])
+    assert other.title == "A toy of a table (size=large)"
+    words = ["reproduce", "cdmi", "table98", "size=large", "seeds=2", "--results", "kept"]
+    assert main(words) == 0
+    (kept,) = (folder / "kept" / "cdmi").iterdir()
+    assert kept.name == "table_98.size=large.json"
+    # How long it may take is told from the second row on, and not where nothing is left to do.
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert [", about " in line for line in told] == [False, True, True, True]
+    assert main(words) == 0
+    assert " left" not in capsys.readouterr().err
+
+
 def test_a_claim_is_an_ordering_or_words_and_an_ordering(folder):
     file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
     file.write_text(FILE.replace("says:", "means:"))
     with pytest.raises(Mistakes, match="expected an ordering, or text and says"):
         sweep.read("papers/cdmi/table_98")
+
+
+def test_a_mistake_in_a_table_is_told_by_the_name_that_was_given(capsys):
+    assert main(["reproduce", "cdmi", "table_98", "rows=[unlucky]"]) == 2
+    assert "cdmi table98: 1 mistake, nothing was started" in capsys.readouterr().err
+
+
+def test_settings_of_a_table_are_shown_and_nothing_is_started(folder, capsys):
+    assert main(["reproduce", "cdmi", "table98", "--settings"]) == 0
+    assert 'rows=["guessed", "lucky"]' in capsys.readouterr().out
+    assert not (folder / "runs").exists()
 
 
 def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
@@ -164,7 +196,7 @@ def test_without_a_table_all_of_the_papers_are_run(folder, monkeypatch, capsys):
     place = Path(capsys.readouterr().out.splitlines()[-1])
     told = json.loads((place / "paper.json").read_text())
     assert [*told["tables"]] == ["table98", "table99"]
-    assert told["answer"] == "2 of 4 claims hold, 2 do not, 0 cannot be told"
+    assert told["answer"] == "2 of 4 claims hold, 2 do not"
     assert all(one["seconds"] > 0 and one["memory"] > 0 for one in told["tables"].values())
     page = (place / "report.html").read_text()
     assert "2 of 4 claims hold" in page
@@ -217,7 +249,8 @@ def test_results_are_of_the_claims_as_they_stand():
     found = [*RESULTS.rglob("*.json")]
     assert len(found) > 6
     for path in found:
-        read = sweep.read(f"papers/{path.relative_to(RESULTS).with_suffix('')}")
+        table, *varied = str(path.relative_to(RESULTS)).removesuffix(".json").split(".")
+        read = sweep.read(f"papers/{table}", varied)
         recorded = Recorded.of(json.loads(path.read_text()))
         assert [*unexplained(read.claims, recorded.claims)] == [], path
         assert recorded.finished, path

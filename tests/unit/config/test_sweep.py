@@ -90,6 +90,24 @@ def test_tables_of_inversion_are_of_receipts_too(data):
     assert side == job.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
 
 
+def test_settings_are_those_that_the_command_line_may_change(table):
+    shared = "let:\n  much: 3  # of it\n  size: small\nchoices: {size: {small: {}, large: {}}}\n"
+    table(FILE.replace('let: {value: 5.0, size: small}\n', '').replace(
+        "choices:\n  size: {small: {run: {rounds: 1}}, large: {run: {rounds: 2}}}\n", shared
+    ), "shared.yaml")  # fmt: skip
+    name = table("like: shared\nlet:\n  value: 5.0  # that is guessed\ngrid: {speed: [1, 2]}\n"
+                 "rows: {'a, b': {}}\ncolumns: {value: v}\n")  # fmt: skip
+    assert [*sweep.settings(name)][:-2] == [
+        "much=3  # of it",
+        "size=small  # small | large",
+        "value=5.0  # that is guessed",
+        'rows=["a, b"]',
+        "speed=[1, 2]",
+        "seeds=[0, 1]",
+        f"experiment={TOY}",
+    ]
+
+
 def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     told = []
     read = sweep.read(table())
