@@ -6,7 +6,9 @@ documents and clip the change to norm C; send u_k = (1/M) (Σ_P Δ̂_P + N(0, σ
 The listing draws a fixed number |M| of providers; here each is drawn by a coin of its own, in both
 variants, which is what the accountants assume.
 
-Under a mechanism whose unit is the client, all its documents count as one provider's.
+Under a mechanism whose unit is the client, all its documents count as one provider's. Under one
+with bands, a provider has its turn in one round of several, and a message tells of several rounds:
+see `fedpriv.clients.banded` and the strategy `provider_bandmf`.
 
 Every provider starts from the same model, buffers included, and from random numbers of its own, so
 that one provider's change does not depend on which others were drawn: that is what the sensitivity
@@ -28,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedpriv.clients.banded import in_turn, with_owed
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.audit.axes import contributions
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
@@ -99,16 +102,23 @@ class ProviderUpdates:
         """Returns u_k."""
         mechanism = Mechanism.from_settings(context.instruction.settings)
         owners = _owners(context.examples, mechanism)
-        drawn = _sample(owners, mechanism, context.generator)
+        drawn, purpose = _sample(owners, mechanism, context.generator), "privacy noise"
+        if mechanism.bands > 1:
+            drawn = in_turn(context, drawn, mechanism.bands)
         total = self._clipped_sum(context, owners, drawn, mechanism.clip_norm)
+        if mechanism.bands > 1:
+            total, owed = with_owed(context, total, mechanism.bands)
+            purpose += f", owed {owed}" if context.key else ""
         std = share_std(mechanism.noise_std, int(context.instruction.settings[SHARES]))
-        add_gaussian(total, std, context.generator("privacy noise"))
+        add_gaussian(total, std, context.generator(purpose))
         total /= total.dtype.type(mechanism.normaliser)
         return ClientUpdate({"float": total}, {})
 
     def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
-        """Returns the positions of the examples of M."""
+        """Returns the positions of the examples of M; of all, where earlier rounds are sent too."""
         mechanism = Mechanism.from_settings(instruction.settings)
+        if mechanism.bands > 1:
+            return np.arange(len(examples))
         owners = _owners(examples, mechanism)
         return np.flatnonzero(np.isin(owners, _sample(owners, mechanism, draw)))
 

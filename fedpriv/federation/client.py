@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -30,6 +31,7 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.secagg.messages import SECAGG
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
+from fedpriv.runtime.client_memory import ClientMemory, InState, OnDisk
 from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
@@ -79,6 +81,7 @@ class ClientContext:
             a client that restarts must not replace.
         notes: remarks for the person who runs the simulation. The server does not get them.
         computing: the precision of gradients, and in how many parts a batch is computed.
+        memory: of its earlier rounds, which nobody else sees.
     """
 
     client: int
@@ -93,6 +96,7 @@ class ClientContext:
     key: str = ""
     notes: list[str] = field(default_factory=list)
     computing: Computing = Computing()  # noqa: RUF009 - frozen
+    memory: ClientMemory = field(default_factory=InState)
 
     def torch_seed(self, purpose: str) -> int:
         """Returns a seed for torch's own generators, new in each round and attempt.
@@ -172,6 +176,8 @@ class WorkerSpec:
         key: of a private run, see `fedpriv.privacy.message_key`. The server does not know it.
         computing: how clients compute gradients.
         cohort_batch: the most clients that train in one pass.
+        memory: the folder with what each client remembers of its earlier rounds; None leaves that
+            to Flower, which keeps it with the node.
     """
 
     build_model: Callable[[], nn.Module]
@@ -184,6 +190,7 @@ class WorkerSpec:
     key: str = ""
     computing: Computing = Computing()  # noqa: RUF009 - frozen
     cohort_batch: int = 1
+    memory: Path | None = None
 
 
 class ClientWorker:
@@ -238,7 +245,9 @@ class ClientWorker:
                     if len(cohort) > 1:
                         self._cohorts[message.metadata.message_id] = cohort
 
-    def _train(self, job: Job, instruction: Instruction, parameters: Vectors) -> Trained:
+    def _train(
+        self, job: Job, instruction: Instruction, parameters: Vectors, memory: ClientMemory
+    ) -> Trained:
         """Returns a client's update and the notes on it; has its cohort trained if need be."""
         client, message = job
         key, failure = message.metadata.message_id, ""
@@ -252,7 +261,7 @@ class ClientWorker:
             raise done
         if done is not None:
             return done, []
-        visit = self.visit(client, instruction, parameters)
+        visit = replace(self.visit(client, instruction, parameters), memory=memory)
         with isolated_randomness(visit.torch_seed(GLOBALS)):
             computed = self.spec.client.train(visit)
         if failure:
@@ -294,9 +303,11 @@ class ClientWorker:
             raise ValueError("the message carries no fedpriv instruction")
         client = int(context.node_config[PARTITION_ID])
         parameters = to_vectors(message.content.array_records[PARAMETERS])
+        folder = self.spec.memory
+        memory = OnDisk(folder / str(client)) if folder else InState(context.state)
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         with reproducible_torch(self.spec.threads, self.spec.device):
-            computed, notes = self._train((client, message), instruction, parameters)
+            computed, notes = self._train((client, message), instruction, parameters, memory)
             _check(computed, parameters, instruction)
         if self._large:
             self._forget_gradients()

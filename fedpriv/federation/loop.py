@@ -44,6 +44,7 @@ from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress, for_this_terminal
 from fedpriv.runtime.run_folder import (
+    CLIENTS,
     FAILURES,
     FINAL,
     LEDGER,
@@ -243,9 +244,13 @@ class Federation(Parts):
         """How many clients there are."""
         return len(self.bound.rows)
 
-    def grid(self) -> RoundGrid:
-        """Starts the grid that the settings name; whoever calls this closes it."""
-        factory = functools.partial(build_app, self.spec)
+    def grid(self, memory: Path | None = None) -> RoundGrid:
+        """Starts the grid that the settings name; whoever calls this closes it.
+
+        Args:
+            memory: the folder with what clients remember of their earlier rounds.
+        """
+        factory = functools.partial(build_app, replace(self.spec, memory=memory))
         if self.settings.workers == 0:
             return InlineGrid(factory(), self.clients, self.settings.chunk_size)
         if not self.ray.wanted:
@@ -299,15 +304,20 @@ class Federation(Parts):
             raise ValueError(f"rounds={rounds}: expected 0 or more")
         keep_large_blocks()
         config = {**(self.config or {}), "name": self.name, "seed": self.seed, "rounds": rounds}
+        if resume and run_dir is None:
+            raise ValueError("resume=True needs the run_dir of the run to resume")
+        if run_dir is None:
+            folder = RunFolder.create(self.runs, self.name)
+        else:
+            folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
         own = grid is None
-        grid = grid or self.grid()  # before the folder: if Ray does not start, none is left behind
         try:
-            if resume and run_dir is None:
-                raise ValueError("resume=True needs the run_dir of the run to resume")
-            if run_dir is None:
-                folder = RunFolder.create(self.runs, self.name)
-            else:
-                folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
+            grid = grid or self.grid(folder.path / CLIENTS)
+        except BaseException:
+            if run_dir is None:  # if Ray does not start, no folder is left behind
+                folder.path.rmdir()
+            raise
+        try:
             try:
                 with (
                     folder.writing("resume" if resume else "run", config),

@@ -21,6 +21,11 @@ model, data and settings it sends the same bits and is booked once. Otherwise it
 with new noise (`fedpriv.privacy.message_key`), and it is booked beside the plan without any
 amplification by client sampling, because the round may have been interrupted on account of the
 clients that were drawn. An attempt replaces an interrupted one only if it has the same cohort.
+
+**Where contributions reach b rounds** (`fedpriv.privacy.banded`), a unit meets one release in b
+rounds. The units whose turn is the first round meet the most, ⌈T/b⌉, so the rounds 1, b + 1, … are
+booked for all. A repeated round shows contributions of earlier turns again, whose coins have been
+tossed. So it is booked beside the plan for every unit, and without any amplification.
 """
 
 from __future__ import annotations
@@ -102,6 +107,8 @@ class Release:
         poisson: the clients were drawn each for itself, so that the size of the cohort, and with it
             every client's share of the noise, is random.
         threshold: share of the cohort whose answers carry all of the noise.
+        bands: rounds that a contribution reaches, of which one is the unit's turn; see
+            `fedpriv.privacy.banded`.
     """
 
     attempt: Attempt
@@ -114,6 +121,7 @@ class Release:
     own_noise: bool = False
     poisson: bool = True
     threshold: float = 1.0
+    bands: int = 1
 
     @property
     def short(self) -> bool:
@@ -124,6 +132,16 @@ class Release:
     def shown(self) -> bool:
         """Whether a sum was released. There is none if clients were asked and none answered."""
         return self.attempt.released and bool(self.attempt.survivors or not self.attempt.cohort)
+
+    @property
+    def turn(self) -> int:
+        """Whose turn the round is, 0 … bands - 1."""
+        return (self.attempt.round - 1) % self.bands
+
+    @property
+    def again_rate(self) -> float:
+        """Probability that a unit is in a repeated round, given that its client is."""
+        return self.record_rate if self.bands == 1 else 1.0
 
     @property
     def shares(self) -> int:
@@ -343,7 +361,10 @@ class Ledger:
             if not release.own_noise:
                 rounds.setdefault(release.attempt.round, []).append(release)
         events = Counter(
-            event for made in rounds.values() for event in _events(made, view, colluders)
+            event
+            for made in rounds.values()
+            for place, event in enumerate(_events(made, view, colluders))
+            if place or made[0].turn == 0
         )
         return [*events.items(), *_worst_client([r for r in seen if r.own_noise])]
 
@@ -360,14 +381,43 @@ class Ledger:
 
         Nothing is averaged over the drawing of clients, which is over: client_rate is 1.
         """
-        events: Counter[ClientThenRecord] = Counter()
+        seen = list[tuple[Release, float]]()
         for release in self.releases:
             plain = view == "server_plain" or release.own_noise
             among = release.attempt.heard if plain else release.attempt.survivors
             if client in among and (plain or release.attempt.released):
-                noise = release.share if plain else release.noise_multiplier
-                events[ClientThenRecord(1.0, release.record_rate, noise)] += release.steps
+                seen.append((release, release.share if plain else release.noise_multiplier))
+        if any(release.bands > 1 for release, _ in seen):
+            return list(_worst_turn(seen).items())
+        events: Counter[ClientThenRecord] = Counter()
+        for release, noise in seen:
+            events[ClientThenRecord(1.0, release.record_rate, noise)] += release.steps
         return list(events.items())
+
+
+def _worst_turn(seen: list[tuple[Release, float]]) -> Counter[ClientThenRecord]:
+    """Returns the releases that the units of one turn were in, of the turn with the most of them.
+
+    Args:
+        seen: releases in which the client was, each with the noise that there was.
+    """
+    worst: Counter[ClientThenRecord] = Counter()
+    for turn in range(seen[0][0].bands):
+        # A contribution has the noise of each round that it reaches; the least is counted for all.
+        least: dict[int, float] = {}
+        events: Counter[ClientThenRecord] = Counter()
+        rounds = set[int]()
+        for release, noise in seen:
+            contribution = (release.attempt.round - 1 - turn) // release.bands
+            if release.attempt.round in rounds:
+                events[ClientThenRecord(1.0, release.again_rate, noise)] += 1
+            elif contribution >= 0:
+                least[contribution] = min(noise, least.get(contribution, math.inf))
+            rounds.add(release.attempt.round)
+        rate = seen[0][0].record_rate
+        events.update(ClientThenRecord(1.0, rate, noise) for noise in least.values())
+        worst = max(worst, events, key=lambda counts: counts.total())
+    return worst
 
 
 def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
@@ -383,7 +433,7 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
         yield first.event(first.attempt.clients)
         for again in made[1:]:
             if again.attempt.cohort:
-                yield ClientThenRecord(1.0, again.record_rate, again.share)
+                yield ClientThenRecord(1.0, again.again_rate, again.share)
         return
     # Which of several sums are refused depends on the clients that were drawn, so every planned sum
     # is booked. An interrupted attempt has shown nothing to a reader of sums. But a cohort of one
@@ -406,7 +456,7 @@ def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:
         elif release is not drawn:
             left = max(1, release.shares - colluders)
             noise = release.share * math.sqrt(left) if colluders else release.planned
-            yield ClientThenRecord(1.0, release.record_rate, noise)
+            yield ClientThenRecord(1.0, release.again_rate, noise)
         else:
             # Surplus noise is not counted, because its amount depends on the clients drawn.
             yield release.event(colluders)
@@ -447,4 +497,5 @@ def shared_release(mechanism: Mechanism, attempt: Attempt, threshold: float = 1.
         share=planned / math.sqrt(split),
         poisson=mechanism.client_sampling == "poisson",
         threshold=threshold,
+        bands=mechanism.bands,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fedpriv.privacy.accounting.event import ClientThenRecord, History
@@ -51,6 +51,8 @@ class Mechanism:
         entropy: "seed", where all randomness is drawn from the run's seed, and the same run has the
             same bits; or "os", where noise and record sampling also depend on a secret from the
             operating system that is stored nowhere.
+        bands: rounds that a contribution reaches; see `fedpriv.privacy.banded`. With b, a unit has
+            its turn in one round of b, in which it takes part with `record_rate`.
     """
 
     unit: Unit
@@ -66,6 +68,7 @@ class Mechanism:
     asked_clients: int = 0
     asked_colluders: int = 0
     entropy: Literal["seed", "os"] = "seed"
+    bands: int = field(default=1, metadata={"new": True})
 
     def __post_init__(self) -> None:
         checks = {
@@ -80,6 +83,7 @@ class Mechanism:
                 "'poisson' or 'fixed'",
             ),
             "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
+            "bands": (isinstance(self.bands, int) and self.bands >= 1, "1 or more"),
         }
         wrong = [
             f"{name}={getattr(self, name)!r}: expected {wanted}"
@@ -102,6 +106,11 @@ class Mechanism:
 
     def problem(self, clients: int) -> str | None:
         """Returns why this mechanism cannot run on so many clients, or None if it can."""
+        if self.bands > 1 and self.client_rate < 1:
+            return (
+                f"bands={self.bands} with client_rate={self.client_rate:g}: who is not drawn "
+                "cannot send what it owes for earlier rounds; take client_rate=1"
+            )
         if self.asked_clients not in (0, clients):
             return (
                 f"the noise was found for {self.asked_clients} clients, and the federation has "
@@ -209,6 +218,7 @@ class Budget:
         record_rate: float,
         delta: float,
         client_sampling: Sampling = "poisson",
+        bands: int = 1,
     ) -> float:
         """Returns the noise multiplier that holds the budget, at most .01 of ε under it.
 
@@ -233,7 +243,7 @@ class Budget:
                 colluders=self.colluders,
             )
             event = views[self.view].event
-            return [(event, self.rounds)] if event else []
+            return [(event, -(-self.rounds // bands))] if event else []
 
         return accountants.noise_multiplier(history, self.epsilon, delta, self.accountant)
 
@@ -322,6 +332,7 @@ def provider_gaussian(
     client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
     entropy: Literal["seed", "os"] = "seed",
+    bands: int = 1,
 ) -> Mechanism:
     """Protects all documents of one provider (a company that issued them) at once.
 
@@ -345,6 +356,9 @@ def provider_gaussian(
         entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
             whoever knows the seed knows both. "os" adds a secret of the operating system that is
             stored nowhere, so no run can be repeated to the bit.
+        bands: the number of rounds that a contribution reaches (b), for the strategy
+            `provider_bandmf`: each provider has its turn in one round of b, and is drawn there with
+            b times `provider_rate`, at most 1. The expected batch is what it is without bands.
     """
     _positive("providers", providers)
     return _gaussian(
@@ -353,11 +367,12 @@ def provider_gaussian(
         budget,
         clip_norm=clip_norm,
         client_rate=client_rate,
-        record_rate=provider_rate,
+        record_rate=min(1.0, bands * provider_rate),
         normaliser=providers,
         client_sampling=client_sampling,
         delta=delta,
         entropy=entropy,
+        bands=bands,
     )
 
 
@@ -416,10 +431,11 @@ def _gaussian(
     if noise_multiplier is None:
         if budget is None:
             raise ValueError("noise_multiplier=None and budget=None: give one of them")
-        rates = ("client_rate", "record_rate", "delta", "client_sampling")
         rate, sampling = planned["client_rate"], planned["client_sampling"]
         asked = {
-            "noise_multiplier": budget.noise_multiplier(*(planned[name] for name in rates)),
+            "noise_multiplier": budget.noise_multiplier(
+                rate, planned["record_rate"], planned["delta"], sampling, planned.get("bands", 1)
+            ),
             "asked_epsilon": budget.epsilon,
             "asked_view": budget.view,
             "asked_clients": (budget.federation(rate, sampling) or 0) if budget.sees_shares else 0,

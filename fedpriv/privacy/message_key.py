@@ -93,6 +93,9 @@ def _settings(value: Any) -> Any:
     """Returns settings as JSON values; of an object, the settings that it was built with."""
     if is_dataclass(value) and not isinstance(value, type):
         told = {f.name for f in fields(value) if f.metadata.get("message", True)} - SAYS_NOTHING
+        # A setting that is new: runs from before there was one keep their keys.
+        new = {f.name: f.default for f in fields(value) if f.metadata.get("new")}
+        told -= {name for name, default in new.items() if getattr(value, name) == default}
         return {name: _settings(getattr(value, name)) for name in sorted(told)}
     if isinstance(value, Mapping):
         return {str(key): _settings(item) for key, item in value.items()}

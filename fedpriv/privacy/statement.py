@@ -132,20 +132,24 @@ def _group(ledger: Ledger, unit: str, delta: float) -> Json:
 
     For a large group it is an upper bound: one Gaussian of `size` times the norm.
 
+    Where contributions reach several rounds, those of a group may meet in one. Then it is an upper
+    bound too: all of the group is counted as if it were drawn at every turn, and in one turn.
+
     A group at several clients is counted as if it were at one client that is drawn whenever any of
     them is, which is at most that many times as probable. With all of its records in one place, its
     part of the sum, and of any message, is at least as large.
     """
     group = ledger.groups[unit]
     size, accountant = group.records, "pld"
+    meet = ledger.mechanism is not None and ledger.mechanism.bands > 1 and size > 1
 
     def as_one(part: ClientThenRecord) -> ClientThenRecord:
-        if size > LARGEST_GROUP:
+        if meet or size > LARGEST_GROUP:
             return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
         rate = min(1.0, group.clients * part.client_rate)
         return replace(part, client_rate=rate, group_size=size)
 
-    if size > LARGEST_GROUP:
+    if meet or size > LARGEST_GROUP:
         how, accountant = "by RDP, as if all were always drawn", "rdp"
     elif group.clients > 1:
         how = f"by PLD, as if all were drawn whenever one of its {group.clients} clients is"

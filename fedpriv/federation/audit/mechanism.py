@@ -24,6 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -46,6 +47,7 @@ from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.secagg.messages import MASKED
 from fedpriv.privacy.accounting import pld
 from fedpriv.privacy.accounting.event import Event
+from fedpriv.privacy.banded import coefficients, turn
 from fedpriv.privacy.ledger import Ledger, Release
 from fedpriv.privacy.lower_bounds import (
     Scores,
@@ -322,7 +324,8 @@ def canaries_seen(
     watch = _Watch(clients, axes, single=masking is None, summed=not strategy.own_noise)
     half = cast(HasAxes, federation.client).on_axes(axes)
     canaries = np.flatnonzero(inside)
-    ledger = _run(
+    seed = federation.seed + run
+    ledger, key = _run(
         federation,
         strategy,
         half,
@@ -331,7 +334,7 @@ def canaries_seen(
         owners=canaries,
         rounds=rounds,
         watch=watch,
-        seed=federation.seed + run,
+        seed=seed,
         masking=masking,
         faults=federation.faults,
     )
@@ -341,6 +344,9 @@ def canaries_seen(
     elif strategy.own_noise:
         ways = {True: ("global", "server_plain")}
     clips = _divisor(strategy, clients) / strategy.mechanism.clip_norm
+    bands = strategy.mechanism.bands
+    # Units of the first turn meet the most releases, all that the ledger books.
+    first = np.array([bands == 1 or turn(seed, key, unit, bands) == 0 for unit in range(axes)])
     found_in_run: list[Found] = []
     for plain, views in ways.items():
         scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
@@ -348,20 +354,39 @@ def canaries_seen(
             own = slice(client, None, clients)
             history = tuple(sorted(ledger.history_of(client, views[0]), key=repr))
             if history:
-                alike[history].append(np.arange(axes)[own])
-            for release in ledger.releases:
-                if not _shows(release, client, plain):
-                    continue
-                at = release.attempt.round, release.attempt.attempt
-                seen = watch.messages[*at, client] if plain else watch.sums[at][:, own]
-                noise = release.share if plain else release.noise_multiplier
-                for step in seen:
-                    scores[own] += log_likelihood_ratio(clips * step, noise, release.record_rate)
+                alike[history].append(np.arange(axes)[own][first[own]])
+            shown = [release for release in ledger.releases if _shows(release, client, plain)]
+            # What one contribution has reached goes together: a release, or those of b rounds.
+            for _, reached in groupby(shown, lambda one: (one.attempt.round - 1) // bands):
+                rows = list[tuple[NDArray[Any], float, float]]()
+                for release in reached:
+                    at = release.attempt.round, release.attempt.attempt
+                    seen = watch.messages[*at, client] if plain else watch.sums[at][:, own]
+                    noise = release.share if plain else release.noise_multiplier
+                    weight = float(coefficients(bands)[release.turn])
+                    rows += [(clips * step, noise, weight) for step in seen]
+                if bands > 1:
+                    rows = [_together(rows)]
+                for row, noise, _ in rows:
+                    scores[own] += log_likelihood_ratio(row, noise, strategy.mechanism.record_rate)
         for history, places in alike.items():
             there = np.concatenate(places)
             found = scores[there].astype(np.float32), inside[there]
             found_in_run += [(view, history, *found) for view in views]
     return ledger, found_in_run
+
+
+def _together(
+    rows: list[tuple[NDArray[Any], float, float]],
+) -> tuple[NDArray[Any], float, float]:
+    """Returns one row that tells as much as all: the mean of each over its weight, and its noise.
+
+    Args:
+        rows: what was seen, the noise multiplier, and what a contribution of 1 counts there.
+    """
+    precision = sum((weight / noise) ** 2 for _, noise, weight in rows)
+    seen = np.sum([row * (weight / noise**2) for row, noise, weight in rows], axis=0)
+    return seen / precision, precision**-0.5, 1.0
 
 
 def _shows(release: Release, client: int, plain: bool) -> bool:
@@ -410,7 +435,7 @@ def _largest(federation: Federation) -> float:
         "client": axes % clients,
     }[mechanism.unit]
     bare.mechanism = replace(
-        mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0
+        mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0, bands=1
     )
     clips = _divisor(bare, clients) / mechanism.clip_norm / _noised_steps(bare)
     norms = list[float]()
@@ -450,8 +475,8 @@ def _run(
     seed: int,
     masking: Masking | None,
     faults: Faults | None,
-) -> Ledger:
-    """Runs a federation's mechanism on canaries; returns the ledger of that run.
+) -> tuple[Ledger, str]:
+    """Runs a federation's mechanism on canaries; returns ledger and message key of that run.
 
     Args:
         federation: whose number of clients, grid and settings are taken.
@@ -469,7 +494,7 @@ def _run(
     clients = federation.clients
     rows = tuple(np.flatnonzero(canaries % clients == client) for client in range(clients))
     with tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as folder:
-        result = Federation(
+        audited = Federation(
             model=model,
             data=ArrayData({AXIS: canaries, PROVIDER: owners}, rows),
             strategy=strategy,
@@ -490,8 +515,10 @@ def _run(
                 trackers=(),
                 report=False,
             ),
-        ).run(rounds)
-        return Ledger.from_json(RunFolder.existing(result.run_dir).read_json(LEDGER))
+        )
+        result = audited.run(rounds)
+        ledger = Ledger.from_json(RunFolder.existing(result.run_dir).read_json(LEDGER))
+        return ledger, audited.spec.key
 
 
 class _Watch:

@@ -47,6 +47,7 @@ from fedpriv.federation.secagg.protocol import Session
 from fedpriv.federation.secagg.ring import LEAST_BOUND, MOST_BOUND, Ring, coordinate_bound
 from fedpriv.federation.secagg.stages import MaskedRound
 from fedpriv.federation.strategy import ATTEMPT, MODEL, Strategy
+from fedpriv.privacy.banded import coefficients
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime.vectors import ParameterLayout
@@ -237,7 +238,8 @@ def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
     expected = mechanism.normaliser
     if mechanism.unit == "example":  # of all clients together, where the others' is of one client
         expected /= mechanism.client_rate * clients
-    norm = (4 * expected + 16) * mechanism.clip_norm
+    reach = float(coefficients(mechanism.bands).sum())
+    norm = (4 * expected + 16) * mechanism.clip_norm * reach
     return coordinate_bound(norm, mechanism.noise_std, clients, size) / mechanism.normaliser
 
 
