@@ -43,6 +43,8 @@ SECTIONS: dict[str, tuple[tuple[str, str, Callable[[str], Any], str], ...]] = {
         ("cohort", "K", int, "Clients in every round, under fixed sampling; replaces --clients."),
         ("steps", "T", int, "Noisy steps of a client in a round, if each client protects itself "
          "(FedAvg-DP)."),
+        ("bands", "B", int, "Rounds that a contribution reaches (provider_bandmf); a record has "
+         "its turn in one round of B, with B times the record rate."),
     ),
     "Secure aggregation": (
         ("threshold", "F", float, "Share of the cohort whose noise must suffice (default 1)."),

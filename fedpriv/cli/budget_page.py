@@ -132,6 +132,9 @@ def _headline(answer: Answer) -> list[str]:
         f"client rate {answer['client_rate']:g}",
         f"record rate {answer['record_rate']:g}",
     ]
+    if answer["bands"] > 1:
+        rate = min(1.0, answer["bands"] * answer["record_rate"])
+        sampling.append(f"in {answer['bands']} bands, so {rate:g} at a turn")
     if answer["cohort"] is not None:
         sampling.append(f"cohort {answer['cohort']}")
     if answer["clients"] is not None:

@@ -17,6 +17,7 @@ from fedpriv.federation.plan import BudgetMistakes, Plan, PlannedRun
 from fedpriv.federation.secagg.protocol import KEY_BYTES
 from fedpriv.federation.secagg.ring import MODULUS, coordinate_bound
 from fedpriv.federation.secagg.shamir import SHARE_BYTES
+from fedpriv.privacy import banded
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import Event, History
 from fedpriv.privacy.mechanism import MOST_ROUNDS
@@ -176,7 +177,7 @@ def _by_colluders(run: PlannedRun) -> list[Answer]:
         counts = {0, most, min(run.colluders, most), *(2**k for k in range(most.bit_length()))}
     rows = []
     for count in sorted(counts):
-        history = [(with_shares_known(run.event(), cohorts, count), run.rounds)]
+        history = [(with_shares_known(run.event(), cohorts, count), run.releases)]
         epsilon = accountants.epsilon_or_none(history, run.delta, accountant)
         rows.append({"colluders": count, "epsilon": epsilon})
     return rows
@@ -193,8 +194,10 @@ def _signal(run: PlannedRun) -> Signal | None:
         units = run.client_rate * run.examples * run.record_rate
     else:
         return None
-    noise = run.noise_multiplier / math.sqrt(run.threshold)
-    return Signal(units, run.clip_norm, noise, run.parameters, run.releases)
+    noise, releases = run.noise_multiplier / math.sqrt(run.threshold), run.releases
+    if run.bands > 1:
+        noise, releases = noise * banded.cancelled(run.bands, run.rounds), run.rounds
+    return Signal(units, run.clip_norm, noise, run.parameters, releases)
 
 
 def _warnings(run: PlannedRun) -> list[str]:
@@ -233,7 +236,8 @@ def steps_in_a_share(run: PlannedRun) -> float:
         raise ValueError("the ring follows from clients, units_per_client and parameters")
     clients = run.clients or round(cohort / run.client_rate)
     std = run.noise_multiplier * run.clip_norm
-    norm = (4 * units * run.record_rate + 16) * run.clip_norm
+    reach = float(banded.coefficients(run.bands).sum())
+    norm = (4 * units * run.record_rate + 16) * run.clip_norm * reach
     bound = coordinate_bound(norm, std, clients, parameters)
     step = 2 * bound / ((MODULUS - 1) // 2 // clients)
     most = max(t for *_, t in run.cohorts())

@@ -58,6 +58,8 @@ class Plan:
         colluders: clients that tell the masked server their noise.
         masked: whether secure aggregation is on, which has costs and colluders of its own.
         steps: noisy steps of a client in a round, where each protects itself (FedAvg-DP).
+        bands: rounds that a contribution reaches (`fedpriv.privacy.banded`); at its turn, in one
+            round of so many, a record enters with `bands` times the record rate, at most 1.
         units_per_client: that a client holds: examples, providers, or 1 where it is the unit.
         parameters: that are trained and sent.
         clip_norm: of one unit's contribution.
@@ -83,6 +85,7 @@ class Plan:
     colluders: int | None = None
     masked: bool = False
     steps: int | None = None
+    bands: int = 1
     units_per_client: float | None = None
     parameters: int | None = None
     clip_norm: float = 1.0
@@ -96,6 +99,7 @@ class Plan:
             "clients": 1,
             "colluders": 0,
             "steps": 1,
+            "bands": 1,
             "parameters": 1,
             "examples": 1,
         }
@@ -109,6 +113,13 @@ class Plan:
         for name, value in self._given(*positive):
             if noise_problem(name, value) or value == 0:
                 found.append(f"{name}={value!r}: expected a finite number > 0")
+        if self.bands > 1:
+            if self.client_rate != 1:
+                found.append("bands: all clients take part in every round; give client_rate=1")
+            if self.group_size > 1:
+                found.append("bands: contributions of a group may meet; give group_size=1")
+            if self.steps is not None:
+                found.append("bands: not with steps, the noise of a client by itself")
         if not any(found):  # these calculate with the numbers
             found += self._sampling_problems()
         found += self._target_problems()
@@ -260,8 +271,13 @@ class PlannedRun(Plan):
 
     @property
     def releases(self) -> int:
-        """Noisy sums that leave one place: rounds, or steps of a client that protects itself."""
-        return self.rounds * (self.steps or 1)
+        """Noisy sums that one record meets: rounds, its turns, or steps of its client by itself."""
+        return math.ceil(self.rounds / self.bands) * (self.steps or 1)
+
+    @property
+    def turn_rate(self) -> float:
+        """Probability that a record enters at its turn, given that its client is drawn."""
+        return min(1.0, self.bands * self.record_rate)
 
     @property
     def expected_cohort(self) -> float | None:
@@ -281,7 +297,7 @@ class PlannedRun(Plan):
     def event(self) -> ClientThenRecord:
         """Returns one round under the whole noise."""
         return ClientThenRecord(
-            self.client_rate, self.record_rate, self.noise_multiplier, self.group_size
+            self.client_rate, self.turn_rate, self.noise_multiplier, self.group_size
         )
 
     def views(self) -> dict[str, views.View]:
@@ -293,7 +309,7 @@ class PlannedRun(Plan):
             return dict.fromkeys(views.VIEWS, views.View(own, True, views.OWN_NOISE))
         return views.view_events(
             self.client_rate,
-            self.record_rate,
+            self.turn_rate,
             self.noise_multiplier,
             self.cohort,
             self.group_size,

@@ -76,6 +76,11 @@ def error(bands: int, rounds: int) -> float:
     return math.sqrt(float(np.sum(np.arange(rounds, 0, -1) * sums**2)) / rounds)
 
 
+def cancelled(bands: int, rounds: int) -> float:
+    """Returns `error` as a share of what it is without bands, under the same noise multiplier."""
+    return error(bands, rounds) / error(1, rounds)
+
+
 def turn(seed: int, key: str, unit: int, bands: int) -> int:
     """Returns the group of a unit, 0 … b - 1: it may contribute where (round - 1) mod b is that.
 

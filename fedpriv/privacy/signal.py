@@ -103,8 +103,8 @@ def signal_lines(
     cohort = mechanism.client_rate * clients
     units = mechanism.normaliser * (1.0 if mechanism.unit == "example" else cohort)
     noise, releases = mechanism.noise_multiplier / math.sqrt(threshold), rounds
-    if mechanism.bands > 1:  # its noise cancels from round to round
-        noise *= banded.error(mechanism.bands, rounds) / banded.error(1, rounds)
+    if mechanism.bands > 1:
+        noise *= banded.cancelled(mechanism.bands, rounds)
     if steps is not None:  # each client's own sums, of which the server takes the mean
         units, releases = units / cohort, round(rounds * steps * cohort)
     signal = Signal(units, mechanism.clip_norm, noise, parameters, releases)

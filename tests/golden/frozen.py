@@ -44,6 +44,7 @@ TOGETHER = (
     "fl_provider_dp",
     "fl_provider_dp_adam",
     "fl_provider_dp_one_step",
+    "provider_bandmf",
 )
 PAGES = (
     "gi_dqa",

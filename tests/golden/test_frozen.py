@@ -1,6 +1,7 @@
 """A redesign moves no bit: weights of every strategy and numbers of every attack as they were.
 
-On the machine and versions of `frozen.json` all is equal; elsewhere, close.
+On the machine and versions of `frozen.json` all is equal; elsewhere, close. An entry that was added
+on another machine names that.
 """
 
 import json
@@ -44,8 +45,8 @@ def test_everything_is_frozen():
 
 @pytest.mark.parametrize("name", marked(GOLDEN["weights"]))
 def test_the_weights_are_what_they_were(name, run):
-    found, expected = frozen.weights(run(name)), GOLDEN["weights"][name]
-    if SAME_MACHINE:
+    found, expected = frozen.weights(run(name)), dict(GOLDEN["weights"][name])
+    if expected.pop("machine", GOLDEN["machine"]) == frozen.machine():
         assert found == expected
     elif "dp" in name:
         # Which records are drawn, and their noise, depend on the bits of what is trained on: see

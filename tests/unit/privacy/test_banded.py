@@ -1,10 +1,13 @@
 """Banded matrix factorisation: sensitivity, error, turns, and what is booked."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedpriv.cli.main import main
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.banded import coefficients, error, turn
@@ -110,6 +113,21 @@ def test_a_budget_holds_after_its_rounds():
         planned.noise_multiplier
         > mechanism(1, noise_multiplier=None, budget=asked).noise_multiplier
     )
+
+
+def test_fedpriv_budget_plans_what_the_ledger_books(capsys):
+    planned = mechanism(bands=3, rate=0.1)
+    words = "--noise-multiplier 1 --client-rate 1 --record-rate .1 --rounds 10 --delta 1e-5"
+    words += " --bands 3"
+    assert main(["budget", *words.split(), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    booked_ = accountants.epsilon(ledger(planned, 10).history("global"), 1e-5)
+    assert answer["views"]["global"]["pld"] == pytest.approx(booked_)
+    assert main(["budget", *words.split()]) == 0
+    assert "record rate 0.1, in 3 bands, so 0.3 at a turn" in capsys.readouterr().out
+    for more in (("--group-size", "2"), ("--steps", "2"), ("--client-rate", "0.5")):
+        assert main(["budget", *words.split(), *more]) == 2
+        assert "bands: " in capsys.readouterr().err
 
 
 def test_dropouts_change_nothing_that_is_booked():
