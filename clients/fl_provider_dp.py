@@ -10,6 +10,9 @@ Under a mechanism whose unit is the client, all its documents count as one provi
 with bands, a provider has its turn in one round of several, and a message tells of several rounds:
 see `fedpriv.clients.banded` and the strategy `provider_bandmf`.
 
+Each client remembers how long its providers' changes were, from which a provider's own ε follows,
+and may be limited (`fedpriv.privacy.individual`).
+
 Every provider starts from the same model, buffers included, and from random numbers of its own, so
 that one provider's change does not depend on which others were drawn: that is what the sensitivity
 C assumes.
@@ -21,6 +24,7 @@ their random numbers would come from one generator for all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
@@ -36,6 +40,7 @@ from fedpriv.federation.audit.axes import contributions
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.federation.private_strategy import SHARES
+from fedpriv.privacy import individual
 from fedpriv.privacy.clipping import clip
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
@@ -53,6 +58,12 @@ from fedpriv.training.per_example import (
 
 Members = Mapping[int, NDArray[np.int64]]
 """The positions of each drawn provider's examples."""
+
+Norms = dict[int, float]
+"""The norm of each drawn provider's clipped change, or the most that it may be."""
+
+LEAST = 1e-6
+"""The share of C below which what is left to a provider is nothing."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,12 @@ class ProviderUpdates:
         drawn, purpose = _sample(owners, mechanism, context.generator), "privacy noise"
         if mechanism.bands > 1:
             drawn = in_turn(context, drawn, mechanism.bands)
-        total = self._clipped_sum(context, owners, drawn, mechanism.clip_norm)
+        left = _left(context, drawn, mechanism) if mechanism.individual_epsilon else {}
+        total, given = self._clipped_sum(context, owners, drawn, mechanism.clip_norm, left)
+        if given:
+            asked = context.instruction
+            shares = {unit: (norm / mechanism.clip_norm) ** 2 for unit, norm in given.items()}
+            individual.remember(context.memory, asked.round, asked.attempt, shares)
         if mechanism.bands > 1:
             total, owed = with_owed(context, total, mechanism.bands)
             purpose += f", owed {owed}" if context.key else ""
@@ -153,24 +169,30 @@ class ProviderUpdates:
         owners: NDArray[np.int64],
         drawn: NDArray[np.int64],
         clip_norm: float,
-    ) -> Vector:
-        """Returns Σ_P Δ̂_P; notes the providers whose change is not finite.
+        left: Norms,
+    ) -> tuple[Vector, Norms]:
+        """Returns Σ_P Δ̂_P and each norm; notes the providers whose change is not finite.
 
         Args:
             context: of the client.
             owners: the provider of each example.
             drawn: M.
             clip_norm: C.
+            left: by provider, the norm that it may still give; C for all others.
         """
-        members = {provider: np.flatnonzero(owners == provider) for provider in drawn.tolist()}
+        giving = [provider for provider in drawn.tolist() if left.get(provider, clip_norm) > 0]
+        members = {provider: np.flatnonzero(owners == provider) for provider in giving}
         total, notes = np.zeros_like(context.parameters["float"]), list[str]()
+        given: Norms = {}
 
         def add(changes: Iterable[tuple[int, Vector]]) -> None:
             total.fill(0)
             notes.clear()
             for provider, change in changes:
-                clipped = clip(change, clip_norm)
+                most = min(clip_norm, left.get(provider, clip_norm))
+                clipped = clip(change, most)
                 np.add(total, clipped.clipped, out=total)
+                given[provider] = min(clipped.norm, most) if clipped.finite else 0.0
                 if not clipped.finite:
                     notes.append(f"provider {provider}: its change is not finite, counted as 0")
 
@@ -182,7 +204,7 @@ class ProviderUpdates:
         ):
             add((p, self._change(context, p, context.examples.take(m))) for p, m in members.items())
         context.notes.extend(notes)
-        return total
+        return total, given
 
     def _changes_by_vmap(
         self, context: ClientContext, members: Members
@@ -238,10 +260,15 @@ class _OnAxes(ProviderUpdates):
         owners: NDArray[np.int64],
         drawn: NDArray[np.int64],
         clip_norm: float,
-    ) -> Vector:
+        left: Norms,
+    ) -> tuple[Vector, Norms]:
         size = context.parameters["float"].size
         there = context.examples.take(np.flatnonzero(np.isin(owners, drawn)))
-        return contributions(there, clip_norm, size, size)
+        total = contributions(there, clip_norm, size, size)
+        given = {p: min(clip_norm, norm) for p, norm in left.items()}
+        for unit, norm in given.items():  # an audit's canary is its own provider, on its own axis
+            total[unit] = norm
+        return total, given
 
 
 def _sample(owners: NDArray[np.int64], mechanism: Mechanism, draw: Draw) -> NDArray[np.int64]:
@@ -249,6 +276,18 @@ def _sample(owners: NDArray[np.int64], mechanism: Mechanism, draw: Draw) -> NDAr
     own = np.unique(owners)
     coins = draw("provider sampling").random(own.size) < mechanism.record_rate
     return own[coins]
+
+
+def _left(context: ClientContext, drawn: NDArray[np.int64], mechanism: Mechanism) -> Norms:
+    """Returns the norm that each drawn provider may still give, 0 for one that has spent all."""
+    asked = context.instruction
+    known = individual.remembered(context.memory)
+    spent = individual.given_before(known, asked.round, asked.attempt)
+    limit = individual.most_given(
+        mechanism.individual_epsilon, mechanism.noise_multiplier, mechanism.delta
+    )
+    left = {p: math.sqrt(max(0.0, limit - spent.get(p, 0.0))) for p in drawn.tolist()}
+    return {p: mechanism.clip_norm * share if share > LEAST else 0.0 for p, share in left.items()}
 
 
 def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from flwr.app import ConfigRecord, Message
 from torch import nn
 
 from fedpriv.data.digests import data_digest, document_digest
+from fedpriv.data.document import providers
 from fedpriv.data.examples import Examples
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
 from fedpriv.federation.cohort_batch import cohort_batch
@@ -37,6 +38,7 @@ from fedpriv.federation.secagg.masking import Masked
 from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.federation.units import example_meaning, largest_groups, unit_problems
+from fedpriv.privacy import individual
 from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
 from fedpriv.privacy.statement import statement
@@ -416,7 +418,11 @@ class _Run:
         self.layout.write(to_vectors(self.arrays))
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
-        self.folder.write_json(LEDGER, statement(self.ledger))
+        mechanism = self.strategy.mechanism
+        alone = mechanism is not None and mechanism.unit == "client"
+        names = None if alone else sorted(providers(self.federation.bound.documents))
+        spent = individual.of_clients(self.folder.path / CLIENTS, names)
+        self.folder.write_json(LEDGER, statement(self.ledger, spent))
         self._after()
         # Nothing comes after the final weights: with them a run is complete.
         self.folder.save_state(FINAL, self.model.state_dict())

@@ -53,6 +53,8 @@ class Mechanism:
             operating system that is stored nowhere.
         bands: rounds that a contribution reaches; see `fedpriv.privacy.banded`. With b, a unit has
             its turn in one round of b, in which it takes part with `record_rate`.
+        individual_epsilon: the most that any one unit may spend, by what it really gives; then it
+            gives no more. 0 for no such filter. See `fedpriv.privacy.individual`.
     """
 
     unit: Unit
@@ -69,6 +71,7 @@ class Mechanism:
     asked_colluders: int = 0
     entropy: Literal["seed", "os"] = "seed"
     bands: int = field(default=1, metadata={"new": True})
+    individual_epsilon: float = field(default=0.0, metadata={"new": True})
 
     def __post_init__(self) -> None:
         checks = {
@@ -84,6 +87,7 @@ class Mechanism:
             ),
             "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
             "bands": (isinstance(self.bands, int) and self.bands >= 1, "1 or more"),
+            "individual_epsilon": (0 <= self.individual_epsilon < math.inf, "0 or more"),
         }
         wrong = [
             f"{name}={getattr(self, name)!r}: expected {wanted}"
@@ -333,6 +337,7 @@ def provider_gaussian(
     delta: float = 1e-5,
     entropy: Literal["seed", "os"] = "seed",
     bands: int = 1,
+    individual_epsilon: float | None = None,
 ) -> Mechanism:
     """Protects all documents of one provider (a company that issued them) at once.
 
@@ -359,6 +364,8 @@ def provider_gaussian(
         bands: the number of rounds that a contribution reaches (b), for the strategy
             `provider_bandmf`: each provider has its turn in one round of b, and is drawn there with
             b times `provider_rate`, at most 1. The expected batch is what it is without bands.
+        individual_epsilon: the ε after which a provider gives no more, computed from how long its
+            contributions really were and when it was drawn. None sets no such limit.
     """
     _positive("providers", providers)
     return _gaussian(
@@ -373,6 +380,7 @@ def provider_gaussian(
         delta=delta,
         entropy=entropy,
         bands=bands,
+        individual_epsilon=individual_epsilon or 0.0,
     )
 
 

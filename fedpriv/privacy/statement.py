@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from fedpriv.privacy import individual
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import ClientThenRecord, each_part, merged
+from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
@@ -56,8 +58,13 @@ LARGEST_GROUP = 16
 Json = dict[str, Any]
 
 
-def statement(ledger: Ledger) -> Json:
-    """Returns the ledger with its ε as a JSON object; infinity is the string "inf"."""
+def statement(ledger: Ledger, spent: Mapping[str, Spent] | None = None) -> Json:
+    """Returns the ledger with its ε as a JSON object; infinity is the string "inf".
+
+    Args:
+        ledger: of a run.
+        spent: what single units have given, by name, for their own ε; None where nobody knows.
+    """
     if ledger.mechanism is None:
         epsilons = dict.fromkeys(accountants.ACCOUNTANTS, "inf")
         known = {"reasons": {}, "guarantee": False, "doubts": [], "applies": True}
@@ -67,18 +74,35 @@ def statement(ledger: Ledger) -> Json:
     meaning = UNITS[mechanism.unit]
     if mechanism.unit == "example" and ledger.example:
         meaning = f"{meaning}: {ledger.example}"
+    views = {view: _view(ledger, view, mechanism.delta) for view in VIEWS}
+    for view in views if spent else ():
+        views[view]["individual"] = _individual(ledger, view, spent or {})
     return {
         "unit": mechanism.unit,
         "meaning": f"adding or removing {meaning}",
         "delta": mechanism.delta,
-        "views": {view: _view(ledger, view, mechanism.delta) for view in VIEWS},
+        "views": views,
         "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
         "colluders": _colluders(ledger, mechanism.delta),
         "not_covered": [*NOT_COVERED, *([SEEDED] if mechanism.entropy == "seed" else [])],
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
         "by_round_accountant": "rdp",
+        "spent": {name: asdict(one) for name, one in (spent or {}).items()},
         **ledger.to_json(),
+    }
+
+
+def _individual(ledger: Ledger, view: str, spent: Mapping[str, Spent]) -> Json:
+    """Returns ε of each unit by what it gave, for its own eyes (`fedpriv.privacy.individual`)."""
+    noise = min(r.share if view == "server_plain" else r.planned for r in ledger.releases)
+    delta = ledger.mechanism.delta if ledger.mechanism else 0.0
+    return {
+        "epsilon": {
+            name: number(individual.epsilon(one.given, noise, delta)) for name, one in spent.items()
+        },
+        "limit": ledger.mechanism.individual_epsilon or None if ledger.mechanism else None,
+        "means": individual.MEANS,
     }
 
 
@@ -91,7 +115,8 @@ def account(folder: RunFolder) -> None:
     content = folder.read_json(LEDGER)
     if content is not None:
         with folder.making_sense_of(LEDGER):
-            content = statement(Ledger.from_json(content))
+            spent = {name: Spent(**one) for name, one in content.get("spent", {}).items()}
+            content = statement(Ledger.from_json(content), spent)
         folder.write_json(LEDGER, content)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
 from fedpriv.report.wording import counted
+from fedpriv.threat.results import Table
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 
@@ -133,6 +134,7 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "uncovered": ledger.get("uncovered") or [],
         "not_covered": ledger.get("not_covered") or [],
         "given": _given(ledger.get("given_participation")),
+        "individual": _individual(ledger),
         "asked": f"The noise was found for ε = {asked:g}, {asked_view}." if asked else "",
     }
 
@@ -165,6 +167,33 @@ def _given(given: Mapping[str, Any] | None) -> str:
         f"that the drawing is known, ε is largest for client {given['client']}, which was in "
         f"{counted(given['rounds'], 'round')}: {epsilons}."
     )
+
+
+def _individual(ledger: Row) -> dict[str, Any] | None:
+    """Returns each unit's own ε, the largest first, in a sentence and a table; None without any."""
+    view = "server_masked" if ledger.get("masked") else "server_plain"
+    told, spent = ledger["views"][view].get("individual"), ledger.get("spent") or {}
+    if not told or not told["epsilon"]:
+        return None
+    sizes = {n: math.inf if e == "inf" else float(e) for n, e in told["epsilon"].items()}
+    order = sorted(sizes, key=lambda name: -sizes[name])
+    least, middle, most = (show(told["epsilon"][order[i]]) for i in (-1, len(order) // 2, 0))
+    unit, limit = ledger.get("unit") or "unit", told.get("limit")
+    sentence = (
+        f"What each {unit} that was drawn has spent by itself, against {ONLOOKERS[words(view)]}: ε "
+        f"{least} at least, {middle} at the median, {most} at most."
+    )
+    if limit:
+        out = sum(size > limit * 0.999 for size in sizes.values())
+        sentence += f" {out} of {len(order)} have reached the limit of {limit:g}, and give no more."
+    rows = [(name, str(spent[name]["releases"]), show(told["epsilon"][name])) for name in order]
+    table = Table((unit, "releases", "ε"), tuple(rows))
+    return {"sentence": sentence, "means": told.get("means", ""), "table": table}
+
+
+def words(view: str) -> str:
+    """Returns the name of a view as pages show it."""
+    return view.replace("_", " ")
 
 
 def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:

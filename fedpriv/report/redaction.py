@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv.report.folder import PICTURES, UNREADABLE, Finding, Partition, Run, Training
+from fedpriv.report.folder import PICTURES, UNREADABLE, Finding, Partition, Row, Run, Training
 from fedpriv.report.wording import counted
 from fedpriv.threat import results
 from fedpriv.threat.results import Number, Result, Table
@@ -85,7 +85,7 @@ def redact(run: Run) -> Run:
         partition=_partition(run.partition, clean),
         failures=[_failure(row) for row in run.failures],
         prediction=None,
-        ledger=_cleaned(run.ledger, clean),
+        ledger=_cleaned(_without_units(run.ledger), clean),
         problems=problems,
         trainings=[
             Training(
@@ -105,6 +105,18 @@ def redact(run: Run) -> Run:
         ],
         planned=_cleaned(run.planned, clean),
     )
+
+
+def _without_units(ledger: Row | None) -> Row | None:
+    """Returns a ledger without what single units have spent, which is as private as their data."""
+    if not ledger or not isinstance(views := ledger.get("views"), Mapping):
+        return ledger
+    kept = {
+        name: {key: value for key, value in view.items() if key != "individual"}
+        for name, view in views.items()
+        if isinstance(view, Mapping)
+    }
+    return {**ledger, "views": kept, "spent": {}}
 
 
 def cleaner(run: Run) -> Callable[[str], str]:

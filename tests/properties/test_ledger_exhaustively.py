@@ -571,7 +571,7 @@ def real_cases(count):
 @pytest.fixture
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
+    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
     monkeypatch.setattr("os.fsync", lambda file: None)
     return tmp_path
 

@@ -20,7 +20,6 @@ from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.strategies.feam_dp import FeAmDP
@@ -37,7 +36,7 @@ LOOP = PerExample("loop")
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
+    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 

@@ -42,7 +42,7 @@ SGD = Optimizer("sgd", lr=0.3)
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)
+    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
     monkeypatch.setattr("os.fsync", lambda file: None)
 
 

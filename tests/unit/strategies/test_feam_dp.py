@@ -29,7 +29,6 @@ from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import seeded_model
@@ -43,7 +42,9 @@ CLIP = 0.3
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)  # ε has its own tests
+    monkeypatch.setattr(
+        "fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json()
+    )  # ε has its own tests
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 

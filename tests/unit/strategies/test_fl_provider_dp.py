@@ -34,7 +34,6 @@ from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import instruction_of, to_vectors
 from fedpriv.federation.round_statistics import TooFewClients
-from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import (
     Mechanism,
     client_gaussian,
@@ -54,7 +53,9 @@ HUGE = 1e9
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", Ledger.to_json)  # ε has its own tests
+    monkeypatch.setattr(
+        "fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json()
+    )  # ε has its own tests
     monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
 
 
