@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from fedpriv.clients.share import with_share
 from fedpriv.data.examples import Examples
 from fedpriv.federation.audit.axes import OnAxes
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
-from fedpriv.federation.private_strategy import SHARES, VARIANT
+from fedpriv.federation.private_strategy import VARIANT
 from fedpriv.privacy.mechanism import Mechanism
-from fedpriv.privacy.noise import add_gaussian, share_std
 from fedpriv.training.per_example import PerExample, Way
 
 
@@ -53,11 +53,8 @@ class ExampleGradients:
         )
         if clipped.nonfinite:
             context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
-        total = clipped.total
-        std = share_std(mechanism.noise_std, int(settings[SHARES]))
-        add_gaussian(total, std, context.generator("privacy noise"))
         divisor = max(1, len(batch)) if settings[VARIANT] == "paper" else mechanism.normaliser
-        total /= total.dtype.type(divisor)
+        total = with_share(context, clipped.total, mechanism, divisor)
         return ClientUpdate({"float": total}, {NUM_EXAMPLES: len(context.examples)})
 
     def on_axes(self, axes: int) -> ExampleGradients:

@@ -35,15 +35,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.clients.banded import in_turn, with_owed
+from fedpriv.clients.share import with_share
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.audit.axes import contributions
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
-from fedpriv.federation.private_strategy import SHARES
+from fedpriv.federation.secagg.discrete import steps_of
 from fedpriv.privacy import individual
 from fedpriv.privacy.clipping import clip
 from fedpriv.privacy.mechanism import Mechanism
-from fedpriv.privacy.noise import add_gaussian, share_std
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.runtime.vectors import Vector
 from fedpriv.training.computing import Backward, Computing
@@ -120,14 +120,14 @@ class ProviderUpdates:
         total, given = self._clipped_sum(context, owners, drawn, mechanism.clip_norm, left)
         if given:
             asked = context.instruction
-            shares = {unit: (norm / mechanism.clip_norm) ** 2 for unit, norm in given.items()}
+            more = _rounding(context, mechanism)
+            whole = mechanism.clip_norm + more
+            shares = {unit: ((norm + more) / whole) ** 2 for unit, norm in given.items()}
             individual.remember(context.memory, asked.round, asked.attempt, shares)
         if mechanism.bands > 1:
             total, owed = with_owed(context, total, mechanism.bands)
             purpose += f", owed {owed}" if context.key else ""
-        std = share_std(mechanism.noise_std, int(context.instruction.settings[SHARES]))
-        add_gaussian(total, std, context.generator(purpose))
-        total /= total.dtype.type(mechanism.normaliser)
+        total = with_share(context, total, mechanism, mechanism.normaliser, purpose)
         return ClientUpdate({"float": total}, {})
 
     def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:
@@ -286,8 +286,20 @@ def _left(context: ClientContext, drawn: NDArray[np.int64], mechanism: Mechanism
     limit = individual.most_given(
         mechanism.individual_epsilon, mechanism.noise_multiplier, mechanism.delta
     )
-    left = {p: math.sqrt(max(0.0, limit - spent.get(p, 0.0))) for p in drawn.tolist()}
-    return {p: mechanism.clip_norm * share if share > LEAST else 0.0 for p, share in left.items()}
+    more = _rounding(context, mechanism)
+    found: Norms = {}
+    for provider in drawn.tolist():
+        share = math.sqrt(max(0.0, limit - spent.get(provider, 0.0)))
+        norm = share * (mechanism.clip_norm + more) - more
+        found[provider] = norm if norm > LEAST * mechanism.clip_norm else 0.0
+    return found
+
+
+def _rounding(context: ClientContext, mechanism: Mechanism) -> float:
+    """Returns what a discrete mechanism may add to the norm of a change, by rounding it."""
+    if not mechanism.scale:
+        return 0.0
+    return steps_of(mechanism, context.parameters["float"].size).rounding
 
 
 def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:

@@ -170,10 +170,12 @@ class Federation(Parts):
         if self.algorithm.mechanism:
             first = seeded_model(self.bound.build_model, self.seed)
             self.parameters = ParameterLayout(first).read()["float"].size
-            if isinstance(self.algorithm, Masked) and (
-                coarse := self.algorithm.coarse(self.clients, self.parameters)
-            ):
-                raise Unworkable(coarse)
+            if isinstance(self.algorithm, Masked):
+                self.algorithm.settle(self.clients, self.parameters)
+                if coarse := self.algorithm.coarse(self.clients, self.parameters):
+                    raise Unworkable(coarse)
+            elif self.algorithm.mechanism.scale:  # it has been behind masks before
+                self.algorithm.mechanism = replace(self.algorithm.mechanism, scale=0.0)
             encoded = data_digest(self.bound.train, self.bound.rows)
             pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
             self.data_digest = json_digest(pages) if pages else encoded

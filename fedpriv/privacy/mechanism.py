@@ -55,6 +55,8 @@ class Mechanism:
             its turn in one round of b, in which it takes part with `record_rate`.
         individual_epsilon: the most that any one unit may spend, by what it really gives; then it
             gives no more. 0 for no such filter. See `fedpriv.privacy.individual`.
+        scale: steps of the ring of masks for 1, where noise is discrete and sums are of whole
+            numbers (`fedpriv.privacy.discrete`); 0 for continuous noise. Masking sets it.
     """
 
     unit: Unit
@@ -72,6 +74,7 @@ class Mechanism:
     entropy: Literal["seed", "os"] = "seed"
     bands: int = field(default=1, metadata={"new": True})
     individual_epsilon: float = field(default=0.0, metadata={"new": True})
+    scale: float = field(default=0.0, metadata={"new": True})
 
     def __post_init__(self) -> None:
         checks = {
@@ -87,6 +90,7 @@ class Mechanism:
             ),
             "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
             "bands": (isinstance(self.bands, int) and self.bands >= 1, "1 or more"),
+            "scale": (0 <= self.scale < math.inf, "0 or more"),
             "individual_epsilon": (0 <= self.individual_epsilon < math.inf, "0 or more"),
         }
         wrong = [

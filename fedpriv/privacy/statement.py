@@ -25,6 +25,11 @@ UNITS = {
     "provider": "all documents of one provider, such as the company that issued them",
     "client": "all that one client holds",
 }
+OF_CONTINUOUS = (
+    "the rounding of noise in floating-point numbers",
+    "with masks, a client that has more than 4 E + 16 units in a round, where E are expected",
+)
+"""What no ε covers where noise is continuous."""
 NOT_COVERED = (
     "when a client answers, and how long it takes; whether it answers at all, where that depends "
     "on its data, such as a time-out that grows with the number of its documents",
@@ -37,8 +42,7 @@ NOT_COVERED = (
     "model: it is for whoever holds the data",
     "what pretrained weights and public documents were made from, beyond what is found to be the "
     "same",
-    "the rounding of noise in floating-point numbers",
-    "with masks, a client that has more than 4 E + 16 units in a round, where E are expected",
+    *OF_CONTINUOUS,
     "with dropout, an adversary who tries all 2^32 numbers from which torch may draw it",
     "anybody who does not follow the protocol",
 )
@@ -84,7 +88,10 @@ def statement(ledger: Ledger, spent: Mapping[str, Spent] | None = None) -> Json:
         "views": views,
         "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
         "colluders": _colluders(ledger, mechanism.delta),
-        "not_covered": [*NOT_COVERED, *([SEEDED] if mechanism.entropy == "seed" else [])],
+        "not_covered": [
+            *(item for item in NOT_COVERED if not (mechanism.scale and item in OF_CONTINUOUS)),
+            *([SEEDED] if mechanism.entropy == "seed" else []),
+        ],
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
         "by_round_accountant": "rdp",

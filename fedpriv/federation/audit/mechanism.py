@@ -435,7 +435,14 @@ def _largest(federation: Federation) -> float:
         "client": axes % clients,
     }[mechanism.unit]
     bare.mechanism = replace(
-        mechanism, noise_multiplier=0.0, client_rate=1.0, record_rate=1.0, asked_clients=0, bands=1
+        mechanism,
+        noise_multiplier=0.0,
+        client_rate=1.0,
+        record_rate=1.0,
+        asked_clients=0,
+        bands=1,
+        individual_epsilon=0.0,
+        scale=0.0,
     )
     clips = _divisor(bare, clients) / mechanism.clip_norm / _noised_steps(bare)
     norms = list[float]()

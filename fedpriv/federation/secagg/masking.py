@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -40,14 +40,30 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.federation.messages import RunningSum, node_ids, sum_of, sum_record, to_vectors
+from fedpriv.federation.messages import (
+    UPDATE,
+    RunningSum,
+    node_ids,
+    sum_of,
+    sum_record,
+    to_array_record,
+    to_vectors,
+)
 from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.federation.secagg.discrete import discrete_sum, steps_of
 from fedpriv.federation.secagg.messages import MASKED
 from fedpriv.federation.secagg.protocol import Session
-from fedpriv.federation.secagg.ring import LEAST_BOUND, MOST_BOUND, Ring, coordinate_bound
+from fedpriv.federation.secagg.ring import (
+    LEAST_BOUND,
+    MODULUS,
+    MOST_BOUND,
+    Ring,
+    coordinate_bound,
+)
 from fedpriv.federation.secagg.stages import MaskedRound
-from fedpriv.federation.strategy import ATTEMPT, MODEL, Strategy
+from fedpriv.federation.strategy import ATTEMPT, MODEL, SEED, Strategy
 from fedpriv.privacy.banded import coefficients
+from fedpriv.privacy.discrete import BITS, LEAST, Steps
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime.vectors import ParameterLayout
@@ -67,14 +83,20 @@ class Masking:
             values are cut off. It is a public constant, and a smaller bound rounds updates less.
             None takes the bound from the strategy's mechanism. Strategies that clip nothing, such
             as FedAvg, need a number.
+        mechanism: how noise is drawn where the clients share it: "gaussian" draws floating-point
+            numbers and rounds them to 32 bits, "discrete" draws whole numbers in a ring of 16 bits
+            (`fedpriv.privacy.discrete`), for the same ε and half the traffic.
     """
 
     threshold: float = 0.67
     bound: float | None = None
+    mechanism: Literal["gaussian", "discrete"] = field(default="gaussian", metadata={"new": True})
 
     def __post_init__(self) -> None:
         if not 0.5 < self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold}: expected a value in (0.5, 1]")
+        if self.mechanism not in ("gaussian", "discrete"):
+            raise ValueError(f"mechanism={self.mechanism!r}: expected 'gaussian' or 'discrete'")
         if self.bound is not None and not LEAST_BOUND <= self.bound <= MOST_BOUND:
             raise ValueError(f"bound={self.bound}: expected a number in [2^-64, 2^64]")
 
@@ -92,7 +114,17 @@ class Masking:
                 "strategy: the server cannot weight masked updates by numbers of examples; set "
                 f"strategy.{instead}"
             )
-        if self.bound is None and not _clips(strategy):
+        if self.mechanism == "discrete":
+            if not isinstance(strategy, PrivateStrategy) or not _clips(strategy):
+                found.append(
+                    "masking.mechanism=discrete: the clients of this strategy share no noise; take "
+                    "gaussian"
+                )
+            elif strategy.variant == "paper":
+                found.append("masking.mechanism=discrete: take strategy.variant=sound")
+            if self.bound is not None:
+                found.append("masking.bound: masking.mechanism=discrete has its own; take null")
+        elif self.bound is None and not _clips(strategy):
             found.append(
                 "masking.bound=null: the strategy does not bound what a client sends; set "
                 "masking.bound to a number, such as 1.0"
@@ -156,12 +188,13 @@ class Masked(Strategy):
         nodes = node_ids(grid)
         start = to_vectors(arrays)["float"]
         self._dtype, self._round = start.dtype, None
+        self._seed, self._number = int(str(config[SEED])), server_round
         asked = list(self.inner.configure_train(server_round, arrays, config, grid))
         if len(asked) < 2:
             return asked
         # Above half of them, and never less than the noise's own threshold.
-        shares = self.inner.shares(len(asked)) if isinstance(self.inner, PrivateStrategy) else 0
-        threshold = max(2, shares, math.ceil(self.masking.threshold * len(asked)))
+        noise = self.inner.shares(len(asked)) if isinstance(self.inner, PrivateStrategy) else 0
+        threshold = max(2, noise, math.ceil(self.masking.threshold * len(asked)))
         session = Session(server_round, int(str(config[ATTEMPT])), threshold)
         cohort = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
         ring = self.ring(len(nodes), start.size)
@@ -174,17 +207,34 @@ class Masked(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Adds up the masked updates, removes the masks, hands the sum to the inner strategy."""
         self.revealed = None
+        discrete = self.mechanism if self.mechanism and self.mechanism.scale else None
         if self._round is None:
+            if discrete:
+                replies = [self._whole(reply, discrete, server_round) for reply in replies]
             return self.inner.aggregate_train(server_round, replies)
         total = sum_of(replies)
-        words = self._round.unmasked(total.clients, total.vectors.get(MASKED, np.empty(0)))
-        total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
+        words = total.vectors.get(MASKED, np.empty(0)).astype(np.uint32)
+        words = self._round.unmasked(total.clients, words)
+        if discrete:
+            numbers = words.astype(np.uint16).view(np.int16).astype(np.float64)
+            found = discrete_sum(numbers, discrete, self._seed, server_round)
+            total.vectors = {"float": found.astype(self._dtype)}
+        else:
+            total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
         self.revealed = total
         node = next(iter(self._round.nodes.values()))
         reply = self._round.grid.create_message(
             sum_record(total), f"train.{self.action}", node, str(server_round)
         )
         return self.inner.aggregate_train(server_round, [reply])
+
+    def _whole(self, reply: Message, discrete: Mechanism, round: int) -> Message:
+        """Returns the answer of a client that was alone, with what its whole numbers stand for."""
+        if not reply.has_error():
+            numbers = to_vectors(reply.content.array_records[UPDATE])["float"]
+            found = discrete_sum(numbers, discrete, self._seed, round).astype(self._dtype)
+            reply.content[UPDATE] = to_array_record({"float": found})
+        return reply
 
     def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:
         """Returns the clients that the inner strategy draws."""
@@ -193,6 +243,28 @@ class Masked(Strategy):
     def booked(self, attempt: Attempt) -> Release | None:
         """Returns the inner strategy's release, which masking does not change."""
         return self.inner.booked(attempt)
+
+    def settle(self, clients: int, size: int) -> None:
+        """Chooses the steps of a discrete mechanism, once it is known what is added up.
+
+        Args:
+            clients: of the federation.
+            size: of the vectors that are sent.
+        """
+        if self.masking.mechanism == "gaussian" or self.mechanism is None:
+            return
+        made = self.mechanism
+        steps = Steps.fitting(
+            made.clip_norm,
+            made.noise_multiplier,
+            size,
+            units=_expected(made, clients) * clients,
+            clients=clients,
+            threshold=getattr(self.inner, "threshold", 1.0),
+            bands=made.bands,
+        )
+        self.inner.mechanism = replace(made, scale=steps.scale)
+        self.mechanism = self.inner.mechanism
 
     def coarse(self, clients: int, size: int) -> list[str]:
         """Returns a problem if the ring would cost privacy, by clamping noise or by coarse steps.
@@ -203,6 +275,16 @@ class Masked(Strategy):
         """
         if self.mechanism is None or not self.mechanism.noise_std or not _clips(self.inner):
             return []
+        if self.mechanism.scale:
+            steps = steps_of(self.mechanism, size)
+            least = steps.share(self.mechanism.noise_multiplier, clients)
+            if least >= LEAST:
+                return []
+            return [
+                f"masking.mechanism=discrete: a client's share of the noise is {least:.2g} steps "
+                f"of a ring of {BITS} bits, and must be {LEAST:g} or more: take fewer clients or "
+                "units, or masking.mechanism=gaussian"
+            ]
         least = _bound(self.mechanism, clients, size)
         if self.masking.bound is not None and self.masking.bound < least:
             return [
@@ -221,8 +303,18 @@ class Masked(Strategy):
 
     def ring(self, clients: int, size: int) -> Ring:
         """Returns the ring for sums over at most so many clients of vectors of that size."""
+        if self.mechanism and self.mechanism.scale:  # of whole numbers, whose sums wrap around
+            return Ring(1.0, (MODULUS - 1) // 2 // clients, clients, BITS)
         bound = self.masking.bound or _bound(self.mechanism, clients, size)
         return Ring.fitting(bound, clients)
+
+
+def _expected(mechanism: Mechanism, clients: int) -> float:
+    """Returns how many units a client is expected to have in a round."""
+    expected = mechanism.normaliser
+    if mechanism.unit == "example":  # of all clients together, where the others' is of one client
+        expected /= mechanism.client_rate * clients
+    return expected
 
 
 def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
@@ -235,9 +327,7 @@ def _bound(mechanism: Mechanism | None, clients: int, size: int) -> float:
             "masking.bound is missing: without differential privacy nothing bounds an update, so "
             "set it to the largest coordinate that one may have, such as 1.0"
         )
-    expected = mechanism.normaliser
-    if mechanism.unit == "example":  # of all clients together, where the others' is of one client
-        expected /= mechanism.client_rate * clients
+    expected = _expected(mechanism, clients)
     reach = float(coefficients(mechanism.bands).sum())
     norm = (4 * expected + 16) * mechanism.clip_norm * reach
     return coordinate_bound(norm, mechanism.noise_std, clients, size) / mechanism.normaliser

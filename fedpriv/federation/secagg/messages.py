@@ -56,6 +56,7 @@ class Ask:
         }
         if ring:
             values |= {"step": ring.step, "limit": ring.limit, "ring-clients": ring.clients}
+            values["bits"] = ring.bits
         return ConfigRecord(values)
 
     @classmethod
@@ -63,7 +64,9 @@ class Ask:
         """Reads the output of `to_record`."""
         v: dict[str, Any] = dict(record)
         keys = zip(v["clients"], v["encryption"], v["masking"], strict=True)
-        ring = Ring(v["step"], v["limit"], v["ring-clients"]) if "step" in v else None
+        ring = None
+        if "step" in v:
+            ring = Ring(v["step"], v["limit"], v["ring-clients"], v["bits"])
         return cls(
             threshold=v["threshold"],
             roster={client: PublicKeys(c, s) for client, c, s in keys},

@@ -41,11 +41,14 @@ class Ring:
         step: what the integer 1 stands for, in the units of the vectors; a power of two.
         limit: a client's integers lie in [−limit, limit].
         clients: the most clients whose vectors may be added.
+        bits: of a word that is sent: 32, or 16 where sums are of whole numbers modulo 2¹⁶
+            (`fedpriv.privacy.discrete`). 2¹⁶ divides 2³², so masks cancel there too.
     """
 
     step: float
     limit: int
     clients: int
+    bits: int = 32
 
     def __post_init__(self) -> None:
         if not 2.0**-96 <= self.step <= MOST_BOUND or math.frexp(self.step)[0] != 0.5:

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from fedpriv.federation.messages import PARAMETERS, instruction_of, to_vectors
 from fedpriv.federation.secagg import messages
+from fedpriv.federation.secagg.discrete import discrete_sum
 from fedpriv.federation.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
 from fedpriv.federation.secagg.protocol import Client, Roster, Session
 from fedpriv.federation.secagg.ring import Ring
+from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.vectors import Vectors
 
@@ -42,7 +44,8 @@ def masked(update: Vectors, message: Message, client: int, seed: int, key: str) 
     if set(update) != {"float"}:
         raise ValueError(f"only floats can be masked, the update has {sorted(update)}")
     party, roster, peers, ring = _asked_to_mask(message, client, seed, key)
-    return {MASKED: party.mask(roster, peers, update["float"], ring)}
+    words = party.mask(roster, peers, update["float"], ring)
+    return {MASKED: words if ring.bits == 32 else words.astype(np.uint16)}
 
 
 def own_update(
@@ -62,7 +65,13 @@ def own_update(
     """
     party, roster, peers, ring = _asked_to_mask(message, client, seed, key)
     sent = to_vectors(message.content.array_records[PARAMETERS])["float"]
-    return {"float": ring.decode(party.unmask_own(roster, peers, words), sent.dtype)}
+    own = party.unmask_own(roster, peers, words.astype(np.uint32))
+    asked = instruction_of(message)
+    if ring.bits < 32 and asked is not None:
+        numbers = own.astype(np.uint16).view(np.int16).astype(np.float64)
+        mechanism = Mechanism.from_settings(asked.settings)
+        return {"float": discrete_sum(numbers, mechanism, seed, asked.round).astype(sent.dtype)}
+    return {"float": ring.decode(own, sent.dtype)}
 
 
 def _asked_to_mask(

@@ -1,0 +1,38 @@
+"""A client's share of the noise on a round's sum."""
+
+from __future__ import annotations
+
+from fedpriv.federation.client import ClientContext
+from fedpriv.federation.private_strategy import SHARES
+from fedpriv.federation.secagg.discrete import discrete_share
+from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.noise import add_gaussian, share_std
+from fedpriv.runtime.vectors import Vector
+
+
+def with_share(
+    context: ClientContext,
+    total: Vector,
+    mechanism: Mechanism,
+    divisor: float,
+    purpose: str = "privacy noise",
+) -> Vector:
+    """Returns a client's sum under its share of the noise, divided as the mechanism says.
+
+    A discrete mechanism hands back whole numbers, which are divided once they are added up.
+
+    Args:
+        context: of the client.
+        total: Σ of its clipped contributions; changed in place.
+        mechanism: of the run.
+        divisor: a public constant.
+        purpose: of the random numbers.
+    """
+    shares = int(context.instruction.settings[SHARES])
+    rng = context.generator(purpose)
+    if mechanism.scale:
+        round = context.instruction.round
+        return discrete_share(total, mechanism, shares, context.seed, round, rng)
+    add_gaussian(total, share_std(mechanism.noise_std, shares), rng)
+    total /= total.dtype.type(divisor)
+    return total
