@@ -7,12 +7,14 @@ c_1 x_{t-1} + … + c_{b-1} x_{t-b+1}. A round in which it was not asked, or fai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.federation.client import ClientContext
 from fedpriv.privacy.banded import coefficients, turn
-from fedpriv.runtime.tensors import digest
+from fedpriv.runtime.client_memory import ClientMemory
 from fedpriv.runtime.vectors import Vector
 
 SUM = "sum"
@@ -22,26 +24,54 @@ SUM = "sum"
 def in_turn(context: ClientContext, units: NDArray[np.int64], bands: int) -> NDArray[np.int64]:
     """Returns those of the units whose turn this round is."""
     now = (context.instruction.round - 1) % bands
-    own = [u for u in units.tolist() if turn(context.seed, context.key, u, bands) == now]
+    own = [unit for unit in units.tolist() if turn(context.seed, unit, bands) == now]
     return np.array(own, np.int64)
 
 
-def with_owed(context: ClientContext, own: Vector, bands: int) -> tuple[Vector, str]:
-    """Adds what earlier rounds still owe to a round's sum, and remembers that sum.
+def owed(context: ClientContext, bands: int) -> dict[int, Vector]:
+    """Returns the sums of earlier rounds of which this one still tells, by round.
 
-    Returns what is sent before noise, and a name of what was added. The noise must depend on it:
-    two messages that differ may not have the same noise.
+    A repeated round tells of itself alone. What it would add has been released before, and whoever
+    is in it would have to be charged for it again.
+
+    Args:
+        context: of the client, which remembers.
+        bands: b.
+    """
+    asked = context.instruction
+    first = asked.round if asked.attempt else max(1, asked.round - bands + 1)
+    found = {t: memory_of(context).read(SUM, t) for t in range(first, asked.round)}
+    return {t: past for t, past in found.items() if past is not None}
+
+
+def with_owed(
+    context: ClientContext, own: Vector, earlier: Mapping[int, Vector], bands: int
+) -> Vector:
+    """Returns c_0 x_t + … + c_{b-1} x_{t-b+1}, and remembers x_t.
 
     Args:
         context: of the client.
         own: x_t.
+        earlier: of `owed`.
         bands: b.
     """
     round, weights = context.instruction.round, coefficients(bands).astype(own.dtype)
-    context.memory.write(SUM, round, own, oldest=round - bands + 1)
-    found = {t: context.memory.read(SUM, t) for t in range(max(1, round - bands + 1), round)}
-    owed = {t: past for t, past in found.items() if past is not None}
-    total = own * weights[0]
-    for t, past in owed.items():
+    memory_of(context).write(SUM, round, own, needed_from=round - bands + 2)
+    total: Vector = own * weights[0]
+    for t, past in earlier.items():
         total += past * weights[round - t]
-    return total, digest({str(t): past for t, past in owed.items()})
+    return total
+
+
+def memory_of(context: ClientContext) -> ClientMemory:
+    """Returns the client's memory.
+
+    Raises:
+        ValueError: if it is not to remember anything.
+    """
+    if context.memory is None:
+        raise ValueError(
+            "bands and individual_epsilon need clients that remember their earlier rounds, and "
+            "this grid's do not: let the federation start its own grid, or take one of Flower's"
+        )
+    return context.memory

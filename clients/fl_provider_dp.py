@@ -34,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedpriv.clients.banded import in_turn, with_owed
+from fedpriv.clients.banded import in_turn, memory_of, owed, with_owed
 from fedpriv.clients.share import with_share
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.audit.axes import contributions
@@ -44,6 +44,7 @@ from fedpriv.federation.secagg.discrete import steps_of
 from fedpriv.privacy import individual
 from fedpriv.privacy.clipping import clip
 from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.runtime.vectors import Vector
 from fedpriv.training.computing import Backward, Computing
@@ -114,19 +115,23 @@ class ProviderUpdates:
         mechanism = Mechanism.from_settings(context.instruction.settings)
         owners = _owners(context.examples, mechanism)
         drawn, purpose = _sample(owners, mechanism, context.generator), "privacy noise"
+        earlier, left = dict[int, Vector](), Norms()
         if mechanism.bands > 1:
-            drawn = in_turn(context, drawn, mechanism.bands)
-        left = _left(context, drawn, mechanism) if mechanism.individual_epsilon else {}
+            drawn, earlier = (
+                in_turn(context, drawn, mechanism.bands),
+                owed(context, mechanism.bands),
+            )
+        if mechanism.individual_epsilon:
+            left = _left(context, drawn, mechanism)
+        if mechanism.remembers:
+            asked, depends = context.instruction, _digest(earlier, left)
+            memory_of(context).same(asked.round, asked.attempt, depends)
+            # Two messages that differ may not have the same noise.
+            purpose += f", {depends}" if context.key else ""
         total, given = self._clipped_sum(context, owners, drawn, mechanism.clip_norm, left)
-        if given:
-            asked = context.instruction
-            more = _rounding(context, mechanism)
-            whole = mechanism.clip_norm + more
-            shares = {unit: ((norm + more) / whole) ** 2 for unit, norm in given.items()}
-            individual.remember(context.memory, asked.round, asked.attempt, shares)
+        _remember(context, mechanism, given)
         if mechanism.bands > 1:
-            total, owed = with_owed(context, total, mechanism.bands)
-            purpose += f", owed {owed}" if context.key else ""
+            total = with_owed(context, total, earlier, mechanism.bands)
         total = with_share(context, total, mechanism, mechanism.normaliser, purpose)
         return ClientUpdate({"float": total}, {})
 
@@ -281,7 +286,7 @@ def _sample(owners: NDArray[np.int64], mechanism: Mechanism, draw: Draw) -> NDAr
 def _left(context: ClientContext, drawn: NDArray[np.int64], mechanism: Mechanism) -> Norms:
     """Returns the norm that each drawn provider may still give, 0 for one that has spent all."""
     asked = context.instruction
-    known = individual.remembered(context.memory)
+    known = individual.remembered(memory_of(context))
     spent = individual.given_before(known, asked.round, asked.attempt)
     limit = individual.most_given(
         mechanism.individual_epsilon, mechanism.noise_multiplier, mechanism.delta
@@ -293,6 +298,22 @@ def _left(context: ClientContext, drawn: NDArray[np.int64], mechanism: Mechanism
         norm = share * (mechanism.clip_norm + more) - more
         found[provider] = norm if norm > LEAST * mechanism.clip_norm else 0.0
     return found
+
+
+def _remember(context: ClientContext, mechanism: Mechanism, given: Norms) -> None:
+    """Notes what the providers gave, for their own ε, where the client remembers anything."""
+    if not given or context.memory is None:
+        return
+    more, asked = _rounding(context, mechanism), context.instruction
+    whole = mechanism.clip_norm + more
+    shares = {unit: ((norm + more) / whole) ** 2 for unit, norm in given.items()}
+    individual.remember(context.memory, asked.round, asked.attempt, shares)
+
+
+def _digest(earlier: Mapping[int, Vector], left: Norms) -> str:
+    """Returns a digest of all that a message depends on beside model, data and settings."""
+    rows = np.array([*left.items()], np.float64).reshape(-1, 2)
+    return digest({"left": rows, **{f"sum {t}": past for t, past in earlier.items()}})
 
 
 def _rounding(context: ClientContext, mechanism: Mechanism) -> float:

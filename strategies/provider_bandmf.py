@@ -8,7 +8,8 @@ The clients send sums that tell of b rounds each, y_t = c_0 x_t + … + c_{b-1} 
 and moves the model by it as FL-PROVIDER-DP does. Guarantee, adjacency, assumptions and what happens
 with clients that drop out are in `fedpriv.privacy.banded`. In short: ε of T rounds is that of ⌈T/b⌉
 releases under the whole noise, for one provider added or removed, against every view of the ledger,
-whoever stays away. The clients must be able to remember b - 1 sums.
+whoever stays away. The clients must be able to remember b - 1 sums. A round that is repeated after
+an interruption, with other noise, tells of itself alone, and costs a release more.
 
 Choquette-Choo et al. 2023 correlate noise at one trusted place. That every client takes part in
 every round, as it does between companies, lets clients correlate what they send instead, so that it
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -27,6 +28,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedpriv.federation.messages import RunningSum
+from fedpriv.federation.strategy import ATTEMPT
 from fedpriv.privacy.banded import coefficients
 from fedpriv.runtime.vectors import Vectors
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
@@ -41,6 +43,8 @@ class ProviderBandMF(FLProviderDP):
             FL-PROVIDER-DP.
     """
 
+    solves: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant != "sound":
@@ -54,19 +58,21 @@ class ProviderBandMF(FLProviderDP):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Asks every client for what it has to send in this round."""
-        self._round = server_round
+        self._round, self._repeated = server_round, int(str(config[ATTEMPT])) > 0
         return super().configure_train(server_round, arrays, config, grid)
 
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """w_t = w_{t-1} + x̂_t / |K|, or a step of the optimiser along it.
 
-        Of a round that did not count there is no x̂; what clients still owe of it comes late.
+        Of a round that did not count there is no x̂; what clients still owe of it comes late. A
+        repeated round tells of itself alone.
         """
         weights = coefficients(self.mechanism.bands)
         # In double precision: what is subtracted here was added by others in single precision.
         sum_ = total.vectors["float"].astype(np.float64)
         for age, weight in enumerate(weights[1:], 1):
-            if (past := self._solved.get(self._round - age)) is not None:
+            past = self._solved.get(self._round - age)
+            if past is not None and not self._repeated:
                 sum_ -= weight * past
         sum_ /= weights[0]
         kept = {r: v for r, v in self._solved.items() if r > self._round - self.mechanism.bands + 1}

@@ -1,7 +1,9 @@
 """Small parts for tests of what is private: models, providers, one message, a watched grid."""
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -205,8 +207,9 @@ class Watched(InlineGrid):
         replied: what each client answered, before the answers of a chunk were added up.
     """
 
-    def __init__(self, federation, faults=None, chunk_size=None, error=OutOfLuck):
-        app = build_app(federation.spec)
+    def __init__(self, federation, faults=None, chunk_size=None, error=OutOfLuck, memory=None):
+        memory = memory or Path(tempfile.mkdtemp(prefix="watched-"))
+        app = build_app(replace(federation.spec, memory=memory))
         super().__init__(Unlucky(app, faults or {}, error), federation.clients, chunk_size)
         self.sent, self.received, self.replied = [], [], []
         inner = self._app

@@ -135,7 +135,7 @@ class ExperimentClient(ClientApp):
             return Message(RecordDict({ANSWER: here}), reply_to=message)
         name, overrides = _named(self._name, self._overrides, context)
         clients = int(context.node_config[NUM_PARTITIONS])
-        reply, failure = serve(_app(name, overrides), message, client, clients)
+        reply, failure = serve(_app(name, overrides), message, client, clients, context.state)
         if failure:
             print(failure.traceback, file=sys.stderr)  # stays on the client's machine
         if reply is None:

@@ -43,6 +43,8 @@ GLOBALS = "client globals"
 """The purpose of the seed of all global generators while a client trains."""
 
 NOTES = "notes"
+REMEMBERS = "remembers"
+"""Of a context whose state outlives the message."""
 PARTITION_ID = "partition-id"
 NUM_PARTITIONS = "num-partitions"
 
@@ -81,7 +83,7 @@ class ClientContext:
             a client that restarts must not replace.
         notes: remarks for the person who runs the simulation. The server does not get them.
         computing: the precision of gradients, and in how many parts a batch is computed.
-        memory: of its earlier rounds, which nobody else sees.
+        memory: of its earlier rounds, which nobody else sees; None where it does not last.
     """
 
     client: int
@@ -96,7 +98,7 @@ class ClientContext:
     key: str = ""
     notes: list[str] = field(default_factory=list)
     computing: Computing = Computing()  # noqa: RUF009 - frozen
-    memory: ClientMemory = field(default_factory=InState)
+    memory: ClientMemory | None = None
 
     def torch_seed(self, purpose: str) -> int:
         """Returns a seed for torch's own generators, new in each round and attempt.
@@ -177,7 +179,7 @@ class WorkerSpec:
         computing: how clients compute gradients.
         cohort_batch: the most clients that train in one pass.
         memory: the folder with what each client remembers of its earlier rounds; None leaves that
-            to Flower, which keeps it with the node.
+            to the context of the message, whose state Flower keeps (`REMEMBERS`).
     """
 
     build_model: Callable[[], nn.Module]
@@ -246,7 +248,7 @@ class ClientWorker:
                         self._cohorts[message.metadata.message_id] = cohort
 
     def _train(
-        self, job: Job, instruction: Instruction, parameters: Vectors, memory: ClientMemory
+        self, job: Job, instruction: Instruction, parameters: Vectors, memory: ClientMemory | None
     ) -> Trained:
         """Returns a client's update and the notes on it; has its cohort trained if need be."""
         client, message = job
@@ -304,7 +306,9 @@ class ClientWorker:
         client = int(context.node_config[PARTITION_ID])
         parameters = to_vectors(message.content.array_records[PARAMETERS])
         folder = self.spec.memory
-        memory = OnDisk(folder / str(client)) if folder else InState(context.state)
+        memory: ClientMemory | None = OnDisk(folder / str(client)) if folder else None
+        if folder is None and context.node_config.get(REMEMBERS):
+            memory = InState(context.state)
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         with reproducible_torch(self.spec.threads, self.spec.device):
             computed, notes = self._train((client, message), instruction, parameters, memory)

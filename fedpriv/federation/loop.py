@@ -43,6 +43,7 @@ from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
 from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.client_memory import forget, state_of
 from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress, for_this_terminal
 from fedpriv.runtime.run_folder import (
@@ -476,6 +477,11 @@ class _Run:
         except ValueError as error:
             raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
         known = Ledger.from_json(before, str(place))
+        if known.data != now.data and now.mechanism.remembers:
+            raise ValueError(
+                f"{self.folder.path}: the data are not those that it was run on before, and what "
+                "its clients remember is of providers by their numbers there: start a new run"
+            )
         if known.data != now.data:
             self.progress.note(
                 f"{self.folder.path}: the data are not those that it was run on before; from here "
@@ -503,19 +509,43 @@ class _Run:
         self.folder.write_config({**before, **(self.federation.config or {}), **now})
         return checkpoint.round
 
-    def _meta(self) -> dict[str, Any]:
-        """Returns what must agree for a resume to make sense."""
+    @property
+    def _remembers(self) -> bool:
+        """Whether messages depend on what clients remember of earlier rounds."""
+        mechanism = self.strategy.mechanism
+        return mechanism is not None and mechanism.remembers
+
+    def _memory(self, round: int) -> str:
+        """Returns a digest of what the rounds after this one depend on; "" where nobody knows."""
+        place = self.folder.path / CLIENTS
+        return state_of(place, self._oldest(round), round) if place.is_dir() else ""
+
+    def _oldest(self, round: int) -> int:
+        """Returns the first round that rounds after this one still tell of."""
+        mechanism = self.strategy.mechanism
+        return round + 2 - (mechanism.bands if mechanism else 1)
+
+    def _meta(self, round: int = 0) -> dict[str, Any]:
+        """Returns what must agree for a resume to make sense, from a round on."""
         seed = {"seed": self.federation.seed}
         if not self.ledger.mechanism:
             return seed
-        return {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
+        made = {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
+        return {**made, "memory": self._memory(round)} if self._remembers else made
 
     def _check_meta(self, checkpoint: Checkpoint) -> None:
         meta = dict(checkpoint.meta)
+        memory = meta.pop("memory", "")
         booked, known = meta.pop("booked", 0), meta.pop("ledger", self.ledger.digest(0))
         if meta != {"seed": self.federation.seed}:
             raise ValueError(
                 f"{self.folder.path} was run with {meta}, not {{'seed': {self.federation.seed}}}"
+            )
+        if self._remembers and not (memory and memory == self._memory(checkpoint.round)):
+            self.exact = False
+            self.progress.note(
+                "what the clients remember is not what it was at the checkpoint: rounds that are "
+                "repeated are booked once more"
             )
         if self.ledger.digest(booked) != known or booked > len(self.ledger.releases):
             raise LedgerMissing(
@@ -547,6 +577,10 @@ class _Run:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
         sent = json_digest([self.federation.spec.key, model])[:32] if model else ""
+        if self._remembers:  # messages depend on who has answered what before
+            made = [r.attempt for r in self.ledger.releases if r.attempt.round < round]
+            known = [(a.round, a.attempt, a.sent, sorted(a.survivors)) for a in made]
+            sent = json_digest([sent, known])[:32]
         nodes, attempt = node_ids(self.grid), 0
         while True:
             attempt = self.ledger.attempt_from(round, sent, attempt, exact=self.exact)
@@ -653,8 +687,9 @@ class _Run:
         if round % self.settings.checkpoint_every == 0 or last:
             state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
             named = self.layout.named(to_vectors(self.arrays))
-            checkpoint = Checkpoint(round, named, state, self._meta())
+            checkpoint = Checkpoint(round, named, state, self._meta(round))
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+            forget(self.folder.path / CLIENTS, self._oldest(round))
 
     def _gives_up(self) -> bool:
         """Whether too many rounds in a row have got too few answers."""

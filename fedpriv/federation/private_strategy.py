@@ -51,6 +51,7 @@ class PrivateStrategy(Strategy):
         metrics: what the clients of the paper's variant report.
         weight: the metric that weights their updates.
         own_noise: every message carries all of its noise, and is not bounded by the clip norm.
+        solves: it takes sums that tell of several rounds apart (`Mechanism.bands`).
 
     Args:
         mechanism: the clip norm, the sampling and the noise.
@@ -65,6 +66,7 @@ class PrivateStrategy(Strategy):
     metrics: ClassVar[tuple[str, ...]] = ()
     weight: ClassVar[str] = ""
     own_noise: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
 
     mechanism: Mechanism
     variant: Variant = "sound"
@@ -75,6 +77,15 @@ class PrivateStrategy(Strategy):
             raise ValueError(f"variant={self.variant!r}: expected 'sound' or 'paper'")
         if not 0 < self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold}: expected a value in (0, 1]")
+        if self.mechanism.bands > 1 and not self.solves:
+            raise ValueError(
+                f"mechanism: bands={self.mechanism.bands}: {type(self).__name__} takes each sum "
+                "for that of its round alone; take strategy=provider_bandmf"
+            )
+        if self.variant == "paper" and self.mechanism.individual_epsilon:
+            raise ValueError(
+                "mechanism: individual_epsilon counts on all of the noise; take variant='sound'"
+            )
         if self.variant == "paper" and self.threshold != 1:
             raise ValueError(
                 f"threshold={self.threshold}: variant='paper' has none; take variant='sound'"

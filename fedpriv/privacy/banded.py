@@ -52,10 +52,8 @@ def coefficients(bands: int) -> NDArray[Any]:
     """
     ratios = [(2 * i - 1) / (2 * i) for i in range(1, bands)]
     found = np.cumprod([1.0, *ratios])
-    # Never above 1: the norm is the sensitivity.
-    found /= np.linalg.norm(found) * (1 + 4 * np.finfo(np.float64).eps)
-    if bands == 1:
-        found[0] = 1.0
+    # Below 1 by more than single precision is off: the norm is the sensitivity.
+    found /= np.linalg.norm(found) * (1 + 1e-6 * (bands > 1))
     found.flags.writeable = False
     return found
 
@@ -81,15 +79,15 @@ def cancelled(bands: int, rounds: int) -> float:
     return error(bands, rounds) / error(1, rounds)
 
 
-def turn(seed: int, key: str, unit: int, bands: int) -> int:
+def turn(seed: int, unit: int, bands: int) -> int:
     """Returns the group of a unit, 0 … b - 1: it may contribute where (round - 1) mod b is that.
 
-    It depends on nothing but the unit's own number, so that no unit moves when another is added.
+    It depends on nothing but the unit's own number: no unit moves when another is added, or when a
+    run goes on with other settings.
 
     Args:
-        seed: of the run.
-        key: of the run's messages.
+        seed: of the run, the same for all of it.
         unit: its number.
         bands: b.
     """
-    return entropy(seed, f"turn of unit {unit}, run {key}") % bands
+    return entropy(seed, f"turn of unit {unit}") % bands

@@ -12,8 +12,9 @@ released before: that is fully adaptive composition, which needs μ to be bounde
 *filter* (Feldman and Zrnic 2021; for Gaussians Koskela, Tobaben and Honkela 2023).
 `Mechanism.individual_epsilon` is such a filter: each contribution is clipped to what the unit has
 left, at most C, and a unit with nothing left gives no more. Then **every unit's ε is at most that,
-for adding or removing it, whatever the others do**, against whoever sees the sums, and knows when
-the unit was drawn. Without a filter, the ε told here is what a filter would have had to allow.
+for adding or removing it**, against whoever sees the sums under all of their noise and knows when
+the unit was drawn. That is nobody who knows shares of the noise: no client, and no server without
+masks. Without a filter, the ε told here is what a filter would have had to allow.
 
 How long contributions are depends on the data, so individual ε are as private as the data: **each
 is for its own unit's eyes**, and for whoever holds all data anyway, and no server gets them. (They
@@ -101,10 +102,15 @@ def remember(memory: ClientMemory, round: int, attempt: int, given: Mapping[int,
         attempt: from 0.
         given: by unit, (s / C)².
     """
-    now = [[round, attempt, unit, share] for unit, share in given.items()]
+    now = np.array([[round, attempt, unit, share] for unit, share in given.items()]).reshape(-1, 4)
     rows = remembered(memory)
-    others = rows[(rows[:, 0] != round) | (rows[:, 1] != attempt)]
-    memory.write(GIVEN, 0, np.vstack([others, np.array(now).reshape(-1, 4)]), oldest=0)
+    own = _of(rows, round, attempt)
+    if own.any():  # in their place: what came later has counted them
+        first = int(np.argmax(own))
+        rows = np.vstack([rows[:first], now, rows[first:][~own[first:]]])
+    else:
+        rows = np.vstack([rows, now])
+    memory.write(GIVEN, 0, rows)
 
 
 def remembered(memory: ClientMemory) -> Rows:
@@ -114,12 +120,20 @@ def remembered(memory: ClientMemory) -> Rows:
 
 
 def given_before(rows: Rows, round: int, attempt: int = 0) -> dict[int, float]:
-    """Returns Σ (s / C)² by unit, of earlier attempts at this round and of earlier rounds."""
-    earlier = (rows[:, 0] < round) | ((rows[:, 0] == round) & (rows[:, 1] < attempt))
+    """Returns Σ (s / C)² by unit, of all that was written before an attempt at a round.
+
+    A repeated attempt counts later rounds that were run before it.
+    """
+    own = _of(rows, round, attempt)
+    earlier = rows[: int(np.argmax(own))] if own.any() else rows
     found: dict[int, float] = {}
-    for unit, share in rows[earlier, 2:].tolist():
+    for unit, share in earlier[:, 2:].tolist():
         found[int(unit)] = found.get(int(unit), 0.0) + share
     return found
+
+
+def _of(rows: Rows, round: int, attempt: int) -> NDArray[np.bool_]:
+    return np.asarray((rows[:, 0] == round) & (rows[:, 1] == attempt))
 
 
 def of_clients(folder: Path, names: Sequence[str] | None) -> dict[str, Spent]:

@@ -416,8 +416,15 @@ def _worst_turn(seen: list[tuple[Release, float]]) -> Counter[ClientThenRecord]:
             rounds.add(release.attempt.round)
         rate = seen[0][0].record_rate
         events.update(ClientThenRecord(1.0, rate, noise) for noise in least.values())
-        worst = max(worst, events, key=lambda counts: counts.total())
+        worst = max(worst, events, key=_precision)
     return worst
+
+
+def _precision(events: Counter[ClientThenRecord]) -> float:
+    """Returns Σ 1/σ², by which sets of releases of the same rate compare."""
+    if not all(event.noise_multiplier for event in events):
+        return math.inf
+    return sum(times * event.noise_multiplier**-2 for event, times in events.items())
 
 
 def _events(made: list[Release], view: str, colluders: int) -> Iterable[Event]:

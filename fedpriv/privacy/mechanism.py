@@ -89,7 +89,12 @@ class Mechanism:
                 "'poisson' or 'fixed'",
             ),
             "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
-            "bands": (isinstance(self.bands, int) and self.bands >= 1, "1 or more"),
+            "bands": (
+                isinstance(self.bands, int)
+                and self.bands >= 1
+                and (self.bands == 1 or self.unit == "provider"),
+                "1 or more, and 1 where the unit is no provider",
+            ),
             "scale": (0 <= self.scale < math.inf, "0 or more"),
             "individual_epsilon": (0 <= self.individual_epsilon < math.inf, "0 or more"),
         }
@@ -100,6 +105,11 @@ class Mechanism:
         ]
         if wrong:
             raise ValueError("; ".join(wrong))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what a client sends depends on what it remembers of earlier rounds."""
+        return self.bands > 1 or self.individual_epsilon > 0
 
     @property
     def noise_std(self) -> float:
@@ -367,11 +377,13 @@ def provider_gaussian(
             stored nowhere, so no run can be repeated to the bit.
         bands: the number of rounds that a contribution reaches (b), for the strategy
             `provider_bandmf`: each provider has its turn in one round of b, and is drawn there with
-            b times `provider_rate`, at most 1. The expected batch is what it is without bands.
-        individual_epsilon: the ε after which a provider gives no more, computed from how long its
-            contributions really were and when it was drawn. None sets no such limit.
+            b times `provider_rate`, at most 1. Up to that, batches are as large as without bands.
+        individual_epsilon: the ε after which a provider gives no more in this run, computed from
+            how long its contributions really were and when it was drawn. None sets no such limit.
     """
     _positive("providers", providers)
+    if individual_epsilon is not None:
+        _positive("individual_epsilon", individual_epsilon)
     return _gaussian(
         "provider",
         noise_multiplier,

@@ -102,13 +102,18 @@ def statement(ledger: Ledger, spent: Mapping[str, Spent] | None = None) -> Json:
 
 def _individual(ledger: Ledger, view: str, spent: Mapping[str, Spent]) -> Json:
     """Returns ε of each unit by what it gave, for its own eyes (`fedpriv.privacy.individual`)."""
-    noise = min(r.share if view == "server_plain" else r.planned for r in ledger.releases)
-    delta = ledger.mechanism.delta if ledger.mechanism else 0.0
+    shown = [r for r in ledger.releases if r.shown] or ledger.releases
+    plain = view == "server_plain"
+    noise = min(r.share if plain else min(r.planned, r.noise_multiplier) for r in shown)
+    mechanism = ledger.mechanism
+    limit = mechanism.individual_epsilon if mechanism and not plain else 0.0
+    delta = mechanism.delta if mechanism else 0.0
     return {
         "epsilon": {
             name: number(individual.epsilon(one.given, noise, delta)) for name, one in spent.items()
         },
-        "limit": ledger.mechanism.individual_epsilon or None if ledger.mechanism else None,
+        "limit": limit or None,
+        "doubts": doubts(ledger, view),
         "means": individual.MEANS,
     }
 

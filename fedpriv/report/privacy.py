@@ -171,7 +171,7 @@ def _given(given: Mapping[str, Any] | None) -> str:
 
 def _individual(ledger: Row) -> dict[str, Any] | None:
     """Returns each unit's own ε, the largest first, in a sentence and a table; None without any."""
-    view = "server_masked" if ledger.get("masked") else "server_plain"
+    view = "server_masked" if ledger.get("masked") else "global"
     told, spent = ledger["views"][view].get("individual"), ledger.get("spent") or {}
     if not told or not told["epsilon"]:
         return None

@@ -16,6 +16,7 @@ FINAL = "checkpoints/final.safetensors"
 
 
 PRIVATE = TOY.replace("toy.yaml", "private.yaml")
+BANDED = TOY.replace("toy.yaml", "banded.yaml")
 
 
 def ours(cwd, *overrides, experiment=TOY):
@@ -31,7 +32,9 @@ def theirs(cwd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("experiment", "at"), [(TOY, "2/3"), (PRIVATE, "2/0/3")], ids=["plain", "private"]
+    ("experiment", "at"),
+    [(TOY, "2/3"), (PRIVATE, "2/0/3"), (BANDED, "2/0/3")],
+    ids=["plain", "private", "remembering"],
 )
 def test_flowers_simulation_engine(experiment, at, tmp_path):
     # Spaces separate overrides there, so what fails is written without.

@@ -325,7 +325,7 @@ def canaries_seen(
     half = cast(HasAxes, federation.client).on_axes(axes)
     canaries = np.flatnonzero(inside)
     seed = federation.seed + run
-    ledger, key = _run(
+    ledger = _run(
         federation,
         strategy,
         half,
@@ -346,7 +346,7 @@ def canaries_seen(
     clips = _divisor(strategy, clients) / strategy.mechanism.clip_norm
     bands = strategy.mechanism.bands
     # Units of the first turn meet the most releases, all that the ledger books.
-    first = np.array([bands == 1 or turn(seed, key, unit, bands) == 0 for unit in range(axes)])
+    first = np.array([bands == 1 or turn(seed, unit, bands) == 0 for unit in range(axes)])
     found_in_run: list[Found] = []
     for plain, views in ways.items():
         scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
@@ -482,8 +482,8 @@ def _run(
     seed: int,
     masking: Masking | None,
     faults: Faults | None,
-) -> tuple[Ledger, str]:
-    """Runs a federation's mechanism on canaries; returns ledger and message key of that run.
+) -> Ledger:
+    """Runs a federation's mechanism on canaries; returns the ledger of that run.
 
     Args:
         federation: whose number of clients, grid and settings are taken.
@@ -501,7 +501,7 @@ def _run(
     clients = federation.clients
     rows = tuple(np.flatnonzero(canaries % clients == client) for client in range(clients))
     with tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as folder:
-        audited = Federation(
+        result = Federation(
             model=model,
             data=ArrayData({AXIS: canaries, PROVIDER: owners}, rows),
             strategy=strategy,
@@ -522,10 +522,8 @@ def _run(
                 trackers=(),
                 report=False,
             ),
-        )
-        result = audited.run(rounds)
-        ledger = Ledger.from_json(RunFolder.existing(result.run_dir).read_json(LEDGER))
-        return ledger, audited.spec.key
+        ).run(rounds)
+        return Ledger.from_json(RunFolder.existing(result.run_dir).read_json(LEDGER))
 
 
 class _Watch:

@@ -15,7 +15,14 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpriv.federation.client import NOTES, NUM_PARTITIONS, PARTITION_ID, Job, WorkerApp
+from fedpriv.federation.client import (
+    NOTES,
+    NUM_PARTITIONS,
+    PARTITION_ID,
+    REMEMBERS,
+    Job,
+    WorkerApp,
+)
 from fedpriv.federation.faults import Fault
 from fedpriv.federation.grids._flwr import readdressed, timeless
 from fedpriv.federation.grids.base import ClientGrid, Failure
@@ -82,24 +89,26 @@ def _own_copy(message: Message) -> Message:
 
 
 def serve(
-    app: ClientApp, message: Message, client: int, clients: int
+    app: ClientApp, message: Message, client: int, clients: int, state: RecordDict | None = None
 ) -> tuple[Message | None, Failure | None]:
     """Lets one client answer. An error becomes an error reply and a `Failure`.
 
-    A client that is missing on purpose (`fedpriv.federation.faults`) does not reply. Clients keep
-    no state: each message gets a fresh Flower context.
+    A client that is missing on purpose (`fedpriv.federation.faults`) does not reply. Each message
+    gets a fresh Flower context.
 
     Args:
         app: the clients' app.
         message: to the client.
         client: its number.
         clients: how many there are.
+        state: of the client, that outlives the message; None for none.
     """
+    lasting = state is not None
     context = Context(
         run_id=1,
         node_id=message.metadata.dst_node_id,
-        node_config={PARTITION_ID: client, NUM_PARTITIONS: clients},
-        state=RecordDict(),
+        node_config={PARTITION_ID: client, NUM_PARTITIONS: clients, REMEMBERS: lasting},
+        state=RecordDict() if state is None else state,
         run_config={},
     )
     fault = Fault.of(message) if FAULT in message.content else None
@@ -115,7 +124,7 @@ def serve(
         return error_reply(message, failure), failure
     if NOTES not in context.state.config_records:
         return reply, None
-    notes: Any = context.state.config_records[NOTES][NOTES]
+    notes: Any = context.state.config_records.pop(NOTES)[NOTES]
     return reply, Failure(round_of(message), client, "noted", "; ".join(notes))
 
 

@@ -6,7 +6,7 @@ import pytest
 from experiments_run import ran, result_of
 
 from fedpriv.cli.main import main
-from fedpriv.clients import fl_provider_dp
+from fedpriv.clients import share
 
 SMALL = (
     "quickstart",
@@ -54,8 +54,8 @@ def test_as_json(capsys):
 
 
 def test_too_little_noise_is_status_1(capsys, monkeypatch):
-    real = fl_provider_dp.add_gaussian
-    monkeypatch.setattr(fl_provider_dp, "add_gaussian", lambda v, s, rng: real(v, 0.7 * s, rng))
+    real = share.add_gaussian
+    monkeypatch.setattr(share, "add_gaussian", lambda v, s, rng: real(v, 0.7 * s, rng))
     assert main(["audit", *SMALL, *FEW]) == 1
     captured = capsys.readouterr()
     assert captured.out.startswith("ALARM: the mechanism gives away more than its ledger says")

@@ -77,10 +77,17 @@ def test_noise_in_the_sum_of_all_rounds_is_less(bands, rounds, ratio):
 
 
 def test_turns_are_spread_evenly_and_no_unit_moves_another():
-    turns = [turn(3, "key", unit, 4) for unit in range(4000)]
+    turns = [turn(3, unit, 4) for unit in range(4000)]
     assert np.bincount(turns).min() > 900
-    assert turns[:50] == [turn(3, "key", unit, 4) for unit in range(50)]
-    assert turns != [turn(3, "other", unit, 4) for unit in range(4000)]
+    assert turns[:50] == [turn(3, unit, 4) for unit in range(50)]
+    assert turns != [turn(4, unit, 4) for unit in range(4000)]
+
+
+@pytest.mark.parametrize("bands", [2, 3, 8, 32])
+def test_coefficients_stay_below_one_in_single_precision(bands):
+    single = coefficients(bands).astype(np.float32).astype(np.float64)
+    assert np.linalg.norm(single) <= 1
+    assert np.linalg.norm(coefficients(bands)) == pytest.approx(1, abs=2e-6)
 
 
 # What is booked
@@ -148,6 +155,10 @@ def test_given_participation_is_that_of_the_turn_that_met_most():
     planned = mechanism(bands=3)
     everywhere = ledger(planned, 8)
     assert everywhere.history_of(0, "global") == everywhere.history("global")
+    # The turn with the least noise, where several met as many: the second one, of which both
+    # contributions reach a round with few answers.
+    few = ledger(planned, 6, threshold=0.5, survivors=dict.fromkeys((4, 5, 6), (0, 1)))
+    assert few.history_of(0, "global") == [(ClientThenRecord(1.0, planned.record_rate, 1.0), 2)]
     # Away in rounds 1 to 4, a client has shown one contribution less of every turn.
     late = ledger(planned, 8, threshold=0.5, survivors=dict.fromkeys((1, 2, 3, 4), (1, 2, 3)))
     ((event, times),) = late.history_of(0, "global")

@@ -2,8 +2,8 @@
 
 import math
 
-import numpy as np
 import pytest
+from flwr.app import RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_private import federation, provider_data, vector_of
@@ -67,17 +67,20 @@ def test_nothing_given_costs_nothing_and_no_noise_hides_nothing():
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_a_client_remembers_each_attempt_once(tmp_path, on_disk):
-    memory = OnDisk(tmp_path / "0") if on_disk else InState()
+def test_a_client_remembers_each_attempt_once_and_in_the_order_of_writing(tmp_path, on_disk):
+    memory = OnDisk(tmp_path / "0") if on_disk else InState(RecordDict())
+    individual.remember(memory, 1, 0, {4: 1.0, 7: 0.25})
     for _ in range(2):  # computed again after a kill
-        individual.remember(memory, 1, 0, {4: 1.0, 7: 0.25})
         individual.remember(memory, 2, 0, {4: 0.5})
+        individual.remember(memory, 3, 0, {7: 1.0})
     individual.remember(memory, 2, 1, {4: 0.5})
     rows = individual.remembered(memory)
     assert individual.given_before(rows, 1) == {}
     assert individual.given_before(rows, 2) == {4: 1.0, 7: 0.25}
-    assert individual.given_before(rows, 2, attempt=1) == {4: 1.5, 7: 0.25}
-    assert individual.given_before(rows, 3) == {4: 2.0, 7: 0.25}
+    # Round 3 had been run when round 2 was repeated as another attempt.
+    assert individual.given_before(rows, 2, attempt=1) == {4: 1.5, 7: 1.25}
+    assert individual.given_before(rows, 3) == {4: 1.5, 7: 0.25}
+    assert individual.given_before(rows, 4) == {4: 2.0, 7: 1.25}
 
 
 def test_each_provider_is_told_by_its_own_contributions():
@@ -171,6 +174,7 @@ def test_the_report_shows_it_and_a_redacted_one_does_not():
     page = write_report(result.run_dir).read_text()
     assert "Each provider's own ε" in page.replace("&#39;", "'")
     assert "have reached the limit of 2, and give no more" in page
+    assert "whoever sees the global models" in page
     assert "its own eyes" in page
     redacted = write_report(result.run_dir, redacted=True).read_text()
     assert "own ε" not in redacted
@@ -186,6 +190,13 @@ def test_epsilon_is_computed_again_from_what_the_ledger_has():
 
 
 def test_limits_below_nothing_are_refused():
-    with pytest.raises(ValueError, match="individual_epsilon=-1"):
-        provider_gaussian(clip_norm=1, providers=1, noise_multiplier=1, individual_epsilon=-1)
-    assert np.isinf(epsilon(1.0, 0.0, DELTA))
+    for limit in (-1, 0):
+        with pytest.raises(ValueError, match=f"individual_epsilon={limit}"):
+            provider_gaussian(
+                clip_norm=1, providers=1, noise_multiplier=1, individual_epsilon=limit
+            )
+    limited = provider_gaussian(
+        clip_norm=1, providers=1, noise_multiplier=1, individual_epsilon=1.0
+    )
+    with pytest.raises(ValueError, match="individual_epsilon counts on all of the noise"):
+        FLProviderDP(limited, variant="paper")

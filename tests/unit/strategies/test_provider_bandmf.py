@@ -1,10 +1,12 @@
 """FL-PROVIDER-DP with bands: what clients send, what the server solves for, and what survives."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 from toy_private import (
     SEED,
     Watched,
@@ -25,10 +27,11 @@ from fedpriv.federation.audit.mechanism import audit_mechanism
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import UPDATE, to_vectors
 from fedpriv.federation.secagg.masking import Masking
+from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.banded import coefficients, turn
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.privacy.mechanism import provider_gaussian
-from fedpriv.runtime.client_memory import InState, OnDisk
+from fedpriv.privacy.mechanism import client_gaussian, provider_gaussian
+from fedpriv.runtime.client_memory import InState, OnDisk, forget
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
@@ -73,10 +76,10 @@ def test_one_band_is_fl_provider_dp():
     assert (vector_of(banded(1, noise=1.0).run(3)) == vector_of(expected)).all()
 
 
-def test_a_client_remembers_what_later_rounds_need_and_no_more():
+def test_what_no_checkpoint_needs_is_forgotten():
     for round in range(1, 6):
         memory = banded(clients=2).run(round, run_dir=f"run{round}").run_dir / "clients" / "1"
-        kept = range(max(1, round - 2), round + 1)
+        kept = range(max(1, round - 1), round + 1)
         assert {file.name for file in memory.glob(f"{SUM}-*")} == {f"{SUM}-{t}.npy" for t in kept}
 
 
@@ -112,7 +115,8 @@ def test_another_memory_has_another_noise(tmp_path):
     sent = []
     for past in (None, 1.0, 2.0):
         if past is not None:
-            OnDisk(tmp_path / "0").write(SUM, 1, np.full(51, past, np.float32), oldest=0)
+            OnDisk(tmp_path / "0").write(SUM, 1, np.full(51, past, np.float32))
+        (tmp_path / "0" / "answered 0-2.npy").unlink(missing_ok=True)
         (one,), _ = answers(HALF, columns, rows_of(8), asked, memory=tmp_path, key="run")
         owed = 0.0 if past is None else coefficients(2)[1] * past / 2
         sent.append(one.astype(np.float64) - owed)
@@ -139,7 +143,7 @@ def test_one_provider_moves_all_messages_together_by_the_clip_norm_at_most():
     everyone = sent(np.ones(20, bool), Path("all"))
     for gone in range(5):
         apart = (everyone - sent(owners != gone, Path(f"without {gone}"))) * 2 / clip_norm
-        own = turn(SEED, "", gone, bands)
+        own = turn(SEED, gone, bands)
         norms = np.linalg.norm(apart, axis=1)
         assert np.flatnonzero(norms > 1e-6).tolist() == list(range(own, rounds))
         for start in range(own, rounds, bands):
@@ -183,17 +187,109 @@ def test_who_drops_out_costs_utility_and_no_privacy():
     assert 0 < np.linalg.norm(vector_of(result) - vector_of(whole)) < 2.0
 
 
-def test_a_node_of_flowers_remembers_as_a_folder_does(tmp_path):
-    for memory in (OnDisk(tmp_path / "7"), InState()):
+def test_a_node_of_flowers_remembers_what_it_needs(tmp_path):
+    disk, node = OnDisk(tmp_path / "7"), InState(RecordDict())
+    for memory in (disk, node):
         for round in range(1, 5):
-            memory.write(SUM, round, np.full(3, round, np.float32), oldest=round - 1)
-        assert memory.read(SUM, 2) is None
+            memory.write(SUM, round, np.full(3, round, np.float32), needed_from=round - 1)
         assert [memory.read(SUM, t).tolist() for t in (3, 4)] == [[3.0] * 3, [4.0] * 3]
+    assert node.read(SUM, 2) is None
+    assert disk.read(SUM, 2) is not None  # a run that is resumed may need it
+    forget(tmp_path, 3)
+    assert disk.read(SUM, 2) is None
+
+
+def test_an_attempt_is_answered_in_one_way_only(tmp_path):
+    for memory in (OnDisk(tmp_path / "0"), InState(RecordDict())):
+        memory.same(3, 0, "ab" * 16)
+        memory.same(3, 0, "ab" * 16)
+        memory.same(3, 1, "cd" * 16)
+        with pytest.raises(ValueError, match="round 3, attempt 0 was answered before"):
+            memory.same(3, 0, "cd" * 16)
+
+
+class Killed:
+    """A run of seven rounds that is killed in its seventh, and goes on from the fourth."""
+
+    def __init__(self, **settings):
+        self.settings = {"noise": 1.0, "one_noise": False, "checkpoint_every": 4, **settings}
+        made, folder = self.made(), Path("stopped")
+        watched = Watched(made, {(7, 0, 2): "killed"}, memory=folder / "clients")
+        with pytest.raises(KeyboardInterrupt):
+            made.run(7, run_dir=folder, grid=watched)
+
+    def made(self):
+        return banded(**self.settings)
+
+    def resumed(self):
+        return self.made().run(7, run_dir="stopped", resume=True)
+
+
+@pytest.mark.parametrize("masking", [None, Masking(), Masking(mechanism="discrete")])
+def test_a_killed_run_goes_on_with_the_same_bits(masking):
+    """Round 5 tells of rounds 3 and 4, which nobody needs any more when it is killed in round 7."""
+    killed = Killed(masking=masking)
+    straight, resumed = killed.made().run(7), killed.resumed()
+    assert (vector_of(resumed) == vector_of(straight)).all()
+    assert booked(resumed).history("global") == booked(straight).history("global")
+
+
+def test_a_run_whose_clients_have_forgotten_is_booked_once_more():
+    killed = Killed()
+    shutil.rmtree("stopped/clients")
+    resumed = killed.resumed()
+    again = [r.attempt.round for r in booked(resumed).releases if r.attempt.attempt]
+    assert again == [5, 6, 7]
+    # Three turns, and rounds 5 and 6 once more; round 7 had shown no sum.
+    assert booked(resumed).history("global") == [(ClientThenRecord(1.0, 1.0, 1.0), 3 + 2)]
+
+
+def test_a_repeated_round_tells_of_itself_alone(tmp_path):
+    columns, half = numbers(8, providers=np.repeat([0, 1], 4)), HALF
+    strategy = ProviderBandMF(mechanism(2))
+    OnDisk(tmp_path / "0").write(SUM, 1, np.full(51, 100.0, np.float32))
+    first, again = (
+        answers(half, columns, rows_of(8), instruction(strategy, 1, 1, round=2, attempt=attempt),
+                memory=tmp_path)[0][0]
+        for attempt in (0, 1)
+    )  # fmt: skip
+    assert abs(first).max() > 20
+    assert abs(again).max() < 2
+
+
+def test_turns_outlive_settings_and_secrets(tmp_path):
+    """A run that goes on with another key, as entropy=os always does, keeps the turns."""
+    columns = numbers(40, providers=np.repeat(np.arange(10), 4))
+    strategy = ProviderBandMF(mechanism(4))
+    sent = [
+        answers(HALF, columns, rows_of(40), instruction(strategy, 1, 1), memory=tmp_path / key,
+                key=key)[0][0]
+        for key in ("one", "other")
+    ]  # fmt: skip
+    assert (sent[0] == sent[1]).all()
+
+
+def test_without_a_memory_nobody_takes_part():
+    strategy = ProviderBandMF(mechanism(2))
+    columns = numbers(8, providers=np.repeat([0, 1], 4))
+    with pytest.raises(AssertionError, match="need clients that remember"):
+        answers(HALF, columns, rows_of(8), instruction(strategy, 1, 1))
+
+
+def test_on_other_data_a_run_does_not_go_on():
+    banded(checkpoint_every=1).run(2, run_dir="here")
+    other = federation(ProviderBandMF(mechanism()), HALF, provider_data(4, 5), checkpoint_every=1)
+    with pytest.raises(ValueError, match="start a new run"):
+        other.run(3, run_dir="here", resume=True)
 
 
 def test_settings_that_void_the_theorem_are_refused():
     with pytest.raises(ValueError, match=r"variant='paper'.*take variant='sound'"):
         ProviderBandMF(mechanism(), variant="paper")
+    with pytest.raises(ValueError, match="take strategy=provider_bandmf"):
+        FLProviderDP(mechanism())
+    with pytest.raises(ValueError, match="1 where the unit is no provider"):
+        replace(client_gaussian(clip_norm=1, noise_multiplier=1), bands=2)
     planned = provider_gaussian(
         clip_norm=1, providers=1, noise_multiplier=1, client_rate=0.5, bands=2
     )

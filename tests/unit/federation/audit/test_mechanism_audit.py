@@ -8,7 +8,7 @@ import pytest
 from toy import OutOfLuck
 from toy_private import answers, federation, instruction, provider_data
 
-from fedpriv.clients import feam_dp, fedavg_dp, fl_provider_dp
+from fedpriv.clients import fedavg_dp, fl_provider_dp, share
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fedavg_dp import DPLocalTraining
@@ -70,10 +70,10 @@ def whole_clients():
 
 
 PAIRS = {
-    "FL-PROVIDER-DP": (providers, ProviderUpdates(), fl_provider_dp),
-    "FeAm-DP": (examples, ExampleGradients(), feam_dp),
+    "FL-PROVIDER-DP": (providers, ProviderUpdates(), share),
+    "FeAm-DP": (examples, ExampleGradients(), share),
     "FedAvg-DP": (own_noise, DPLocalTraining(), fedavg_dp),
-    "DP-FedAvg": (whole_clients, ProviderUpdates(), fl_provider_dp),
+    "DP-FedAvg": (whole_clients, ProviderUpdates(), share),
 }
 
 
@@ -132,7 +132,7 @@ def test_a_tenth_too_little_noise_is_an_alarm(name, monkeypatch):
 
 def test_noise_divided_once_too_often_is_an_alarm(monkeypatch):
     # A share of std / n in place of std / √n: n shares add up to 1 / √n of the noise.
-    monkeypatch.setattr(feam_dp, "share_std", lambda std, shares: std / shares)
+    monkeypatch.setattr(share, "share_std", lambda std, shares: std / shares)
     audit = audit_mechanism(made(examples(), ExampleGradients(), Masking()), ROUNDS, axes=1 << 14)
     assert audit.contradicted
     found = audit.views["global"]
@@ -360,14 +360,14 @@ def test_a_quick_check_draws_a_bounded_number_of_normals():
 
 
 def test_a_failing_client_ends_nothing(monkeypatch):
-    real, calls = fl_provider_dp.add_gaussian, iter(range(10**6))
+    real, calls = share.add_gaussian, iter(range(10**6))
 
     def unlucky(vector, std, rng):
         if next(calls) == 5:
             raise OutOfLuck("no paper left")
         return real(vector, std, rng)
 
-    monkeypatch.setattr(fl_provider_dp, "add_gaussian", unlucky)
+    monkeypatch.setattr(share, "add_gaussian", unlucky)
     toy = made(providers(threshold=0.75), ProviderUpdates())
     assert not audit_mechanism(toy, ROUNDS, axes=1 << 14).contradicted
 
