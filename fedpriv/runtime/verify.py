@@ -17,8 +17,9 @@ from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
 CONFIG = "config.yaml"
 RETRAINED = "retrained"
 """Folder of the variants that attacks trained, each a run folder with a log of its own."""
-NOT_ENTERED = ("tensorboard", "wandb")
-"""Folders that other libraries write. They only repeat metrics.jsonl."""
+NOT_ENTERED = ("tensorboard", "wandb", "clients")
+"""Folders that other libraries write, and only repeat metrics.jsonl; and what simulated clients
+remember, in processes of their own: a checkpoint holds a digest of what a run goes on with."""
 BLOCK = 1 << 20
 
 
