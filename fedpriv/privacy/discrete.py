@@ -204,7 +204,7 @@ class Table:
         return at.astype(np.int64) - self._reach
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)  # one for each size that a cohort has had
 def table(s: float, parts: int = 1) -> Table:
     """Returns a table, made once."""
     return Table(s, parts)

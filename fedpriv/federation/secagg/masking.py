@@ -68,6 +68,9 @@ from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime.vectors import ParameterLayout
 
+MOST_CLIENTS = 1 << 15
+"""Of a discrete mechanism: the numbers of so many of them are added without being cut off."""
+
 LEAST_STEPS = 4
 """The least standard deviation of a client's share of the noise in steps of the ring, see above."""
 
@@ -276,6 +279,11 @@ class Masked(Strategy):
         if self.mechanism is None or not self.mechanism.noise_std or not _clips(self.inner):
             return []
         if self.mechanism.scale:
+            if clients > MOST_CLIENTS:
+                return [
+                    f"masking.mechanism=discrete: {clients} clients, and its messages are summed "
+                    f"in 32 bits, of {MOST_CLIENTS} at most; take gaussian"
+                ]
             steps = steps_of(self.mechanism, size)
             least = steps.share(self.mechanism.noise_multiplier, clients)
             if least >= LEAST:

@@ -230,7 +230,9 @@ class Observation:
         if MASKED in vectors and client in self.observer.colluders:
             vectors = own_update(vectors[MASKED], message, client, self.run.seed, self.run.key)
         if MASKED in vectors:
-            words = torch.from_numpy(vectors[MASKED].view(np.int32).copy())
+            own = vectors[MASKED]
+            signed = np.int32 if own.dtype == np.uint32 else np.int16  # safetensors has no uint32
+            words = torch.from_numpy(own.view(signed).copy())
             step = message.content.config_records[SECAGG]["step"]
             notes |= {"kind": "masked", "step": step}
             self.recorder.save(*now, f"client-{client:04d}", {MASKED: words}, **notes)

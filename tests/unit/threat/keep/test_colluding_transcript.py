@@ -96,6 +96,18 @@ def test_what_all_colluders_tell_is_the_sum_to_the_bit(model):
     assert "nobody is left to attack" in nobody_left(view)
 
 
+def test_colluders_tell_what_their_whole_numbers_stand_for():
+    """Of a discrete mechanism: what all of them tell adds up to what the server has found."""
+    keep = KeepTranscript(clients=(), colluders=tuple(range(CLIENTS)), batches=False)
+    view = observed(Masking(0.6, mechanism="discrete"), keep=keep, **noisy_gradients())
+    for seen in view.rounds:
+        told = np.sum([flat(upload.tensors) for upload in seen.uploads], axis=0)
+        assert told == pytest.approx(flat(seen.aggregate) * len(seen.uploads), abs=1e-4)
+    some = observed(Masking(0.6, mechanism="discrete"), **noisy_gradients())
+    kinds = {upload.client: upload.kind for upload in some.rounds[0].uploads}
+    assert kinds == {0: "gradient", 1: "masked", 2: "gradient", 3: "masked"}
+
+
 @pytest.mark.parametrize("masking", [MASKS, None])
 def test_colluding_changes_no_bit_of_the_training(masking):
     alone = made(masking).run(3)
