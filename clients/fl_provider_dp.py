@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -128,7 +128,11 @@ class ProviderUpdates:
             memory_of(context).same(asked.round, asked.attempt, depends)
             # Two messages that differ may not have the same noise.
             purpose += f", {depends}" if context.key else ""
-        total, given = self._clipped_sum(context, owners, drawn, mechanism.clip_norm, left)
+        # Whole numbers promise more than the rounding of sums in single precision would keep.
+        dtype = np.float64 if mechanism.scale else context.parameters["float"].dtype
+        total, given = self._clipped_sum(
+            context, owners, drawn, mechanism.clip_norm, left, np.dtype(dtype)
+        )
         _remember(context, mechanism, given)
         if mechanism.bands > 1:
             total = with_owed(context, total, earlier, mechanism.bands)
@@ -175,6 +179,7 @@ class ProviderUpdates:
         drawn: NDArray[np.int64],
         clip_norm: float,
         left: Norms,
+        dtype: np.dtype[np.floating[Any]],
     ) -> tuple[Vector, Norms]:
         """Returns Σ_P Δ̂_P and each norm; notes the providers whose change is not finite.
 
@@ -184,10 +189,11 @@ class ProviderUpdates:
             drawn: M.
             clip_norm: C.
             left: by provider, the norm that it may still give; C for all others.
+            dtype: in which they are added up.
         """
         giving = [provider for provider in drawn.tolist() if left.get(provider, clip_norm) > 0]
         members = {provider: np.flatnonzero(owners == provider) for provider in giving}
-        total, notes = np.zeros_like(context.parameters["float"]), list[str]()
+        total, notes = np.zeros(context.parameters["float"].size, dtype), list[str]()
         given: Norms = {}
 
         def add(changes: Iterable[tuple[int, Vector]]) -> None:
@@ -266,6 +272,7 @@ class _OnAxes(ProviderUpdates):
         drawn: NDArray[np.int64],
         clip_norm: float,
         left: Norms,
+        dtype: np.dtype[np.floating[Any]],
     ) -> tuple[Vector, Norms]:
         size = context.parameters["float"].size
         there = context.examples.take(np.flatnonzero(np.isin(owners, drawn)))

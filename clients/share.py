@@ -32,7 +32,8 @@ def with_share(
     rng = context.generator(purpose)
     if mechanism.scale:
         round = context.instruction.round
-        return discrete_share(total, mechanism, shares, context.seed, round, rng)
+        numbers = discrete_share(total, mechanism, shares, context.seed, round, rng)
+        return numbers.astype(context.parameters["float"].dtype)
     add_gaussian(total, share_std(mechanism.noise_std, shares), rng)
     total /= total.dtype.type(divisor)
     return total

@@ -175,8 +175,6 @@ class Federation(Parts):
                 self.algorithm.settle(self.clients, self.parameters)
                 if coarse := self.algorithm.coarse(self.clients, self.parameters):
                     raise Unworkable(coarse)
-            elif self.algorithm.mechanism.scale:  # it has been behind masks before
-                self.algorithm.mechanism = replace(self.algorithm.mechanism, scale=0.0)
             encoded = data_digest(self.bound.train, self.bound.rows)
             pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
             self.data_digest = json_digest(pages) if pages else encoded
@@ -387,7 +385,7 @@ class _Run:
         self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
         self.strategy.prepare(self.layout)
         self.arrays = to_array_record(self.layout.read())
-        self.refused, self.reason = 0, ""
+        self.refused, self.reason, self.complete = 0, "", True
         self.ledger = self._ledger()
         self.watchers: list[Watcher] = []
 
@@ -424,7 +422,7 @@ class _Run:
         mechanism = self.strategy.mechanism
         alone = mechanism is not None and mechanism.unit == "client"
         names = None if alone else sorted(providers(self.federation.bound.documents))
-        spent = individual.of_clients(self.folder.path / CLIENTS, names)
+        spent = individual.of_clients(self.folder.path / CLIENTS, names) if self.complete else {}
         self.folder.write_json(LEDGER, statement(self.ledger, spent))
         self._after()
         # Nothing comes after the final weights: with them a run is complete.
@@ -497,6 +495,9 @@ class _Run:
         """
         checkpoint = self.folder.latest()
         if checkpoint is None:
+            now = self.federation.seed
+            if (seed := self.folder.config().get("seed", now)) != now:
+                raise ValueError(f"{self.folder.path} was run with seed={seed}, not seed={now}")
             self.strategy.load_state(self.federation.first_state)
             checkpoint = Checkpoint(0, {}, meta=self._meta())
         else:
@@ -509,6 +510,25 @@ class _Run:
         self.folder.write_config({**before, **(self.federation.config or {}), **now})
         return checkpoint.round
 
+    def _forgotten(self, round: int) -> None:
+        """Goes on where clients do not remember what they did at the checkpoint of a round.
+
+        Raises:
+            ValueError: if each provider has a limit, which nobody can keep then.
+        """
+        mechanism = self.strategy.mechanism
+        if mechanism and mechanism.individual_epsilon:
+            raise ValueError(
+                f"{self.folder.path / CLIENTS} is not what it was after round {round}: what each "
+                "provider has spent is not known, and individual_epsilon cannot be kept. Put the "
+                "folder back, or start a new run"
+            )
+        self.exact, self.complete = self.exact and not self._remembers, False
+        self.progress.note(
+            "what the clients remember is not what it was at the checkpoint: no provider's own ε "
+            "can be told, and rounds that depend on it are booked once more"
+        )
+
     @property
     def _remembers(self) -> bool:
         """Whether messages depend on what clients remember of earlier rounds."""
@@ -516,7 +536,7 @@ class _Run:
         return mechanism is not None and mechanism.remembers
 
     def _memory(self, round: int) -> str:
-        """Returns a digest of what the rounds after this one depend on; "" where nobody knows."""
+        """Returns a digest of what the clients have given, and later rounds depend on; or ""."""
         place = self.folder.path / CLIENTS
         return state_of(place, self._oldest(round), round) if place.is_dir() else ""
 
@@ -531,7 +551,7 @@ class _Run:
         if not self.ledger.mechanism:
             return seed
         made = {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
-        return {**made, "memory": self._memory(round)} if self._remembers else made
+        return {**made, "memory": self._memory(round)}
 
     def _check_meta(self, checkpoint: Checkpoint) -> None:
         meta = dict(checkpoint.meta)
@@ -541,12 +561,9 @@ class _Run:
             raise ValueError(
                 f"{self.folder.path} was run with {meta}, not {{'seed': {self.federation.seed}}}"
             )
-        if self._remembers and not (memory and memory == self._memory(checkpoint.round)):
-            self.exact = False
-            self.progress.note(
-                "what the clients remember is not what it was at the checkpoint: rounds that are "
-                "repeated are booked once more"
-            )
+        unknown = self._remembers and not memory
+        if self.ledger.mechanism and (unknown or memory != self._memory(checkpoint.round)):
+            self._forgotten(checkpoint.round)
         if self.ledger.digest(booked) != known or booked > len(self.ledger.releases):
             raise LedgerMissing(
                 f"{self.folder.path / LEDGER} has {len(self.ledger.releases)} attempts, and the "
@@ -576,7 +593,8 @@ class _Run:
     def _attempts(self, round: int) -> tuple[int, RoundStatistics, dict[str, Any]]:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
-        sent = json_digest([self.federation.spec.key, model])[:32] if model else ""
+        known_by = [self.federation.spec.key, model, self.federation.seed]
+        sent = json_digest(known_by)[:32] if model else ""
         if self._remembers:  # messages depend on who has answered what before
             made = [r.attempt for r in self.ledger.releases if r.attempt.round < round]
             known = [(a.round, a.attempt, a.sent, sorted(a.survivors)) for a in made]

@@ -156,6 +156,8 @@ class Mechanism:
 
 
 _PREFIX = "mechanism-"
+SCALE = f"{_PREFIX}scale"
+"""Name of `Mechanism.scale` among the settings of an instruction."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ NOT_COVERED = (
     "what pretrained weights and public documents were made from, beyond what is found to be the "
     "same",
     *OF_CONTINUOUS,
+    "the rounding of floating-point numbers where contributions are computed, clipped and added",
     "with dropout, an adversary who tries all 2^32 numbers from which torch may draw it",
     "anybody who does not follow the protocol",
 )

@@ -30,6 +30,7 @@ A cohort of one client is not masked: its sum is its vector.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,9 @@ from fedpriv.runtime.vectors import ParameterLayout
 
 MOST_CLIENTS = 1 << 15
 """Of a discrete mechanism: the numbers of so many of them are added without being cut off."""
+
+MOST_INFLATION = 1.05
+"""Of the noise of a discrete mechanism, which is more noise for the same ε."""
 
 LEAST_STEPS = 4
 """The least standard deviation of a client's share of the noise in steps of the ring, see above."""
@@ -135,8 +139,8 @@ class Masking:
         return found
 
     def around(self, strategy: Strategy) -> Masked:
-        """Returns the strategy behind masks."""
-        return Masked(strategy, self)
+        """Returns the strategy behind masks; its own mechanism stays as it is."""
+        return Masked(copy.copy(strategy), self)
 
 
 class Masked(Strategy):
@@ -285,6 +289,12 @@ class Masked(Strategy):
                     f"in 32 bits, of {MOST_CLIENTS} at most; take gaussian"
                 ]
             steps = steps_of(self.mechanism, size)
+            if steps.inflation > MOST_INFLATION:
+                return [
+                    "masking.mechanism=discrete: rounding to a ring of 16 bits would take "
+                    f"{steps.inflation:.3g} times the noise, and may take {MOST_INFLATION:g} "
+                    "times: take less noise, or masking.mechanism=gaussian"
+                ]
             least = steps.share(self.mechanism.noise_multiplier, clients)
             if least >= LEAST:
                 return []

@@ -14,7 +14,7 @@ from fedpriv.federation.secagg.discrete import discrete_sum
 from fedpriv.federation.secagg.messages import ADVERTISE, MASKED, REVEAL, SECAGG, SHARE, Ask
 from fedpriv.federation.secagg.protocol import Client, Roster, Session
 from fedpriv.federation.secagg.ring import Ring
-from fedpriv.privacy.mechanism import Mechanism
+from fedpriv.privacy.mechanism import SCALE, Mechanism
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.vectors import Vectors
 
@@ -44,6 +44,13 @@ def masked(update: Vectors, message: Message, client: int, seed: int, key: str) 
     if set(update) != {"float"}:
         raise ValueError(f"only floats can be masked, the update has {sorted(update)}")
     party, roster, peers, ring = _asked_to_mask(message, client, seed, key)
+    asked = instruction_of(message)
+    whole = asked is not None and bool(asked.settings.get(SCALE))
+    if whole != (ring.bits < 32):
+        raise ValueError(
+            f"asked for words of {ring.bits} bits, and the noise is "
+            f"{'of whole numbers' if whole else 'continuous'}: the two belong to two federations"
+        )
     words = party.mask(roster, peers, update["float"], ring)
     return {MASKED: words if ring.bits == 32 else words.astype(np.uint16)}
 

@@ -1,6 +1,7 @@
 """ε of single providers: by what they gave, limited by a filter, told to nobody else."""
 
 import math
+import shutil
 
 import pytest
 from flwr.app import RecordDict
@@ -167,6 +168,27 @@ def test_a_filter_goes_on_where_a_run_was_interrupted():
     resumed = again.run(8, run_dir="stopped", resume=True)
     assert (vector_of(resumed) == vector_of(straight)).all()
     assert told(resumed) == told(straight)
+
+
+def test_where_a_memory_is_lost_no_limit_is_kept_and_nothing_is_told():
+    private(4, run_dir="limited", individual_epsilon=2.0)
+    shutil.rmtree("limited/clients")
+    with pytest.raises(ValueError, match="individual_epsilon cannot be kept"):
+        going_on("limited", individual_epsilon=2.0)
+    private(4, run_dir="free")
+    shutil.rmtree("free/clients")
+    content = RunFolder.existing(going_on("free").run_dir).read_json(LEDGER)
+    assert content["spent"] == {}
+    assert "individual" not in content["views"]["global"]
+
+
+def going_on(folder, **settings):
+    mechanism = provider_gaussian(
+        clip_norm=0.5, providers=2, noise_multiplier=2.0, delta=DELTA, provider_rate=0.6, **settings
+    )
+    half = ProviderUpdates(steps=1, batch_size=4, optimizer=Optimizer("sgd", lr=0.3))
+    made = federation(FLProviderDP(mechanism), half, provider_data(3, 4), checkpoint_every=2)
+    return made.run(6, run_dir=folder, resume=True)
 
 
 def test_the_report_shows_it_and_a_redacted_one_does_not():

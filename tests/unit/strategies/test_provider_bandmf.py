@@ -244,6 +244,17 @@ def test_a_run_whose_clients_have_forgotten_is_booked_once_more():
     assert booked(resumed).history("global") == [(ClientThenRecord(1.0, 1.0, 1.0), 3 + 2)]
 
 
+def test_another_seed_does_not_go_on_even_without_a_checkpoint():
+    made = banded(noise=1.0, checkpoint_every=9)
+    watched = Watched(made, {(3, 0, 2): "killed"}, memory=Path("stopped/clients"))
+    made.config = {"seed": made.seed}
+    with pytest.raises(KeyboardInterrupt):
+        made.run(5, run_dir="stopped", grid=watched)
+    other = banded(noise=1.0, checkpoint_every=9, seed=SEED + 1)
+    with pytest.raises(ValueError, match=f"was run with seed={SEED}"):
+        other.run(5, run_dir="stopped", resume=True)
+
+
 def test_a_repeated_round_tells_of_itself_alone(tmp_path):
     columns, half = numbers(8, providers=np.repeat([0, 1], 4)), HALF
     strategy = ProviderBandMF(mechanism(2))

@@ -1,10 +1,8 @@
 """Rounds with discrete noise behind masks: the same guarantee in half the bits."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from toy_private import Watched, Wide, federation, provider_data, vector_of
+from toy_private import Double, Watched, Wide, federation, provider_data, vector_of
 
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
@@ -152,14 +150,41 @@ def test_an_audit_sees_too_little_noise(monkeypatch):
     assert found.contradicted
 
 
-def test_without_masks_a_strategy_is_as_before():
+def test_a_strategy_may_be_in_two_federations():
+    """Behind masks it is a copy, whose steps are its own federation's."""
     strategy = FLProviderDP(providers())
-    behind = made(strategy)
+    behind, plain = made(strategy), made(strategy, masking=None)
+    gaussian = made(strategy, masking=Masking())
     assert behind.algorithm.mechanism.scale > 0
-    plain = made(strategy, masking=None)
-    assert plain.algorithm.mechanism.scale == 0
-    expected = made(masking=None).run(2)
-    assert (vector_of(plain.run(2)) == vector_of(expected)).all()
+    assert plain.algorithm.mechanism.scale == gaussian.algorithm.mechanism.scale == 0
+    expected = vector_of(made().run(2))
+    assert (vector_of(behind.run(2)) == expected).all()
+    assert (vector_of(plain.run(2)) == vector_of(made(masking=None).run(2))).all()
+
+
+def test_models_in_double_precision():
+    run = federation(
+        FLProviderDP(providers()), HALF, provider_data(4, 4), model=Double, masking=DISCRETE
+    )
+    assert np.isfinite(vector_of(run.run(1))).all()
+
+
+def test_sums_of_many_are_as_far_apart_as_one_provider_is():
+    """Half an ulp above 2^k, single precision rounds once for each of many, the same way."""
+    from fedpriv.clients import fl_provider_dp
+
+    count, size = 2**11, 4
+    small = np.zeros(size, np.float32)
+    small[0] = -(2.0 ** (11 - 24))
+    large = np.zeros(size, np.float32)
+    large[0] = 1.0
+    totals = []
+    for extra in (0, 1):
+        total = np.zeros(size, np.float64)
+        for change in [large] * (count + extra) + [small] * count:
+            np.add(total, fl_provider_dp.clip(change, 1.0).clipped, out=total)
+        totals.append(total)
+    assert np.linalg.norm(totals[1] - totals[0]) == pytest.approx(1, abs=1e-9)
 
 
 def test_what_cannot_be_is_refused():
@@ -171,6 +196,10 @@ def test_what_cannot_be_is_refused():
         federation(FedAvg(weighted=False), LocalTraining(), provider_data(3, 2), masking=DISCRETE)
     with pytest.raises(Unworkable, match=r"take strategy\.variant=sound"):
         made(FLProviderDP(providers(), variant="paper"))
-    many = FLProviderDP(replace(providers(0.5), normaliser=5e6))
     with pytest.raises(Unworkable, match="must be 8 or more"):
-        made(many)
+        made(FLProviderDP(providers(0.01)))
+    with pytest.raises(Unworkable, match="times the noise, and may take"):
+        federation(
+            FLProviderDP(providers(6000.0)), HALF, provider_data(4, 4), model=Wide,
+            masking=DISCRETE,
+        )  # fmt: skip
