@@ -495,9 +495,9 @@ class _Run:
         """
         checkpoint = self.folder.latest()
         if checkpoint is None:
-            now = self.federation.seed
-            if (seed := self.folder.config().get("seed", now)) != now:
-                raise ValueError(f"{self.folder.path} was run with seed={seed}, not seed={now}")
+            own = self.federation.seed
+            if (seed := self.folder.config().get("seed", own)) != own:
+                raise ValueError(f"{self.folder.path} was run with seed={seed}, not seed={own}")
             self.strategy.load_state(self.federation.first_state)
             checkpoint = Checkpoint(0, {}, meta=self._meta())
         else:
