@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
@@ -309,6 +310,7 @@ class Federation(Parts):
         config = {**(self.config or {}), "name": self.name, "seed": self.seed, "rounds": rounds}
         if resume and run_dir is None:
             raise ValueError("resume=True needs the run_dir of the run to resume")
+        there = Path(self.runs).is_dir()
         if run_dir is None:
             folder = RunFolder.create(self.runs, self.name)
         else:
@@ -318,7 +320,11 @@ class Federation(Parts):
             grid = grid or self.grid(folder.path / CLIENTS)
         except BaseException:
             if run_dir is None:  # if Ray does not start, no folder is left behind
-                folder.path.rmdir()
+                with contextlib.suppress(OSError):  # there are other runs beside it
+                    folder.path.rmdir()
+                    folder.path.parent.rmdir()
+                    if not there:
+                        Path(self.runs).rmdir()
             raise
         try:
             try:

@@ -172,7 +172,7 @@ def _given(given: Mapping[str, Any] | None) -> str:
 def _individual(ledger: Row) -> dict[str, Any] | None:
     """Returns each unit's own ε, the largest first, in a sentence and a table; None without any."""
     view = "server_masked" if ledger.get("masked") else "global"
-    told, spent = ledger["views"][view].get("individual"), ledger.get("spent") or {}
+    told, spent = (ledger["views"].get(view) or {}).get("individual"), ledger.get("spent") or {}
     if not told or not told["epsilon"]:
         return None
     sizes = {n: math.inf if e == "inf" else float(e) for n, e in told["epsilon"].items()}

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -153,7 +153,7 @@ def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(one_r
 @pytest.mark.parametrize("ray", BOTH, indirect=True)
 def test_an_app_that_cannot_be_built_ends_the_run_with_its_own_error(ray, tmp_path):
     toy = federation(runs=tmp_path, ray=ray, workers=1)
-    toy.spec = _Unbuildable()
+    toy.spec = replace(toy.spec, build_model=_unbuildable)
     with pytest.raises(WorkersDied, match="no such weights"):
         toy.run(1)
 
@@ -195,13 +195,9 @@ class _Killed:
         return self.factory()
 
 
-class _Unbuildable:
-    """A recipe without which no site can be built."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise RuntimeError("no such weights")
+def _unbuildable():
+    """A recipe by which no model can be built."""
+    raise RuntimeError("no such weights")
 
 
 def _seen(result):

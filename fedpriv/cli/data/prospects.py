@@ -29,7 +29,8 @@ ANSWER = ("vt5", "donut", "pix2struct", "layoutlmv3 with model.task=answers")
 
 OF_EXAMPLES = ("feam_dp", "fedavg_dp", "centralised_dp", "centralised_dp_sgd")
 OF_PROVIDERS = (
-    "fl_provider_dp", "fl_provider_dp_adam", "fl_provider_dp_one_step", "centralised_provider_dp"
+    "fl_provider_dp", "fl_provider_dp_adam", "fl_provider_dp_one_step", "provider_bandmf",
+    "centralised_provider_dp",
 )  # fmt: skip
 OF_CLIENTS = ("dp_fedavg",)
 NOT_PRIVATE = ("fedavg", "fedsgd", "centralised")

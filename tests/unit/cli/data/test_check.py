@@ -71,7 +71,7 @@ WORKS_OF_THREE_RECEIPTS = [
     "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
     "3 pages trained on: privacy.examples=3",
     "privacy of providers (fl_provider_dp, fl_provider_dp_adam, fl_provider_dp_one_step, "
-    "centralised_provider_dp):",
+    "provider_bandmf, centralised_provider_dp):",
     "2 providers trained on, the smallest of 1 page: privacy.providers is the fewest that any "
     "client has",
     "privacy of clients (dp_fedavg):",
