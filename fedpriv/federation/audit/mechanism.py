@@ -265,6 +265,8 @@ def audit_mechanism(
         same = tuple(id(scores) for scores, _ in found)  # two views may have seen the same
         if same not in known:
             known[same] = _measured(history, found, stated[view], mechanism.delta, confidence)
+            if mechanism.individual_epsilon:  # canaries that have given all are to be seen less
+                known[same] = replace(known[same], blind=False)
         views[view] = known[same]
     largest = _largest(federation)
     seconds = time.monotonic() - began

@@ -141,6 +141,7 @@ def test_an_audit_sees_no_more_than_the_limit(strategy):
     made = federation(strategy(mechanism), half, provider_data(3, 4))
     audit = audit_mechanism(made, 8, axes=1 << 12, confidence=0.9999)
     assert not audit.contradicted
+    assert not audit.blind
     for view in audit.views.values():
         assert view.ledger > 2.5
         assert max(view.sigma_fit, view.count, view.one_run) < 1.6
