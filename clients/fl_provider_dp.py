@@ -117,10 +117,8 @@ class ProviderUpdates:
         drawn, purpose = _sample(owners, mechanism, context.generator), "privacy noise"
         earlier, left = dict[int, Vector](), Norms()
         if mechanism.bands > 1:
-            drawn, earlier = (
-                in_turn(context, drawn, mechanism.bands),
-                owed(context, mechanism.bands),
-            )
+            drawn = in_turn(context, drawn, mechanism.bands)
+            earlier = owed(context, mechanism.bands)
         if mechanism.individual_epsilon:
             left = _left(context, drawn, mechanism)
         if mechanism.remembers:

@@ -348,7 +348,9 @@ def canaries_seen(
     clips = _divisor(strategy, clients) / strategy.mechanism.clip_norm
     bands = strategy.mechanism.bands
     # Units of the first turn meet the most releases, all that the ledger books.
-    first = np.array([bands == 1 or turn(seed, unit, bands) == 0 for unit in range(axes)])
+    first = np.ones(axes, np.bool_)
+    if bands > 1:
+        first = np.array([turn(seed, unit, bands) == 0 for unit in range(axes)])
     found_in_run: list[Found] = []
     for plain, views in ways.items():
         scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
