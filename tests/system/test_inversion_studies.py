@@ -164,7 +164,7 @@ def test_random_words_replace_every_masked_message(masking, tmp_path):
 
 @pytest.mark.slow
 def test_the_tables_run_and_record_their_claims(tmp_path):
-    small = ["model=layoutlmv3", "victims=1", "evaluations=2", "attack.ocr=null"]
+    small = ["victims=1", "evaluations=2", "attack.ocr=null"]
     folder, results, out = swept(tmp_path, "papers/gi_dqa/table_1", *small)
     page = numbers(results, "psnr_roi")
     assert page["closed form"] > 70 > page["GI-DQA"]
@@ -174,7 +174,8 @@ def test_the_tables_run_and_record_their_claims(tmp_path):
 
     _, results, _ = swept(tmp_path, "papers/gi_dqa/table_5", *small)
     assert list(numbers(results, "psnr_roi")) == ["none", "GradViT", "ours"]
-    two = ("victims=1", "evaluations=2", "rows=[L_grad, + gau]", "seeds=[0]")
+    # Of two evaluations, the better one may be the start, which no prior has touched.
+    two = ("victims=1", "evaluations=6", "rows=[L_grad, + gau]", "seeds=[0]")
     _, results, out = swept(tmp_path, "papers/gi_dqa/table_2", *two)
     assert numbers(results, "psnr_roi")["L_grad"] != numbers(results, "psnr_roi")["+ gau"]
     assert "psnr_roi: + TV-S > + TV-C: not measured" in out
@@ -182,7 +183,7 @@ def test_the_tables_run_and_record_their_claims(tmp_path):
 
 @pytest.mark.slow
 def test_where_the_closed_form_does_not_apply_is_a_row(tmp_path):
-    small = ["victims=1", "rows=[closed form]"]
+    small = ["model=donut", "victims=1", "rows=[closed form]", "seeds=[0]"]
     _, results, out = swept(tmp_path, "papers/gi_dqa/table_1", *small)
     (row,) = results["rows"]
     assert row["refused"] is True
