@@ -189,3 +189,16 @@ def test_where_the_closed_form_does_not_apply_is_a_row(tmp_path):
     assert row["refused"] is True
     assert row["headline"].startswith("not applicable: ")
     assert row["headline"][:40] in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["slips", "sroie"])
+def test_the_tables_take_a_saved_model_whose_page_has_a_size_of_its_own(data, tmp_path):
+    # Wide enough to tell the 154 covered patches of a slip of 224 x 224 pixels apart.
+    TINY(image_size=224, hidden_size=208).save_pretrained(tmp_path / "saved")
+    saved = ["size=base", f"pretrained={tmp_path / 'saved'}", "side=224", f"data={data}"]
+    few = ["victims=1", "evaluations=2", "attack.ocr=null", "seeds=[0]"]
+    rows = "rows=[GI-DQA, closed form]"
+    _, results, _ = swept(tmp_path, "papers/gi_dqa/table_1", *saved, *few, rows)
+    page = numbers(results, "psnr_roi")
+    assert page["closed form"] > 50 > page["GI-DQA"]
