@@ -88,6 +88,13 @@ OPTIONS = [row for rows in SECTIONS.values() for row in rows]
     section="Secure aggregation",
     help="Use secure aggregation, and say what it costs.",
 )
+@click.option(
+    "--discrete",
+    is_flag=True,
+    cls=Option,
+    section="Secure aggregation",
+    help="With --masked: noise of whole numbers in 16 bits (masking.mechanism=discrete).",
+)
 @click.option("--by-round", is_flag=True, help="Also print epsilon after earlier rounds.")
 @click.option(
     "--plot", type=Path, metavar="FILE", help="Draw epsilon by round, as .png, .pdf or .svg."
@@ -96,6 +103,7 @@ OPTIONS = [row for rows in SECTIONS.values() for row in rows]
 def command(
     runs: tuple[Path, ...],
     masked: bool,
+    discrete: bool,
     by_round: bool,
     plot: Path | None,
     in_json: bool,
@@ -116,7 +124,7 @@ def command(
             from fedpriv.privacy.joint import joint_budget
 
             given = [name for name, value in numbers.items() if value is not None]
-            if given or masked or by_round or plot:
+            if given or masked or discrete or by_round or plot:
                 names = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "options"
                 raise BudgetMistakes(
                     [f"{names}: already fixed by the runs; with RUN_DIR only --json may be given"]
@@ -128,7 +136,7 @@ def command(
             raise BudgetMistakes([f"plot={plot}: there is no folder {plot.parent}"])
         if plot and plot.suffix not in (".png", ".pdf", ".svg"):
             raise BudgetMistakes([f"plot={plot}: expected a name that ends in .png, .pdf or .svg"])
-        answer = budget(_plan(numbers, masked), by_round=by_round)
+        answer = budget(_plan(numbers, masked=masked, discrete=discrete), by_round=by_round)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -139,15 +147,15 @@ def command(
     return 0
 
 
-def _plan(numbers: dict[str, str | None], masked: bool) -> Plan:
-    """Reads the plan from text.
+def _plan(numbers: dict[str, str | None], **flags: bool) -> Plan:
+    """Reads the plan from text, and takes the flags as they are.
 
     Raises:
         BudgetMistakes: if any text is not a number; lists everything that is wrong.
     """
     from fedpriv.federation.plan import BudgetMistakes, Plan
 
-    known: dict[str, Any] = {"delta": None, "masked": masked}
+    known: dict[str, Any] = {"delta": None, **flags}
     wrong = {}
     for name, _, kind, _ in OPTIONS:
         text = numbers[name]

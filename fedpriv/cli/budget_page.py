@@ -43,12 +43,20 @@ def as_table(answer: Answer) -> str:
                 f"; keys and shares: {traffic['keys_up']:,} up, {traffic['keys_down']:,} down at "
                 "the expected cohort"
             )
+        size = "4 a coordinate, as many as unmasked floats"
+        if "whole_numbers" in answer:
+            size = "2 a coordinate, half of unmasked floats"
         blocks.append(
             [
-                f"masked: {traffic['update']:,} bytes up for a client and round, 4 a coordinate, "
-                f"as many as unmasked floats{keys}; epsilon is that of the sum, masking takes no "
-                "noise away"
+                f"masked: {traffic['update']:,} bytes up for a client and round, {size}{keys}; "
+                "epsilon is that of the sum, masking takes no noise away"
             ]
+        )
+    if "whole_numbers" in answer:
+        noise, steps = answer["whole_numbers"]["noise"], answer["whole_numbers"]["steps"]
+        blocks[-1].append(
+            f"discrete: rounding makes the noise {noise:.4g} times as large at the same epsilon; a "
+            f"client's share of it is {steps:.4g} steps of the ring wide"
         )
     if answer["warnings"]:
         blocks.append([f"WARNING: {warning}" for warning in answer["warnings"]])

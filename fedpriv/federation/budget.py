@@ -20,6 +20,7 @@ from fedpriv.federation.secagg.shamir import SHARE_BYTES
 from fedpriv.privacy import banded
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import Event, History
+from fedpriv.privacy.discrete import BITS, Steps
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.privacy.noise import share_std
 from fedpriv.privacy.signal import Signal
@@ -56,7 +57,9 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
         - "by_colluders", where they can be told and `masked` or `colluders` are given;
         - "signal", where parameters and units are given: units of a round, the ratio of signal to
           noise "per_round" and "over_run", and "lines" that say it;
-        - "traffic", where `masked` and parameters are given, and "warnings".
+        - "traffic", where `masked` and parameters are given, and "warnings";
+        - "whole_numbers", of a discrete plan: how many times the "noise" is as large for its
+          rounding, and how many "steps" of the ring a client's share of it is wide.
 
     Raises:
         BudgetMistakes: (a ValueError) inputs out of range or at odds with each other, all of them.
@@ -85,7 +88,12 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
         ratios = {"per_round": signal.per_round, "over_run": signal.over_run}
         answer["signal"] = {"units": signal.units, **ratios, "lines": signal.lines()}
     if run.masked and run.parameters is not None:
-        answer["traffic"] = _traffic(run.parameters, run.expected_cohort)
+        width = BITS // 8 if run.discrete else 4
+        answer["traffic"] = _traffic(width * run.parameters, run.expected_cohort)
+    if run.discrete:
+        steps = whole_steps(run)
+        share = steps.share(run.noise_multiplier, run.clients or 1)
+        answer["whole_numbers"] = {"noise": steps.inflation, "steps": share}
     if by_round:
         answer["by_round"] = epsilon_by_round(answer)
     return answer
@@ -195,6 +203,8 @@ def _signal(run: PlannedRun) -> Signal | None:
     else:
         return None
     noise, releases = run.noise_multiplier / math.sqrt(run.threshold), run.releases
+    if run.discrete:
+        noise *= whole_steps(run).inflation
     if run.bands > 1:
         noise, releases = noise * banded.cancelled(run.bands, run.rounds), run.rounds
     return Signal(units, run.clip_norm, noise, run.parameters, releases)
@@ -210,7 +220,9 @@ def _warnings(run: PlannedRun) -> list[str]:
             f"delta={run.delta:g} is at least 1/{units:g}, one in all units: publishing some unit "
             "drawn at random would be as private. Take delta well below that"
         )
-    if run.masked and run.parameters is not None:
+    if run.discrete:
+        found += whole_steps(run).problems(run.noise_multiplier, run.clients or 1)
+    elif run.masked and run.parameters is not None:
         if run.units_per_client is None or run.expected_cohort is None:
             found.append(
                 "masked: clients and units_per_client would tell whether 32-bit words are fine "
@@ -244,9 +256,23 @@ def steps_in_a_share(run: PlannedRun) -> float:
     return share_std(std, most) / step
 
 
-def _traffic(parameters: int, cohort: float | None) -> Answer:
+def whole_steps(run: PlannedRun) -> Steps:
+    """Returns the ring of a discrete plan, as a run of it has it."""
+    if run.clients is None or run.units_per_client is None or run.parameters is None:
+        raise ValueError("the ring follows from clients, units_per_client and parameters")
+    return Steps.fitting(
+        run.clip_norm,
+        run.noise_multiplier,
+        run.parameters,
+        units=run.clients * run.units_per_client * run.record_rate,
+        clients=run.clients,
+        threshold=run.threshold,
+        bands=run.bands,
+    )
+
+
+def _traffic(update: int, cohort: float | None) -> Answer:
     """Returns bytes of a client in a round: its update, then keys and shares of secrets."""
-    update = 4 * parameters
     if cohort is None:
         return {"update": update}
     peers = max(0, math.ceil(cohort) - 1)

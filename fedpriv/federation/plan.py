@@ -57,6 +57,9 @@ class Plan:
             threshold.
         colluders: clients that tell the masked server their noise.
         masked: whether secure aggregation is on, which has costs and colluders of its own.
+        discrete: whether its noise is of whole numbers (`fedpriv.privacy.discrete`): the same ε,
+            half the traffic, and a little more noise. It needs `masked`, `clients`, `parameters`,
+            and `units_per_client` or `examples`.
         steps: noisy steps of a client in a round, where each protects itself (FedAvg-DP).
         bands: rounds that a contribution reaches (`fedpriv.privacy.banded`); at its turn, in one
             round of so many, a record enters with `bands` times the record rate, at most 1.
@@ -84,6 +87,7 @@ class Plan:
     dropouts: float | None = None
     colluders: int | None = None
     masked: bool = False
+    discrete: bool = False
     steps: int | None = None
     bands: int = 1
     units_per_client: float | None = None
@@ -120,6 +124,16 @@ class Plan:
                 found.append("bands: contributions of a group may meet; give group_size=1")
             if self.steps is not None:
                 found.append("bands: not with steps, the noise of a client by itself")
+        if self.discrete:
+            missing = [
+                name for name in ("masked", "clients", "parameters") if not getattr(self, name)
+            ]
+            if self.units_per_client is None and self.examples is None:
+                missing.append("units_per_client or examples")
+            if missing:
+                found.append(f"discrete: give {', '.join(missing)} too; its ring follows from them")
+            if self.steps is not None:
+                found.append("discrete: not with steps, the noise of a client by itself")
         if not any(found):  # these calculate with the numbers
             found += self._sampling_problems()
         found += self._target_problems()

@@ -59,6 +59,12 @@ SMALL = 4.0
 LEAST = 8.0
 """The least s of a client's share, in steps."""
 
+MOST_CLIENTS = 1 << 15
+"""Whose numbers are added in 32 bits without being cut off."""
+
+MOST_INFLATION = 1.05
+"""Of the noise, which is more noise for the same ε."""
+
 TINY = 2.0**-100
 """No steps are so large: where even these do not fit, `LEAST` tells."""
 
@@ -105,6 +111,29 @@ class Steps:
     def share(self, noise_multiplier: float, shares: int) -> float:
         """Returns s of one of so many shares of the noise."""
         return math.sqrt((noise_multiplier * self.sensitivity) ** 2 / shares + 4)
+
+    def problems(self, noise_multiplier: float, clients: int) -> list[str]:
+        """Returns why sums of so many clients cannot have this noise in a ring of 16 bits."""
+        name = "masking.mechanism=discrete"
+        if clients > MOST_CLIENTS:
+            return [
+                f"{name}: {clients} clients, and its messages are summed in 32 bits, of "
+                f"{MOST_CLIENTS} at most; take gaussian"
+            ]
+        if self.inflation > MOST_INFLATION:
+            return [
+                f"{name}: rounding to a ring of {BITS} bits would take {self.inflation:.3g} times "
+                f"the noise, and may take {MOST_INFLATION:g} times: take less noise, or "
+                "masking.mechanism=gaussian"
+            ]
+        share = self.share(noise_multiplier, clients)
+        if share < LEAST:
+            return [
+                f"{name}: a client's share of the noise is {share:.2g} steps of a ring of {BITS} "
+                f"bits, and must be {LEAST:g} or more: take fewer clients or units, or "
+                "masking.mechanism=gaussian"
+            ]
+        return []
 
     @classmethod
     def fitting(

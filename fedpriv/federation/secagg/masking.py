@@ -64,16 +64,10 @@ from fedpriv.federation.secagg.ring import (
 from fedpriv.federation.secagg.stages import MaskedRound
 from fedpriv.federation.strategy import ATTEMPT, MODEL, SEED, Strategy
 from fedpriv.privacy.banded import coefficients
-from fedpriv.privacy.discrete import BITS, LEAST, Steps
+from fedpriv.privacy.discrete import BITS, Steps
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime.vectors import ParameterLayout
-
-MOST_CLIENTS = 1 << 15
-"""Of a discrete mechanism: the numbers of so many of them are added without being cut off."""
-
-MOST_INFLATION = 1.05
-"""Of the noise of a discrete mechanism, which is more noise for the same ε."""
 
 LEAST_STEPS = 4
 """The least standard deviation of a client's share of the noise in steps of the ring, see above."""
@@ -283,26 +277,8 @@ class Masked(Strategy):
         if self.mechanism is None or not self.mechanism.noise_std or not _clips(self.inner):
             return []
         if self.mechanism.scale:
-            if clients > MOST_CLIENTS:
-                return [
-                    f"masking.mechanism=discrete: {clients} clients, and its messages are summed "
-                    f"in 32 bits, of {MOST_CLIENTS} at most; take gaussian"
-                ]
             steps = steps_of(self.mechanism, size)
-            if steps.inflation > MOST_INFLATION:
-                return [
-                    "masking.mechanism=discrete: rounding to a ring of 16 bits would take "
-                    f"{steps.inflation:.3g} times the noise, and may take {MOST_INFLATION:g} "
-                    "times: take less noise, or masking.mechanism=gaussian"
-                ]
-            least = steps.share(self.mechanism.noise_multiplier, clients)
-            if least >= LEAST:
-                return []
-            return [
-                f"masking.mechanism=discrete: a client's share of the noise is {least:.2g} steps "
-                f"of a ring of {BITS} bits, and must be {LEAST:g} or more: take fewer clients or "
-                "units, or masking.mechanism=gaussian"
-            ]
+            return steps.problems(self.mechanism.noise_multiplier, clients)
         least = _bound(self.mechanism, clients, size)
         if self.masking.bound is not None and self.masking.bound < least:
             return [

@@ -14,12 +14,15 @@ from fedpriv.cli.main import main
 from fedpriv.federation.budget import budget, steps_in_a_share
 from fedpriv.federation.plan import BudgetMistakes, Plan
 from fedpriv.federation.secagg import masking
+from fedpriv.federation.secagg.discrete import steps_of
+from fedpriv.federation.secagg.masking import Masked, Masking
 from fedpriv.federation.secagg.ring import Ring
 from fedpriv.privacy.accounting.accountants import ACCOUNTANTS, epsilon
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.ledger import Attempt, Ledger, shared_release
 from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.privacy.views import VIEWS, cohorts_of, with_shares_known
+from fedpriv.strategies.fl_provider_dp import FLProviderDP
 
 RUN = {"client_rate": 0.2, "record_rate": 1.0, "rounds": 10, "delta": 1e-5}
 FLAGS = ["--client-rate", "0.2", "--record-rate", "1", "--rounds", "10", "--delta", "1e-5"]
@@ -299,6 +302,59 @@ def test_masking_takes_no_noise_away_and_says_what_it_costs():
     assert masked["traffic"] == {"update": 904_000_000, "keys_up": 212, "keys_down": 210}
     assert masked["warnings"] == []
     assert "traffic" not in plain
+
+
+def test_whole_numbers_take_half_the_traffic_and_a_little_more_noise():
+    sizes = {"clients": 10, "units_per_client": 41, "parameters": 226_000_000, "clip_norm": 5.0}
+    run = {"noise_multiplier": 0.77, "masked": True, **sizes, **RUN}
+    whole, plain = ask(discrete=True, **run), ask(**run)
+    assert whole["views"] == plain["views"]
+    assert whole["traffic"] == plain["traffic"] | {"update": 452_000_000}
+    assert whole["whole_numbers"]["noise"] == pytest.approx(1.023, abs=5e-4)  # as in the docs
+    steps = 0.77 * 5 * 1.023 / math.sqrt(10)  # times a power of two, for each unit
+    scale = math.log2(whole["whole_numbers"]["steps"] / steps)
+    assert scale == pytest.approx(round(scale), abs=1e-3)
+    ratio = plain["signal"]["per_round"] / whole["signal"]["per_round"]
+    assert ratio == pytest.approx(whole["whole_numbers"]["noise"])
+    assert "whole_numbers" not in plain
+
+
+def test_whole_numbers_follow_the_run_of_the_same_sizes():
+    """The strategy that is masked chooses its own steps; the plan must foresee them."""
+    mechanism = provider_gaussian(clip_norm=0.5, providers=6, noise_multiplier=1.5)
+    masked = Masked(FLProviderDP(mechanism, threshold=0.7), Masking(mechanism="discrete"))
+    masked.settle(8, 5000)
+    run = {"client_rate": 1, "record_rate": 0.5, "rounds": 4, "delta": 1e-5, "threshold": 0.7}
+    sizes = {"clients": 8, "units_per_client": 12, "parameters": 5000, "clip_norm": 0.5}
+    answer = ask(noise_multiplier=1.5, masked=True, discrete=True, **run, **sizes)
+    steps = steps_of(masked.mechanism, 5000)
+    expected = {"noise": steps.inflation, "steps": steps.share(1.5, 8)}
+    assert answer["whole_numbers"] == expected
+
+
+def test_whole_numbers_that_16_bits_cannot_hold_are_said():
+    run = {"client_rate": 1, "record_rate": 1, "rounds": 1, "delta": 1e-5, "clients": 10}
+    sizes = {"units_per_client": 1e6, "parameters": 100, "masked": True}
+    (warning,) = ask(noise_multiplier=1, discrete=True, **run, **sizes)["warnings"][-1:]
+    assert warning.startswith("masking.mechanism=discrete: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"masked": False}, "give masked too"),
+        ({"clients": None}, "give clients too"),
+        (
+            {"units_per_client": None, "parameters": None},
+            "parameters, units_per_client or examples",
+        ),
+        ({"steps": 2}, "not with steps"),
+    ],
+)
+def test_what_whole_numbers_need(given, said):
+    sizes = {"clients": 10, "units_per_client": 4, "parameters": 1000, "masked": True}
+    with pytest.raises(BudgetMistakes, match=f"discrete: .*{said}"):
+        ask(noise_multiplier=1, discrete=True, **(RUN | sizes | given))
 
 
 def test_a_ring_that_is_too_coarse_is_said():
