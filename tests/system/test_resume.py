@@ -1,5 +1,6 @@
 """A run killed with `kill -9` and resumed ends with the bits of a run left alone."""
 
+import functools
 import json
 import os
 import random
@@ -10,20 +11,34 @@ import pytest
 from processes import TOY, finish, run, run_dir, start
 
 ROUNDS = 8
+BANDED = TOY.replace("toy.yaml", "banded.yaml")
+EACH = pytest.mark.parametrize("experiment", [TOY, BANDED], ids=["plain", "remembering"])
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    cwd = tmp_path_factory.mktemp("straight")
-    status, out, err = run("run", TOY, f"rounds={ROUNDS}", cwd=cwd)
-    assert status == 0, err
-    return cwd / run_dir(out)
+def straight_of(tmp_path_factory):
+    """Runs an experiment from end to end, once; returns its folder."""
+
+    @functools.cache
+    def ran(experiment):
+        cwd = tmp_path_factory.mktemp("straight")
+        status, out, err = run("run", experiment, f"rounds={ROUNDS}", cwd=cwd)
+        assert status == 0, err
+        return cwd / run_dir(out)
+
+    return ran
+
+
+@pytest.fixture
+def straight(straight_of):
+    return straight_of(TOY)
 
 
 @pytest.mark.slow
-def test_killed_after_four_rounds_and_resumed_with_two_workers(straight, tmp_path):
+@EACH
+def test_killed_after_four_rounds_and_resumed_with_two_workers(experiment, straight_of, tmp_path):
     slow = ["client.pause=0.15", "federation.workers=2"]
-    process = start("run", TOY, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
+    process = start("run", experiment, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
     folder = _killed(process, tmp_path, lambda folder: len(_metrics(folder)) >= 4)
     assert 4 <= len(_metrics(folder)) < ROUNDS
 
@@ -31,13 +46,14 @@ def test_killed_after_four_rounds_and_resumed_with_two_workers(straight, tmp_pat
 
     assert status == 0, err
     assert (tmp_path / run_dir(out)).samefile(folder)
-    _same(folder, straight)
+    _same(folder, straight_of(experiment))
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_at_random_moments(straight, tmp_path):
+@EACH
+def test_killed_again_and_again_at_random_moments(experiment, straight_of, tmp_path):
     random.seed(time.time_ns())
-    process = start("run", TOY, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)
+    process = start("run", experiment, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)
     kills = 0
     folder = _killed(process, tmp_path, lambda folder: (folder / "config.yaml").exists())
     while kills < 5:
@@ -51,7 +67,7 @@ def test_killed_again_and_again_at_random_moments(straight, tmp_path):
             break
     status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)
     assert status == 0, err
-    _same(folder, straight)
+    _same(folder, straight_of(experiment))
 
 
 @pytest.mark.slow
@@ -87,13 +103,13 @@ def _killed(process, cwd, when):
     """Waits until `when(run folder)`, kills the process group, returns the run folder."""
 
     def ready():
-        folders = [path.parent for path in cwd.glob("runs/toy/*/config.yaml")]
+        folders = [path.parent for path in cwd.glob("runs/*/*/config.yaml")]
         return bool(folders) and when(folders[0])
 
     _wait(ready, process)
     os.killpg(process.pid, signal.SIGKILL)
     finish(process)
-    return next(cwd.glob("runs/toy/*/config.yaml")).parent
+    return next(cwd.glob("runs/*/*/config.yaml")).parent
 
 
 def _until_it_writes(process, folder):
