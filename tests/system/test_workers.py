@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from flwr.clientapp import ClientApp
+from private_toy import FaultyProviders, private_data
 from toy import federation, norm_net, weights
 
 from fedpriv.federation.client import build_app
@@ -18,7 +19,11 @@ from fedpriv.federation.faults import Crashing, Dropout, Slow
 from fedpriv.federation.grids.base import WorkersDied
 from fedpriv.federation.grids.processes import ProcessGrid
 from fedpriv.federation.grids.workers import Deaths
+from fedpriv.federation.secagg.masking import Masking
+from fedpriv.privacy.mechanism import provider_gaussian
+from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.workers.ray_session import RaySettings
+from fedpriv.strategies.provider_bandmf import ProviderBandMF
 from fedpriv.threat.keep.transcript import KeepTranscript
 
 ON_RAY = RaySettings(client_resources={"num_cpus": 1.0})
@@ -58,6 +63,36 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(workers, ray, inlin
             k: theirs[k] for k in theirs.keys() - untimed
         }
     assert _who(result) == _who(inline) == [(2, 3, "failed"), (3, 1, "failed")]
+
+
+@pytest.mark.parametrize("ray", BOTH, indirect=True)
+def test_clients_remember_whichever_worker_serves_them(ray, tmp_path):
+    """Masked, in bands and with limits for each provider, and a client that misses a round."""
+
+    def ran(runs, **where):
+        mechanism = provider_gaussian(
+            clip_norm=0.5,
+            providers=3,
+            noise_multiplier=1.0,
+            provider_rate=0.35,
+            bands=2,
+            individual_epsilon=6.0,
+        )
+        return federation(
+            model=norm_net,
+            data=private_data(),
+            strategy=ProviderBandMF(mechanism, threshold=0.5),
+            client=FaultyProviders({"2/0/3": "raise"}),
+            masking=Masking(),
+            runs=runs,
+            **where,
+        ).run(4)
+
+    alone, several = ran(tmp_path / "alone"), ran(tmp_path / "several", workers=2, ray=ray)
+    assert weights(several) == weights(alone)
+    of, there = (RunFolder.existing(one.run_dir).read_json(LEDGER) for one in (alone, several))
+    assert of["spent"]
+    assert of["spent"] == there["spent"]
 
 
 def test_another_seed_gives_other_bits(inline, tmp_path):
