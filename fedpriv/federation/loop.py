@@ -168,29 +168,9 @@ class Federation(Parts):
         self.published: list[str] = []
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
-        key, self.data_digest, self.parameters = "", "", 0
-        if self.algorithm.mechanism:
-            first = seeded_model(self.bound.build_model, self.seed)
-            self.parameters = ParameterLayout(first).read()["float"].size
-            if isinstance(self.algorithm, Masked):
-                self.algorithm.settle(self.clients, self.parameters)
-                if coarse := self.algorithm.coarse(self.clients, self.parameters):
-                    raise Unworkable(coarse)
-            encoded = data_digest(self.bound.train, self.bound.rows)
-            pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
-            self.data_digest = json_digest(pages) if pages else encoded
-            key = message_key(
-                (inner, self.client, self.masking),
-                first,
-                encoded,
-                threads=settings.threads,
-                device=settings.device,
-                entropy=self.algorithm.mechanism.entropy,
-                computing={
-                    **self.computing.changed(),
-                    **({"cohort_batch": together} if together > 1 else {}),
-                },
-            )
+        self.data_digest, self.parameters = "", 0
+        mechanism = self.algorithm.mechanism
+        key = self._private(inner, mechanism.entropy, together) if mechanism else ""
         self.spec = WorkerSpec(
             build_model=self.bound.build_model,
             client=self.client,
@@ -202,6 +182,30 @@ class Federation(Parts):
             key=key,
             computing=self.computing,
             cohort_batch=together,
+        )
+
+    def _private(self, inner: Strategy, entropy: str, together: int) -> str:
+        """Measures what a ledger tells of model and data; returns the key of the run's noise."""
+        first = seeded_model(self.bound.build_model, self.seed)
+        self.parameters = ParameterLayout(first).read()["float"].size
+        if isinstance(self.algorithm, Masked):
+            self.algorithm.settle(self.clients, self.parameters)
+            if coarse := self.algorithm.coarse(self.clients, self.parameters):
+                raise Unworkable(coarse)
+        encoded = data_digest(self.bound.train, self.bound.rows)
+        pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
+        self.data_digest = json_digest(pages) if pages else encoded
+        return message_key(
+            (inner, self.client, self.masking),
+            first,
+            encoded,
+            threads=self.settings.threads,
+            device=self.settings.device,
+            entropy=entropy,
+            computing={
+                **self.computing.changed(),
+                **({"cohort_batch": together} if together > 1 else {}),
+            },
         )
 
     def _problems(self, inner: Strategy) -> list[str]:
