@@ -131,7 +131,7 @@ def rejected(times: int, axes: int, epsilon: float, share: float) -> list[dict[s
                 made = federation(
                     (lacking(strategy, share), client), Masking() if masked else None, seed
                 )
-                for view, history, scores, inside in canaries_seen(made, ROUNDS, axes)[1]:
+                for view, (history, _), scores, inside in canaries_seen(made, ROUNDS, axes)[1]:
                     told = rejects(scores, inside, history, 0.95)
                     counts[view] = counts.get(view, 0) + told
             for view, count in counts.items():

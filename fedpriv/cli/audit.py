@@ -75,6 +75,7 @@ def command(
     from fedpriv.config.running import to_stderr
     from fedpriv.config.trust import check_before_resume
     from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
+    from fedpriv.report.build import REPORT, write_report
     from fedpriv.runtime.run_folder import CONFIG, RunFolder
     from fedpriv.threat.mechanism import keep_audit
 
@@ -94,6 +95,8 @@ def command(
     )
     if folder:
         keep_audit(folder, audit)
+        if folder.has(REPORT):
+            write_report(folder.path)
     if in_json:
         alarms = {"contradicted": audit.contradicted, "blind": audit.blind}
         print(json.dumps({**asdict(audit), **alarms}, indent=2))

@@ -384,8 +384,13 @@ def provider_gaussian(
             how long its contributions really were and when it was drawn. None sets no such limit.
     """
     _positive("providers", providers)
-    if individual_epsilon is not None:
-        _positive("individual_epsilon", individual_epsilon)
+    if bands < 1:
+        raise ValueError(f"bands={bands}: expected a whole number of 1 or more")
+    if individual_epsilon is not None and not 0 < individual_epsilon < math.inf:
+        raise ValueError(
+            f"individual_epsilon={individual_epsilon}: expected a positive, finite number, or null "
+            "for no limit"
+        )
     return _gaussian(
         "provider",
         noise_multiplier,

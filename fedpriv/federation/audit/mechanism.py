@@ -21,7 +21,7 @@ import functools
 import math
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -46,7 +46,7 @@ from fedpriv.federation.private_strategy import BATCH, PrivateStrategy
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.secagg.messages import MASKED
 from fedpriv.privacy.accounting import pld
-from fedpriv.privacy.accounting.event import Event
+from fedpriv.privacy.accounting.event import ClientThenRecord, Event
 from fedpriv.privacy.banded import coefficients, turn
 from fedpriv.privacy.ledger import Ledger, Release
 from fedpriv.privacy.lower_bounds import (
@@ -241,12 +241,12 @@ def audit_mechanism(
     began = time.monotonic()
     strategy = cast(PrivateStrategy, federation.strategy)
     axes = axes or quick_axes(federation.clients, rounds, _noised_steps(strategy))
-    pooled: dict[str, dict[History, list[tuple[Scores, NDArray[np.bool_]]]]] = {}
+    pooled: dict[str, dict[Booked, list[tuple[Scores, NDArray[np.bool_]]]]] = {}
     stated: dict[str, float | None] = {}
     for run in range(runs):
         ledger, found_in_run = canaries_seen(federation, rounds, axes, run)
-        for view, history, scores, inside in found_in_run:
-            pooled.setdefault(view, defaultdict(list))[history].append((scores, inside))
+        for view, booked, scores, inside in found_in_run:
+            pooled.setdefault(view, defaultdict(list))[booked].append((scores, inside))
             if view not in stated:
                 known_draw = strategy.mechanism.client_rate == 1
                 promise = tuple(ledger.history(view)) if known_draw else ()
@@ -259,12 +259,12 @@ def audit_mechanism(
         )
     mechanism = strategy.mechanism
     views, known = dict[str, Measured](), dict[tuple[int, ...], Measured]()
-    for view, by_history in pooled.items():
+    for view, alike in pooled.items():
         # The participation of most canaries; it depends on the draws of clients, not on the noise.
-        history, found = max(by_history.items(), key=lambda item: sum(len(s) for s, _ in item[1]))
+        booked, found = max(alike.items(), key=lambda item: sum(len(s) for s, _ in item[1]))
         same = tuple(id(scores) for scores, _ in found)  # two views may have seen the same
         if same not in known:
-            known[same] = _measured(history, found, stated[view], mechanism.delta, confidence)
+            known[same] = _measured(booked, found, stated[view], mechanism.delta, confidence)
             if mechanism.individual_epsilon:  # canaries that have given all are to be seen less
                 known[same] = replace(known[same], blind=False)
         views[view] = known[same]
@@ -274,13 +274,14 @@ def audit_mechanism(
 
 
 def _measured(
-    history: History,
+    booked: Booked,
     found: list[tuple[Scores, NDArray[np.bool_]]],
     stated: float | None,
     delta: float,
     confidence: float,
 ) -> Measured:
     """Returns the three bounds for canaries of which the same was seen."""
+    history, seen = booked
     scores = np.concatenate([s for s, _ in found])
     inside = np.concatenate([i for _, i in found])
     threshold = threshold_for(history, len(scores), delta, confidence)
@@ -296,12 +297,17 @@ def _measured(
         canaries=len(scores),
         releases=sum(times for _, times in history),
         stated=stated,
-        blind=too_little(scores, inside, history),
+        blind=too_little(scores, inside, seen),
     )
 
 
-Found = tuple[str, History, Scores, NDArray[np.bool_]]
-"""Of canaries whose participation was alike: view, what was seen of them, scores, coins."""
+Booked = tuple[History, History]
+"""Of canaries whose participation was alike: what the ledger books for them, and what was seen of
+them. The two are the same but with bands, where a round that was refused, or lies behind the last
+one, shows less of a contribution than is booked."""
+
+Found = tuple[str, Booked, Scores, NDArray[np.bool_]]
+"""Of such canaries: view, what was booked and seen, scores, coins."""
 
 
 def canaries_seen(
@@ -351,46 +357,55 @@ def canaries_seen(
     first = np.ones(axes, np.bool_)
     if bands > 1:
         first = np.array([turn(seed, unit, bands) == 0 for unit in range(axes)])
+    rate = strategy.mechanism.record_rate
     found_in_run: list[Found] = []
     for plain, views in ways.items():
-        scores, alike = np.zeros(axes), defaultdict[History, list[NDArray[np.int64]]](list)
+        scores, alike = np.zeros(axes), defaultdict[Booked, list[NDArray[np.int64]]](list)
         for client in range(clients):
-            own = slice(client, None, clients)
+            own, rows = slice(client, None, clients), list(_rows_of(client, plain, ledger, watch))
+            for row, noise in rows:
+                scores[own] += log_likelihood_ratio(clips * row, noise, rate)
             history = tuple(sorted(ledger.history_of(client, views[0]), key=repr))
+            seen = history
+            if bands > 1:
+                told = Counter(ClientThenRecord(1.0, rate, round(noise, 6)) for _, noise in rows)
+                seen = tuple(sorted(told.items(), key=repr))
             if history:
-                alike[history].append(np.arange(axes)[own][first[own]])
-            shown = [release for release in ledger.releases if _shows(release, client, plain)]
-            # What one contribution has reached goes together: a release, or those of b rounds.
-            for _, reached in groupby(shown, lambda one: (one.attempt.round - 1) // bands):
-                rows = list[tuple[NDArray[Any], float, float]]()
-                for release in reached:
-                    at = release.attempt.round, release.attempt.attempt
-                    seen = watch.messages[*at, client] if plain else watch.sums[at][:, own]
-                    noise = release.share if plain else release.noise_multiplier
-                    weight = float(coefficients(bands)[release.turn])
-                    rows += [(clips * step, noise, weight) for step in seen]
-                if bands > 1:
-                    rows = [_together(rows)]
-                for row, noise, _ in rows:
-                    scores[own] += log_likelihood_ratio(row, noise, strategy.mechanism.record_rate)
-        for history, places in alike.items():
+                alike[history, seen].append(np.arange(axes)[own][first[own]])
+        for booked, places in alike.items():
             there = np.concatenate(places)
             found = scores[there].astype(np.float32), inside[there]
-            found_in_run += [(view, history, *found) for view in views]
+            found_in_run += [(view, booked, *found) for view in views]
     return ledger, found_in_run
 
 
-def _together(
-    rows: list[tuple[NDArray[Any], float, float]],
-) -> tuple[NDArray[Any], float, float]:
-    """Returns one row that tells as much as all: the mean of each over its weight, and its noise.
+def _rows_of(
+    client: int, plain: bool, ledger: Ledger, watch: _Watch
+) -> Iterator[tuple[NDArray[Any], float]]:
+    """Yields what was seen of a client's canaries of the first turn, and its noise multiplier.
 
-    Args:
-        rows: what was seen, the noise multiplier, and what a contribution of 1 counts there.
+    What one contribution has reached goes together: a release, or those of b rounds. These are one
+    row, which tells as much: the mean of each over what a contribution counts there.
     """
-    precision = sum((weight / noise) ** 2 for _, noise, weight in rows)
-    seen = np.sum([row * (weight / noise**2) for row, noise, weight in rows], axis=0)
-    return seen / precision, precision**-0.5, 1.0
+    rounds = groupby(ledger.releases, lambda one: (one.attempt.round - 1) // one.bands)
+    for _, of_turn in rounds:
+        releases, rows = list(of_turn), list[tuple[NDArray[Any], float, float]]()
+        bands, own = releases[0].bands, slice(client, None, watch.clients)
+        if bands > 1 and not any(r.turn == 0 and client in r.attempt.heard for r in releases):
+            continue  # whoever misses its turn has nothing in the rounds after it
+        for release in releases:
+            if _shows(release, client, plain):
+                at = release.attempt.round, release.attempt.attempt
+                seen = watch.messages[*at, client] if plain else watch.sums[at][:, own]
+                noise = release.share if plain else release.noise_multiplier
+                weight = float(coefficients(bands)[release.turn])
+                rows += [(step, noise, weight) for step in seen]
+        if bands == 1:
+            yield from ((row, noise) for row, noise, _ in rows)
+        elif rows:
+            precision = sum((weight / noise) ** 2 for _, noise, weight in rows)
+            mean = np.sum([row * (weight / noise**2) for row, noise, weight in rows], axis=0)
+            yield mean / precision, precision**-0.5
 
 
 def _shows(release: Release, client: int, plain: bool) -> bool:

@@ -24,6 +24,7 @@ from toy_private import (
 from fedpriv.clients.banded import SUM
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.audit.mechanism import audit_mechanism
+from fedpriv.federation.faults import Dropout
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import UPDATE, to_vectors
 from fedpriv.federation.secagg.masking import Masking
@@ -301,6 +302,8 @@ def test_settings_that_void_the_theorem_are_refused():
         FLProviderDP(mechanism())
     with pytest.raises(ValueError, match="1 where the unit is no provider"):
         replace(client_gaussian(clip_norm=1, noise_multiplier=1), bands=2)
+    with pytest.raises(ValueError, match=r"^bands=0: expected a whole number of 1 or more$"):
+        provider_gaussian(clip_norm=1, providers=1, noise_multiplier=1, bands=0)
     planned = provider_gaussian(
         clip_norm=1, providers=1, noise_multiplier=1, client_rate=0.5, bands=2
     )
@@ -317,6 +320,29 @@ def test_an_audit_measures_what_is_booked_and_no_more(masking):
     for view in found.views.values():
         assert view.releases == 2
         assert 0.6 * view.ledger < view.sigma_fit <= view.ledger
+
+
+@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    ("rounds", "away"),
+    [(6, {2: [0]}), (6, {1: [0]}), (6, {4: [1]}), (5, {})],
+    ids=["a part is lost", "a turn", "the turn of one client", "the last turn ends early"],
+)
+def test_an_audit_knows_what_of_a_contribution_was_never_shown(rounds, away, masking):
+    """A refused round shows nothing; what clients owe of it comes with the rounds after it."""
+    made = banded(bands=3, noise=1.0, rate=0.9, clients=2, masking=masking)
+    made.faults = Dropout(at=away)
+    found = audit_mechanism(made, rounds, axes=1 << 16, confidence=0.9999)
+    assert not found.contradicted, found.lines()
+    assert not found.blind, found.lines()
+
+
+def test_an_audit_is_blind_where_a_client_sends_nothing_of_what_it_owes(monkeypatch):
+    first = np.array([1.0, 1e-9, 1e-9]) * coefficients(3)
+    monkeypatch.setattr("fedpriv.clients.banded.coefficients", lambda bands: first)
+    made = banded(bands=3, noise=1.0, clients=2)
+    made.faults = Dropout(at={5: [0]})
+    assert audit_mechanism(made, 6, axes=1 << 16).blind
 
 
 def test_an_audit_sees_noise_that_was_split_among_bands(monkeypatch):

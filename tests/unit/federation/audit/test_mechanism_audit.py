@@ -381,7 +381,9 @@ def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
     toy.seed = seed
     return {
         view: rejects(scores, inside, history, 0.95)
-        for view, history, scores, inside in mechanism_audit.canaries_seen(toy, rounds, axes)[1]
+        for view, (history, _), scores, inside in mechanism_audit.canaries_seen(toy, rounds, axes)[
+            1
+        ]
     }
 
 
