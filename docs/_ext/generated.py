@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from layers import drawing
+from omegaconf import OmegaConf
 
 from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
@@ -103,15 +104,26 @@ def choice(group: str, path: Path) -> Iterator[Setting]:
     Their meanings may come from another choice of the group, which this one starts from.
     """
     text = path.read_text("utf-8")
-    content = yaml.safe_load(text) or {}
+    content, whole = yaml.safe_load(text) or {}, merged(path)
     rows = (*settings(Experiment), *settings(DocumentData, "data"))
     known = {row.name: row.meaning for row in rows}
     for other in set(content.pop("defaults", ())) - {"_self_"}:
         start = choice(group, path.with_name(f"{other}.yaml"))
         known |= {row.name: row.meaning for row in start}
+    for key, value in content.items():  # its sections may have their targets from where it starts
+        if isinstance(value, Mapping) and TARGET in value:
+            content[key] = whole[key]
     package = re.search(r"^# @package (\S+)", text, re.MULTILINE)
     place = package[1] if package else group
     yield from within("" if place == "_global_" else place, content, known)
+
+
+def merged(path: Path) -> dict[str, Any]:
+    """Returns what a choice holds, with what it starts from."""
+    content = yaml.safe_load(path.read_text("utf-8")) or {}
+    starts = [other for other in content.pop("defaults", ()) if other != "_self_"]
+    parts = [merged(path.with_name(f"{other}.yaml")) for other in starts]
+    return OmegaConf.to_container(OmegaConf.merge(*parts, content))
 
 
 def within(place: str, content: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[Setting]:

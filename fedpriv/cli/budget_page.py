@@ -35,6 +35,15 @@ def as_table(answer: Answer) -> str:
         blocks.append([title, f"colluders{numbers}", f"epsilon  {epsilons}"])
     if "signal" in answer:
         blocks.append(answer["signal"]["lines"])
+    if "without_bands" in answer:
+        plain, bands = answer["without_bands"], answer["bands"]
+        blocks.append(
+            [
+                f"bands: with {bands}, the model has {plain['noise_left']:.0%} of the noise that "
+                f"it has without (noise_multiplier {plain['noise_multiplier']:.4g}) at the same "
+                "epsilon of the global models"
+            ]
+        )
     if "traffic" in answer:
         traffic = answer["traffic"]
         keys = ""

@@ -393,6 +393,9 @@ def build(
     problems: list[str] = []
     if KEEP in sections:
         sections[KEEP] = _chosen_keepers(sections[KEEP], problems)
+    masking = sections.get("masking")
+    if isinstance(masking, Mapping) and TARGET not in masking:  # else it would be on unasked
+        problems += [f"masking.{key}={value}: needs masking=on" for key, value in masking.items()]
     return constructed(Experiment, sections, source, problems)
 
 

@@ -23,7 +23,7 @@ from fedpriv.privacy.accounting.event import Event, History
 from fedpriv.privacy.discrete import BITS, Steps
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.privacy.noise import share_std
-from fedpriv.privacy.signal import Signal
+from fedpriv.privacy.signal import Signal, turnless
 from fedpriv.privacy.views import with_shares_known
 
 Answer = dict[str, Any]
@@ -58,6 +58,9 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
         - "signal", where parameters and units are given: units of a round, the ratio of signal to
           noise "per_round" and "over_run", and "lines" that say it;
         - "traffic", where `masked` and parameters are given, and "warnings";
+        - "without_bands", of a plan with bands: the "noise_multiplier" that the run has without
+          them at the same ε of the global models, and "noise_left", the noise in the model as a
+          share of that run's;
         - "whole_numbers", of a discrete plan: how many times the "noise" is as large for its
           rounding, and how many "steps" of the ring a client's share of it is wide.
 
@@ -94,6 +97,8 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
         steps = whole_steps(run)
         share = steps.share(run.noise_multiplier, run.clients or 1)
         answer["whole_numbers"] = {"noise": steps.inflation, "steps": share}
+    if run.bands > 1 and run.rounds and run.record_rate and run.noise_multiplier:
+        answer["without_bands"] = _without_bands(run)
     if by_round:
         answer["by_round"] = epsilon_by_round(answer)
     return answer
@@ -220,6 +225,8 @@ def _warnings(run: PlannedRun) -> list[str]:
             f"delta={run.delta:g} is at least 1/{units:g}, one in all units: publishing some unit "
             "drawn at random would be as private. Take delta well below that"
         )
+    if run.rounds < run.bands:
+        found.append(turnless(run.bands, run.rounds).removeprefix("WARNING: "))
     if run.discrete:
         found += whole_steps(run).problems(run.noise_multiplier, run.clients or 1)
     elif run.masked and run.parameters is not None:
@@ -254,6 +261,18 @@ def steps_in_a_share(run: PlannedRun) -> float:
     step = 2 * bound / ((MODULUS - 1) // 2 // clients)
     most = max(t for *_, t in run.cohorts())
     return share_std(std, most) / step
+
+
+def _without_bands(run: PlannedRun) -> Answer:
+    """Returns the noise that a run needs without bands, and how much of it is left with them."""
+    spent = accountants.epsilon(_history(run, "global"), run.delta)
+
+    def history(sigma: float) -> History:
+        return _history(replace(run, bands=1, noise_multiplier=sigma), "global")
+
+    sigma = accountants.noise_multiplier(history, spent, run.delta)
+    left = run.noise_multiplier * banded.cancelled(run.bands, run.rounds) / sigma
+    return {"noise_multiplier": sigma, "noise_left": left}
 
 
 def whole_steps(run: PlannedRun) -> Steps:

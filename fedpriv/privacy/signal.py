@@ -107,5 +107,24 @@ def signal_lines(
         noise *= banded.cancelled(mechanism.bands, rounds)
     if steps is not None:  # each client's own sums, of which the server takes the mean
         units, releases = units / cohort, round(rounds * steps * cohort)
-    signal = Signal(units, mechanism.clip_norm, noise, parameters, releases)
-    return signal.lines()
+    lines = Signal(units, mechanism.clip_norm, noise, parameters, releases).lines()
+    if rounds < mechanism.bands:
+        lines.append(turnless(mechanism.bands, rounds))
+    if (limit := mechanism.individual_epsilon) and mechanism.noise_multiplier:
+        # It imports torch, which `fedpriv budget` does without.
+        from fedpriv.privacy.individual import most_given
+
+        most = math.sqrt(most_given(limit, mechanism.noise_multiplier, mechanism.delta))
+        lines.append(
+            f"individual_epsilon={limit:g}: a {mechanism.unit} may give {most:.2g} clip norms in "
+            f"one round, or {most:.2g} / √k in each of k, and then gives no more"
+        )
+    return lines
+
+
+def turnless(bands: int, rounds: int) -> str:
+    """Returns a warning of a run with fewer rounds than bands."""
+    return (
+        f"WARNING: with {bands} bands, each unit has its turn in one round of {bands}, so about "
+        f"{bands - rounds} of {bands} units have none in {rounds} rounds: take fewer bands"
+    )

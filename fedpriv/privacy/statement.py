@@ -259,6 +259,13 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     ]
     if mechanism["asked_epsilon"]:
         lines.append(_kept(content, server))
+    own = content["views"]["global"].get("individual") or {}
+    if limit := own.get("limit"):
+        spent = [e == "inf" or e >= limit * (1 - 1e-6) for e in own["epsilon"].values()]
+        lines.append(
+            f"  limit: {limit:g} for each {content['unit']}; of {len(spent)} that were drawn, "
+            f"{sum(spent)} have reached it, and give no more"
+        )
     if content["uncovered"]:
         lines.append(f"  not guaranteed, because no ε covers: {'; '.join(content['uncovered'])}")
     if helped := content["colluders"][1:]:

@@ -49,6 +49,11 @@ NO_NUMBER = "expected a finite number of at most 64 bits"
             "strategy.mechanism",
             "noise_multiplier=1e+300: expected 0 to 1e+07",
         ),
+        (
+            [PRIVATE, "masking=off", "masking.mechanism=discrete"],
+            "masking.mechanism=discrete",
+            "needs masking=on",
+        ),
         ([PRIVATE, "masking=on", "masking.bound=1e300"], "masking", "expected a number in [2^-64"),
         (["data.source.documents_per_provider=100000"], "data.source", "in 1..4166"),
         (["data.source.page_size=[100000, 100000]"], "data.source", "at most 10000 a side"),

@@ -304,6 +304,32 @@ def test_masking_takes_no_noise_away_and_says_what_it_costs():
     assert "traffic" not in plain
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "rounds", "rate", "bands", "left"),
+    [
+        (8, 120, 0.08, 8, 0.83),
+        (8, 30, 0.3, 3, 0.93),
+        (3, 120, 0.08, 2, 0.98),
+        (1, 120, 0.08, 4, 1.11),
+    ],
+)
+def test_what_bands_leave_of_the_noise_is_told(epsilon, rounds, rate, bands, left):
+    """The numbers of docs/guides/strategies.md."""
+    run = {"client_rate": 1.0, "record_rate": rate, "rounds": rounds, "delta": 1e-4}
+    answer = ask(epsilon=epsilon, view="global", bands=bands, **run)
+    plain = ask(epsilon=epsilon, view="global", **run)
+    found = answer["without_bands"]
+    assert found["noise_left"] == pytest.approx(left, abs=0.006)
+    assert found["noise_multiplier"] == pytest.approx(plain["noise_multiplier"], rel=0.01)
+    assert "without_bands" not in plain
+
+
+def test_bands_without_a_turn_are_warned_of():
+    run = {"client_rate": 1.0, "record_rate": 0.1, "rounds": 3, "delta": 1e-4, "bands": 8}
+    (warning,) = ask(noise_multiplier=1.0, **run)["warnings"]
+    assert "about 5 of 8 units have none in 3 rounds" in warning
+
+
 def test_whole_numbers_take_half_the_traffic_and_a_little_more_noise():
     sizes = {"clients": 10, "units_per_client": 41, "parameters": 226_000_000, "clip_norm": 5.0}
     run = {"noise_multiplier": 0.77, "masked": True, **sizes, **RUN}

@@ -17,7 +17,7 @@ from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.individual import epsilon, most_given
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import client_gaussian, provider_gaussian
-from fedpriv.privacy.statement import account
+from fedpriv.privacy.statement import account, summary
 from fedpriv.report.build import write_report
 from fedpriv.runtime.client_memory import InState, OnDisk
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
@@ -127,6 +127,17 @@ def test_a_filter_stops_whoever_has_spent_its_share(strategy, limit, bands):
     assert below
     assert all(found["epsilon"][name] == pytest.approx(e, rel=1e-3) for name, e in below.items())
     assert (vector_of(free) != vector_of(limited)).any()
+    said = next(
+        line
+        for line in summary(RunFolder.existing(limited.run_dir).read_json(LEDGER))
+        if "limit" in line
+    )
+    many = sum(one > limit - 1e-3 for one in found["epsilon"].values())
+    assert said.startswith(f"  limit: {limit} for each provider; of {len(spent)} that were drawn")
+    assert said.endswith(f"{many} have reached it, and give no more")
+    assert not any(
+        "limit" in line for line in summary(RunFolder.existing(free.run_dir).read_json(LEDGER))
+    )
 
 
 @pytest.mark.parametrize("strategy", [FLProviderDP, ProviderBandMF])
@@ -214,7 +225,7 @@ def test_epsilon_is_computed_again_from_what_the_ledger_has():
 
 def test_limits_below_nothing_are_refused():
     for limit in (-1, 0):
-        with pytest.raises(ValueError, match=f"individual_epsilon={limit}"):
+        with pytest.raises(ValueError, match=f"individual_epsilon={limit}: .*or null for no limit"):
             provider_gaussian(
                 clip_norm=1, providers=1, noise_multiplier=1, individual_epsilon=limit
             )

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fedpriv.privacy.accounting.gdp import gaussian_epsilon
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 from fedpriv.privacy.signal import DROWNED, Signal, signal_lines
 
@@ -58,6 +59,21 @@ def test_answers_beyond_the_threshold_add_noise():
     ]
     assert norms == [1000, 2000]
     assert signal_lines(dataclasses.replace(mechanism, noise_multiplier=0.0), 10, 4, 1) == []
+
+
+def test_bands_that_some_never_have_a_turn_in_are_warned_of():
+    made = provider_gaussian(clip_norm=1, providers=3, noise_multiplier=1.0, bands=8)
+    assert "about 4 of 8 units have none in 4 rounds" in signal_lines(made, 10, 4, rounds=4)[-1]
+    assert not any("turn" in line for line in signal_lines(made, 10, 4, rounds=8))
+
+
+def test_what_a_limit_lets_each_give_is_said():
+    made = provider_gaussian(
+        clip_norm=1, providers=3, noise_multiplier=1.0, individual_epsilon=2.0, delta=1e-5
+    )
+    line = signal_lines(made, 10, 4, rounds=4)[-1]
+    assert line.startswith("individual_epsilon=2: a provider may give 0.5 clip norms in one round")
+    assert gaussian_epsilon(0.5, 1e-5) == pytest.approx(2.0, abs=0.03)  # of one such release
 
 
 def test_the_case_that_was_seen_to_drown_is_warned_of():

@@ -188,6 +188,21 @@ def redacted(folder):
     return text_of(render(read_run(folder), redacted=True))
 
 
+def test_words_that_a_poor_model_takes_for_fields_do_not_tear_holes_into_sentences(folder):
+    path = folder / "prediction.json"
+    page = json.loads(path.read_text())
+    tags = [("on", "O"), ("Kowalska", "O"), ("number", "B-customer")]
+    for text, true in tags:
+        page["words"].append(
+            page["words"][0] | {"text": text, "true": true, "predicted": "B-total"}
+        )
+    path.write_text(json.dumps(page))
+    clean = cleaner(read_run(folder))
+    assert clean("each on its own") == "each on its own"
+    assert clean("to Kowalska") == f"to {NAME}"
+    assert clean("invoice number") == f"invoice {NAME}"  # a field of the page it is
+
+
 def test_what_others_wrote_into_a_result_is_left_out(folder):
     """Texts of an attack that is not fedpriv's own may quote words that no other file knows."""
     secret, number = "IBAN DE89 3704", {"value": 0.9, "interval": None, "n": 3, "control": 0.5}
