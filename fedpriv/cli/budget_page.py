@@ -45,28 +45,25 @@ def as_table(answer: Answer) -> str:
             ]
         )
     if "traffic" in answer:
-        traffic = answer["traffic"]
+        traffic, whole = answer["traffic"], answer.get("whole_numbers")
         keys = ""
         if "keys_up" in traffic:
             keys = (
                 f"; keys and shares: {traffic['keys_up']:,} up, {traffic['keys_down']:,} down at "
                 "the expected cohort"
             )
-        size = "4 a coordinate, as many as unmasked floats"
-        if "whole_numbers" in answer:
-            size = "2 a coordinate, half of unmasked floats"
-        blocks.append(
-            [
-                f"masked: {traffic['update']:,} bytes up for a client and round, {size}{keys}; "
-                "epsilon is that of the sum, masking takes no noise away"
-            ]
-        )
-    if "whole_numbers" in answer:
-        noise, steps = answer["whole_numbers"]["noise"], answer["whole_numbers"]["steps"]
-        blocks[-1].append(
-            f"discrete: rounding makes the noise {noise:.4g} times as large at the same epsilon; a "
-            f"client's share of it is {steps:.4g} steps of the ring wide"
-        )
+        size = "2 a coordinate, half of" if whole else "4 a coordinate, as many as"
+        lines = [
+            f"masked: {traffic['update']:,} bytes up for a client and round, {size} unmasked "
+            f"floats{keys}; epsilon is that of the sum, masking takes no noise away"
+        ]
+        if whole:
+            lines.append(
+                f"discrete: rounding makes the noise {whole['noise']:.4g} times as large at the "
+                f"same epsilon; a client's share of it is {whole['steps']:.4g} steps of the ring "
+                "wide"
+            )
+        blocks.append(lines)
     if answer["warnings"]:
         blocks.append([f"WARNING: {warning}" for warning in answer["warnings"]])
     if "by_round" in answer:

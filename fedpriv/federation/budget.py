@@ -226,7 +226,7 @@ def _warnings(run: PlannedRun) -> list[str]:
             "drawn at random would be as private. Take delta well below that"
         )
     if run.rounds < run.bands:
-        found.append(turnless(run.bands, run.rounds).removeprefix("WARNING: "))
+        found.append(turnless(run.bands, run.rounds))
     if run.discrete:
         found += whole_steps(run).problems(run.noise_multiplier, run.clients or 1)
     elif run.masked and run.parameters is not None:

@@ -109,7 +109,7 @@ def signal_lines(
         units, releases = units / cohort, round(rounds * steps * cohort)
     lines = Signal(units, mechanism.clip_norm, noise, parameters, releases).lines()
     if rounds < mechanism.bands:
-        lines.append(turnless(mechanism.bands, rounds))
+        lines.append(f"WARNING: {turnless(mechanism.bands, rounds)}")
     if (limit := mechanism.individual_epsilon) and mechanism.noise_multiplier:
         # It imports torch, which `fedpriv budget` does without.
         from fedpriv.privacy.individual import most_given
@@ -123,8 +123,8 @@ def signal_lines(
 
 
 def turnless(bands: int, rounds: int) -> str:
-    """Returns a warning of a run with fewer rounds than bands."""
+    """Says what becomes of units in a run with fewer rounds than bands."""
     return (
-        f"WARNING: with {bands} bands, each unit has its turn in one round of {bands}, so about "
+        f"with {bands} bands, each unit has its turn in one round of {bands}, so about "
         f"{bands - rounds} of {bands} units have none in {rounds} rounds: take fewer bands"
     )

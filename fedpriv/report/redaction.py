@@ -127,7 +127,7 @@ def cleaner(run: Run) -> Callable[[str], str]:
     if page := run.prediction:
         names.add(page.document)
         words |= {word.text for word in page.words if word.true != "O"}
-        # A poor model tags any word, and these texts need theirs: "on", "number".
+        # A poor model tags any word, such as "on" and "number", which the report's texts need.
         tagged = {word.text for word in page.words if word.predicted != "O"}
         words |= {word for word in tagged if word.lower() not in vocabulary()}
         words |= {text for one in page.answers or () for text in (one.answer, *one.accepted)}

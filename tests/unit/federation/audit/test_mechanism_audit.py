@@ -379,11 +379,9 @@ def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
     """Whether the ledger's mechanism is rejected, per view, in one run."""
     toy = made(strategy(), client, masking)
     toy.seed = seed
+    _, found = mechanism_audit.canaries_seen(toy, rounds, axes)
     return {
-        view: rejects(scores, inside, history, 0.95)
-        for view, (history, _), scores, inside in mechanism_audit.canaries_seen(toy, rounds, axes)[
-            1
-        ]
+        view: rejects(scores, inside, history, 0.95) for view, (history, _), scores, inside in found
     }
 
 
