@@ -208,7 +208,9 @@ class Watched(InlineGrid):
     """
 
     def __init__(self, federation, faults=None, chunk_size=None, error=OutOfLuck, memory=None):
-        memory = memory or Path(tempfile.mkdtemp(prefix="watched-"))
+        if memory is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="watched-")  # removed with the grid
+            memory = Path(self._folder.name)
         app = build_app(replace(federation.spec, memory=memory))
         super().__init__(Unlucky(app, faults or {}, error), federation.clients, chunk_size)
         self.sent, self.received, self.replied = [], [], []
