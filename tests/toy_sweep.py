@@ -28,6 +28,8 @@ class Guess:
     def run(self, access: GuessAccess, context: AttackContext) -> Number:
         if self.refuse:
             raise NotApplicable("the toy does not want to")
+        if "fail" in self.parts:
+            raise RuntimeError("the toy is broken")
         return Number(self.value + self.luck * context.rng.random())
 
 

@@ -121,7 +121,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
         # From the file's own on: before it may lie those that settings were chosen with.
         more = range(max(first) + 1, max(first) + 1 + int(count))
         chosen = f"seeds=[{','.join(map(str, (*first, *more)[: int(count)]))}]"
-    shown = [one for one in overrides if not one.startswith("runs=")]
+    shown = [one for one in overrides if not one.startswith(sweep.ELSEWHERE)]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
     return dataclasses.replace(sweep.read(file, [*words, chosen]), command=command)
 

@@ -32,13 +32,14 @@ from fedpriv.config.attack import Order
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.resumable import digest, newest
+from fedpriv.config.retraining import MOST_WAIT
 from fedpriv.report import claims as claiming
 from fedpriv.report import sweep as report
 from fedpriv.report.claims import Claim, Measured
 from fedpriv.report.sweep import RESULTS, Column, Recorded
 from fedpriv.report.wording import show_seconds
 from fedpriv.runtime import run_lock, versions
-from fedpriv.runtime.memory import watched_memory
+from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import (
     CONFIG,
@@ -49,6 +50,8 @@ from fedpriv.runtime.run_folder import (
     RESULT,
     RunFolder,
 )
+from fedpriv.runtime.workers.jobs import JobsFailed, Pool
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat.results import Result, read_result
 
 PLAN, RUNS = "plan.json", "runs"
@@ -71,6 +74,12 @@ PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 
 WORTH_TELLING = 60.0
 """Seconds that a sweep has left from which on it says so."""
+
+OPEN = ("seeds", "experiment", "runs", "workers")
+"""Sections that the command line replaces as a whole; `workers` is not in files."""
+
+ELSEWHERE = ("runs=", "workers=")
+"""Of these, the ones that change no number of a table, and are not part of its command."""
 
 GIVEN = "given"
 """Beside the sections of a file: settings that the command line has given."""
@@ -139,6 +148,8 @@ class Sweep:
         published: the paper's numbers, by row and column.
         varied: choices and an experiment other than the file's own, such as data=sroie; the title
             has them too.
+        workers: trainings or attacks at a time, each in its own process; 0 does one after the other
+            in this one, and shows the progress of each.
     """
 
     name: str
@@ -154,6 +165,7 @@ class Sweep:
     paper: str = ""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     varied: tuple[str, ...] = ()
+    workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,8 +193,8 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     Args:
         name: as `fedpriv list` has it, or the path of a YAML file.
         overrides: `NAME=value` of a value in `let` or of a choice; `AXIS=[…]` or `rows=[…]` for
-            other values or some labels of an axis; `seeds=[0,1]`, `experiment=`, `runs=`;
-            `run.KEY=` and `attack.KEY=`, which rows may change.
+            other values or some labels of an axis; `seeds=[0,1]`, `experiment=`, `runs=`,
+            `workers=`; `run.KEY=` and `attack.KEY=`, which rows may change.
 
     Raises:
         Mistakes: with everything that is wrong in the file.
@@ -198,7 +210,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         raise Mistakes(name, [" ".join(str(error).split())]) from error
     if problems:
         raise Mistakes(name, problems)
-    given = [one for one in overrides if not one.startswith("runs=")]
+    given = [one for one in overrides if not one.startswith(ELSEWHERE)]
     now = {**file["let"], "experiment": file["experiment"]}
     chosen = ("experiment", *file.get("choices", {}))
     varied = tuple(f"{key}={now[key]}" for key in chosen if now.get(key) != own.get(key))
@@ -207,6 +219,9 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 < len({*seeds}) == len(seeds):
         raise Mistakes(name, [f"seeds={seeds}: expected a list of different whole numbers"])
+    workers = file.get("workers", 0)
+    if type(workers) is not int or workers < 0:
+        raise Mistakes(name, [f"workers={workers}: expected how many, or 0 for this process alone"])
     columns = tuple(
         experiment.constructed(
             Column, {"path": key, **({"label": of} if isinstance(of, str) else of)}, name
@@ -227,6 +242,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         paper=file.get("paper", ""),
         published=_published(file),
         varied=varied,
+        workers=workers,
     )
     problems += dict.fromkeys(_misfits(file, sweep, overrides))
     if problems:
@@ -281,6 +297,7 @@ def run(
     Raises:
         Mistakes: with everything that is wrong, before anything starts; so are claims that were
             changed after their first result without a note.
+        JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
     started, jobs = time.monotonic(), plan(sweep)
     rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
@@ -296,19 +313,22 @@ def run(
         raise Mistakes(sweep.name, [f"claims: {one}; {why}" for one in problems])
     before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
     now = {"commit": versions.commit(), "date": versions.today()}
+    runs = shared or folder.path / RUNS
     measured: list[Measured] = []
     took: list[float] = []  # by the rows that were not there yet
     with run_lock.writing(folder.path, "sweep"), watched_memory() as most:
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
+            memory = _on_workers(jobs, runs, sweep.workers, tell) if sweep.workers else 0
             for number, job in enumerate(jobs, 1):
                 left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
                 about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
                 begun = time.monotonic()
-                place = (shared or folder.path / RUNS) / job.run
+                place = runs / job.run
                 _train(job, place, progress)
-                one = _measure(sweep, job, folder.path, place, tell)
+                _attack(job, place, tell)
+                one = _measure(sweep, job, folder.path, place)
                 known = before.get((one.row, one.seed))
                 same = known and known["run"] == one.run  # what was measured before stays so
                 took += [] if same else [time.monotonic() - begun]
@@ -316,10 +336,10 @@ def run(
                 measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
                 cost = {
                     "seconds": earlier.get("seconds", 0.0) + time.monotonic() - started,
-                    "memory": max(earlier.get("memory", 0), most()),
+                    "memory": max(earlier.get("memory", 0), most(), memory),
                 }
                 _write(sweep, folder, measured, cost, finished=number == len(jobs))
-        except (KeyboardInterrupt, SystemExit) as end:
+        except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
             end.add_note("repeat the command to go on")
             raise
     return folder, measured
@@ -347,6 +367,7 @@ def settings(name: str) -> Iterator[str]:
         yield f"{axis}=[{', '.join(map(json.dumps if axis == 'rows' else str, values))}]"
     yield _text("seeds", file.get("seeds", [0]))
     yield f"experiment={file.get('experiment')}"
+    yield "workers=0  # trainings or attacks at a time, each in its own process"
     yield "run.KEY=…  # of that experiment: `fedpriv run EXPERIMENT --settings`"
     yield "attack.KEY=…  # of its attacks: `fedpriv attack RUN_DIR attack=NAME --settings`"
 
@@ -390,12 +411,12 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
             values[key] = given.setdefault("let", {})[key] = value
         elif equals and key in axes and isinstance(value, list):
             axes[key] = _narrow(key, axes[key], value)
-        elif equals and key in ("seeds", "experiment", "runs"):
+        elif equals and key in OPEN:
             file[key] = value
         elif equals and inner and section in ("run", "attack"):
             given.setdefault(section, {})[inner] = value
         else:
-            there = [*values, *axes, "seeds", "experiment", "runs", "run.KEY", "attack.KEY"]
+            there = [*values, *axes, *OPEN, "run.KEY", "attack.KEY"]
             raise ValueError(f"{text}: expected one of {'=, '.join(there)}={near(key, there)}")
     rows = axes.pop("rows")
     return {**file, "let": values, "rows": rows, "grid": axes, GIVEN: given}
@@ -591,7 +612,40 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     return folder.read_json(RESULTS) or {}
 
 
-def _train(job: Job, place: Path, progress: Callable[[], Progress]) -> None:
+def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> int:
+    """Trains what is not trained yet, then makes the attacks; returns the most memory of a process.
+
+    Raises:
+        JobsFailed: if some of it failed, after all else has been done.
+    """
+    trainings = {
+        f"run {job.run}, seed {job.seed}": (_train, job, runs / job.run, "")
+        for job in jobs
+        if not (runs / job.run / FINAL).is_file()
+    }
+    # Rows may show several numbers of one attack, which is made once.
+    found = {(job.run, job.order.name): job for job in jobs if job.order}
+    attacks = {
+        f"{job.row.name}, seed {job.seed}": (_attack, job, runs / run, name)
+        for (run, name), job in found.items()
+        if not (runs / run / FINDINGS / name / RESULT).is_file()
+    }
+    pool = Pool(workers, RaySettings(), tell)
+    trained = pool.map(_on_a_worker, trainings)
+    return max(0, *trained.values(), *pool.map(_on_a_worker, attacks).values())
+
+
+def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> int:
+    """Does a part of a job, which has that lock; returns this process's most memory, in bytes."""
+    do, job, place, lock = part
+    release_free_blocks()  # of what this worker has done before
+    run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
+    with watched_memory() as most:
+        do(job, place)
+        return most()
+
+
+def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> None:
     """Runs the experiment of a row, or goes on with it, unless it is done."""
     if (place / FINAL).is_file():
         return
@@ -602,17 +656,18 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress]) -> None:
     )
 
 
-def _measure(
-    sweep: Sweep, job: Job, home: Path, place: Path, tell: Callable[[str], None]
-) -> Measured:
-    """Attacks a run, unless that is done, and takes the numbers of the columns."""
+def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> None:
+    """Makes the attack of a row, unless there is none or it is done."""
     folder = RunFolder.existing(place)
-    result: Result | None = None
-    if job.order is not None:
-        if found := folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}"):
-            result = read_result(found)
-        else:
-            result = attack.made(folder, job.order, tell, trust=True)
+    if job.order is not None and not folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
+        attack.made(folder, job.order, tell, trust=True)
+
+
+def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:
+    """Takes the numbers of the columns out of a run and its attack."""
+    folder = RunFolder.existing(place)
+    found = folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}") if job.order else None
+    result: Result | None = read_result(found) if found else None
     last = (folder.records(METRICS) or [{}])[-1]
     numbers = {
         **(_at(result.details, job.row.of) or {} if result else last),

@@ -125,8 +125,7 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
         found = compared(cases, settings)
         # Each model is scored as it would be alone.
         numbers = measure(claim, cases, found, copy.deepcopy(scoring.rng), settings)
-        measured = {**numbers, "round": claim.round, **claim.measured}
-        series.append({name: measured[name] for name in IN_SERIES if name in measured})
+        series.append({name: numbers[name] for name in IN_SERIES if name in numbers})
     numbers["series"] = series if settings.target == "series" else []
     by, primary = claim.membership, found.get("gain")
     said = verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL
@@ -184,6 +183,8 @@ def measure(
         "membership": claim.membership,
         "perfect": list(perfect(trained, claim.membership)),
         "target": claim.model,
+        "round": claim.round,
+        **claim.measured,
         "details": dict(claim.details),
         "mute": claim.mute,
     }

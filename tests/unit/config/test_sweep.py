@@ -16,6 +16,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL
+from fedpriv.runtime.workers.jobs import JobsFailed
 
 FILE = f"""
 # A toy, in a table
@@ -105,6 +106,7 @@ def test_settings_are_those_that_the_command_line_may_change(table):
         "speed=[1, 2]",
         "seeds=[0, 1]",
         f"experiment={TOY}",
+        "workers=0  # trainings or attacks at a time, each in its own process",
     ]
 
 
@@ -179,15 +181,40 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on(table, tmp_path):
-    process = start("sweep", table(), cwd=tmp_path)
+def test_rows_on_workers_measure_the_same(table):
+    told = []
+    _, alone = sweep.run(sweep.read(table()), tell=told.append)
+    assert not [line for line in told if " done; " in line]
+    folder, measured = sweep.run(sweep.read(table(), ["workers=2"]), tell=told.append)
+    assert measured == alone
+    assert results(folder)[0]["finished"] is True
+    # Four rows share the run of a seed, and one of them has no attack.
+    assert len([line for line in told if re.match(r"\d of 2: run \w+, seed . done; ", line)]) == 2
+    assert len([line for line in told if re.match(r"\d of 6: \w+, seed . done; ", line)]) == 6
+
+
+@pytest.mark.slow
+def test_what_fails_on_a_worker_is_told_when_all_else_is_done(table):
+    wrong = FILE.replace("refused: {attack: {attack.refuse: true}}", "refused: {run: {rounds: 3}}")
+    wrong = wrong.replace("lucky: {attack: {", "lucky: {attack: {attack.parts: [fail], ")
+    with pytest.raises(JobsFailed, match="2 jobs failed") as failed:
+        sweep.run(sweep.read(table(wrong), ["workers=2"]))
+    assert {*failed.value.reasons} == {"lucky, seed 0", "lucky, seed 1"}
+    assert len(failed.value.results) == 4
+    assert failed.value.__notes__ == ["repeat the command to go on"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "then"), [(0, "[3/8]"), (2, "1 of 2: run")])
+def test_a_killed_sweep_goes_on(table, tmp_path, workers, then):
+    process = start("sweep", table(), f"workers={workers}", cwd=tmp_path)
     for line in process.stderr:
-        if line.startswith("[3/8]"):
+        if line.startswith(then):
             break
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     (plan,) = tmp_path.rglob("plan.json")
-    status, out, err = finish(start("sweep", table(), cwd=tmp_path))
+    status, out, err = finish(start("sweep", table(), f"workers={workers}", cwd=tmp_path))
     assert status == 0, err
     assert out.splitlines()[-1] == str(plan.parent.relative_to(tmp_path))
     assert "value: guessed > lucky: DOES NOT HOLD" in out
@@ -276,6 +303,7 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
             "rows=nobody: expected some of 'trained', 'guessed', 'lucky', 'refused'",
         ),
         ("seeds=[]", "seeds=[]: expected a list"),
+        ("workers=-1", "workers=-1: expected how many, or 0"),
         ("run.rounds", "run.rounds: expected one of"),
         ("run.roundz=3", "roundz: there is no setting 'roundz'; did you mean 'rounds'?"),
     ],
@@ -285,7 +313,7 @@ def test_mistakes_on_the_command_line_are_named(table, override, message):
 
 
 def test_a_command_is_told_without_the_folder_of_the_runs(table):
-    read = sweep.read(table(), ["runs=/home/me/runs", "value=7.5", "rows=[guessed]"])
+    read = sweep.read(table(), ["runs=/home/me/runs", "value=7.5", "workers=3", "rows=[guessed]"])
     assert read.command == "fedpriv sweep toys.yaml value=7.5 'rows=[guessed]'"
 
 
