@@ -434,7 +434,10 @@ def side_channel(
         judged = Judged(names, inside, scores, guesses)
         found = membership_metrics([judged]).numbers
         low, high = found["interval"]["auc"]
-        channel[name] = {"auc": found["auc"], "low": low, "high": high, "tpr": found["tpr_at_fpr"]}
+        channel[name] = {
+            **{"auc": found["auc"], "low": low, "high": high, "tpr": found["tpr_at_fpr"]},
+            "tpr_interval": found["interval"]["tpr"],  # of the first rate
+        }
     return channel
 
 

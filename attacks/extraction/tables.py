@@ -209,22 +209,21 @@ def _blocking_said(defences: Numbers) -> str:
 
 def _side_channel(channel: Mapping[str, Numbers]) -> Table:
     """Returns how well membership is told from whether the model says that there is no answer."""
-    rates = list(dict.fromkeys(rate for row in channel.values() for rate in row["tpr"]))
-    rows = tuple(
-        (
-            name,
-            interval({**row, "mean": row["auc"]}),
-            *(digits(row["tpr"].get(rate)) for rate in rates),
-        )
-        for name, row in channel.items()
-    )
+    first, *rates = dict.fromkeys(rate for row in channel.values() for rate in row["tpr"])
+    rows = []
+    for name, row in channel.items():
+        low, high = row["tpr_interval"]
+        found = {"mean": row["tpr"][first], "low": low, "high": high}
+        others = (digits(row["tpr"].get(rate)) for rate in rates)
+        rows.append((name, interval({**row, "mean": row["auc"]}), interval(found), *others))
     note = (
         "Whether a canary was trained on, told by one model's loss. Rows with a refusal: of ANSWER "
         "NOT PRESENT on its page without the answer; the others: of the answer on its page. AUC "
-        "0.5: not at all."
+        "0.5: not at all. With fewer than 100 that were not trained on, the TPR at 1 % is that at "
+        "no false alarm."
     )
-    headings = ("training", "AUC", *(f"TPR at {float(rate):.1%}" for rate in rates))
-    return Table(headings, rows, SIDE, note, public=True)
+    headings = ("training", "AUC", *(f"TPR at {float(rate):.1%}" for rate in (first, *rates)))
+    return Table(headings, tuple(rows), SIDE, note, public=True)
 
 
 def _controls(controls: Numbers) -> Table:

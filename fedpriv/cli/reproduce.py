@@ -17,7 +17,7 @@ from fedpriv.cli.command import Command, show_settings
         fedpriv reproduce
         fedpriv reproduce cdmi
         fedpriv reproduce cdmi table5 --settings
-        fedpriv reproduce cdmi table5 seeds=2
+        fedpriv reproduce cdmi table5 seeds=2 workers=4
         fedpriv reproduce gi-dqa table1 model=layoutlmv3 evaluations=100
     """,
 )
@@ -27,8 +27,8 @@ from fedpriv.cli.command import Command, show_settings
     "overrides",
     nargs=-1,
     metavar="[KEY=VALUE]...",
-    help="seeds=3; and what `fedpriv sweep` takes: experiment=, rows=[…], values under `let`, "
-    "run.KEY= and attack.KEY=.",
+    help="seeds=3; and what `fedpriv sweep` takes: workers=2 for two rows at a time, experiment=, "
+    "rows=[…], values under `let`, run.KEY= and attack.KEY=.",
 )
 @show_settings
 @click.option(
@@ -66,17 +66,19 @@ def command(
     paper = paper.replace("_", "-")
     if table is not None and "=" in table:
         overrides, table = (table, *overrides), None
-    every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
-    chosen = [table] if table else every
     if show_settings:
-        for name in chosen:
+        every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
+        for name in [table] if table else every:
             print(f"{name}:")
             for line in sweep.settings(reproduce.sweep_of(paper, name)):
                 print(f"  {line}")
         return 0
     # All are read first, so that a mistake in the last one is told before the first one starts.
-    tell(f"checking {', '.join(chosen)}")
-    tables = {name: reproduce.read(paper, name, overrides) for name in chosen}
+    tell(f"checking {table or f'all tables of {paper}'}")
+    if table:
+        tables = {table: reproduce.read(paper, table, overrides)}
+    else:
+        tables = reproduce.read_all(paper, overrides, tell)
     folders = {}
     for name, read in tables.items():
         folder, measured = reproduce.run(read, for_this_terminal, tell, results)

@@ -31,7 +31,8 @@ from fedpriv.cli.command import Command, show_settings
     "overrides",
     nargs=-1,
     metavar="[KEY=VALUE]...",
-    help="seeds=[0,1], experiment=, runs=; a value that the file names under `let`; rows=[…], or "
+    help="seeds=[0,1], experiment=, runs=; workers=2 for two rows at a time, each in a process of "
+    "its own; a value that the file names under `let`; rows=[…], or "
     "an axis of its grid; run.KEY= of the experiment, or attack.KEY= of the attack.",
 )
 @show_settings

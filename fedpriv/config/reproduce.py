@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
 
 TABLE, CSV, TRAINED, PAPER = "table.json", "table.csv", "trained", "paper.json"
+
+DATA = "FEDPRIV_DATA"
+"""Names the folder of data sets, in the environment."""
 
 SEEDS = 3
 """Of a table, where nobody says how many."""
@@ -124,6 +128,34 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     shown = [one for one in overrides if not one.startswith(sweep.ELSEWHERE)]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
     return dataclasses.replace(sweep.read(file, [*words, chosen]), command=command)
+
+
+def read_all(paper: str, overrides: Sequence[str], tell: Callable[[str], None]) -> dict[str, Sweep]:
+    """Reads the tables of a paper, without studies of ours, by the names that `tables` gives them.
+
+    Args:
+        paper: one of `PAPERS`.
+        overrides: of all of them, see `read`.
+        tell: shows a line for each table that needs data sets, and is left out as there are none.
+
+    Raises:
+        Mistakes: with everything that is wrong in the first table with mistakes.
+    """
+    found = {}
+    for name in filter(of_the_paper, tables(paper)):
+        try:
+            found[name] = read(paper, name, overrides)
+            if DATA not in os.environ:
+                sweep.plan(found[name])
+        except Mistakes as error:
+            if DATA in os.environ or not all(DATA in problem for problem in error.problems):
+                raise
+            found.pop(name, None)
+            tell(f"{name}: left out, because {DATA} is not set")
+    if not found:
+        told = f"all of its tables need data sets with these settings, and {DATA} is not set"
+        raise Mistakes(paper, [told])
+    return found
 
 
 def run(

@@ -19,7 +19,7 @@ from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.providers import PROVIDER, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.summaries import digits, mean_of
+from fedpriv.threat.scoring.summaries import NOTHING, digits, mean_interval, mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import exchanged, share
 
@@ -127,7 +127,7 @@ def tables(found: Scores) -> tuple[Table, Table]:
             *(
                 cell
                 for group in (numbers["members"], numbers["non_members"])
-                for cell in (str(group["n"]), *(digits(group[n], ".1%") for n in MARKS))
+                for cell in (str(group["n"]), *(_shown(group["intervals"][n]) for n in MARKS))
             ),
             digits(numbers["p_value"], ".2g"),
         )
@@ -151,7 +151,8 @@ def tables(found: Scores) -> tuple[Table, Table]:
         ("answer taken off the page", "members", *group, "others", *group, "p"),
         removed,
         TITLE,
-        "Pages of members and of others, the share that is answered exactly, and ANLS. p: of the "
+        "Pages of members and of others, the share that is answered exactly, and ANLS, with "
+        "intervals over providers. p: of the "
         "difference between the shares on pages without a clue left, by exchanging providers, "
         "corrected for the number of keys.",
         public=True,
@@ -287,13 +288,25 @@ def absent_metrics(
 
 
 def _of_group(probes: Sequence[MemorisationProbe]) -> dict[str, Any]:
-    """Returns n, accuracy and ANLS: of all, of the confident ones, of those without a clue left."""
+    """Returns n, accuracy and ANLS: of all, of the confident ones, of those without a clue left.
+
+    `intervals` has both of all, over providers: pages of one hang together.
+    """
+    providers = [probe.provider for probe in probes]
     confident = [probe for probe in probes if probe.confidence >= CONFIDENT]
     clean = [probe for probe in probes if not probe.residual]
     return {
         "n": len(probes),
-        "providers": len({probe.provider for probe in probes}),
+        "providers": len({*providers}),
         **_marks(probes),
+        "intervals": {
+            "accuracy": mean_interval(
+                [is_exact(probe.answer, probe.accepted) for probe in probes], (0, 1), providers
+            ),
+            "anls": mean_interval(
+                [anls(probe.answer, probe.accepted) for probe in probes], (0, 1), providers
+            ),
+        },
         "n_confident": len(confident),
         **{f"{name}_confident": value for name, value in _marks(confident).items()},
         "residual": mean_of(probe.residual for probe in probes),
@@ -306,6 +319,12 @@ def _marks(probes: Sequence[MemorisationProbe]) -> dict[str, float | None]:
         "accuracy": mean_of(is_exact(probe.answer, probe.accepted) for probe in probes),
         "anls": mean_of(anls(probe.answer, probe.accepted) for probe in probes),
     }
+
+
+def _shown(one: Mapping[str, Any]) -> str:
+    if one["mean"] is None:
+        return NOTHING
+    return f"{one['mean']:.1%} [{one['low']:.1%}, {one['high']:.1%}]"
 
 
 def _entropy(counts: Counter[str]) -> float | None:

@@ -220,4 +220,6 @@ def roc_figures(claims: Sequence[MembershipScores], parts: Parts) -> tuple[Figur
             false, true = roc(of_split.members, of_split.scores)
             curves[claim.classifier] = [false.tolist(), true.tolist()]
     title = "Members found (TPR) by false alarms (FPR)"
+    if any(claim.split is not None for claim in claims):
+        title += ", with the first draw of the known providers"
     return (Figure("roc", title, {"curves": curves}, TITLE),)

@@ -206,6 +206,35 @@ def test_without_a_table_all_of_the_papers_are_run(folder, monkeypatch, capsys):
     assert [one["row"] for one in kept["rows"]][:2] == ["guessed", "lucky"]
 
 
+def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(folder, monkeypatch, capsys):
+    found = reproduce.tables
+    named = ("table98", "table97", "table96")
+    monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in named})
+    place = folder / "experiments" / "papers" / "cdmi"
+    root = "{root: '${oc.env:FEDPRIV_DATA}/receipts'}"
+    for number, text in (
+        (97, f"run: {{data.source: {root}"),
+        (96, f"attack: {{attack.parts: {root}"),
+    ):
+        section, rest = text.split("{", 1)
+        (place / f"table_{number}.yaml").write_text(
+            FILE.replace(f"\n{section}{{", f"\n{section}{{{rest}, ")
+        )
+    monkeypatch.delenv("FEDPRIV_DATA", raising=False)
+    assert main(["reproduce", "cdmi", "seeds=1"]) == 0
+    out, err = capsys.readouterr()
+    assert "table97: left out, because FEDPRIV_DATA is not set" in err
+    assert "table96: left out, because FEDPRIV_DATA is not set" in err
+    told = json.loads((Path(out.splitlines()[-1]) / "paper.json").read_text())
+    assert [*told["tables"]] == ["table98"]
+    named = ("table97",)
+    assert main(["reproduce", "cdmi", "seeds=1"]) == 2
+    assert "all of its tables need data sets" in capsys.readouterr().err
+    named = ("table98",)
+    assert main(["reproduce", "cdmi", "seeds=1", "run.roundz=2"]) == 2
+    assert "did you mean 'rounds'?" in capsys.readouterr().err
+
+
 def test_a_finished_table_stays_where_it_is(capsys):
     places = set()
     for _ in range(2):
@@ -262,6 +291,13 @@ def test_results_are_of_the_claims_as_they_stand():
         ("pried-kie", "table3", "microsoft/layoutlmv3-base", ["data=sroie", "rows=['with image']"]),
         ("pried-kie", "figure6", "microsoft/layoutlmv3-base", ["data=funsd"]),
         ("pfl-docvqa", "table6", "google-t5/t5-base", ["data=pfl_docvqa"]),
+        (
+            "pfl-docvqa",
+            "table6",
+            "google-t5/t5-base",
+            ["data=pfl_docvqa", "view=paper", "accountant=prv_opacus"],
+        ),
+        ("pried-kie", "table3", "me/layoutlmv3", ["data=xfund", "rows=['with image']"]),
         ("gi-dqa", "table1", "microsoft/layoutlmv3-base", ["model=layoutlmv3", "side=224"]),
         ("cdmi", "table5", "microsoft/layoutlm-base-uncased", ["rows=[LayoutLM]"]),
         ("extraction", "table1", "naver-clova-ix/donut-base", ["splits=50"]),
@@ -277,8 +313,21 @@ def test_whoever_has_weights_and_data_runs_it_at_full_size(
     assert models == {("base", pretrained)}
     if paper == "pried-kie":  # the paper's Table 7
         settings = {"sroie": (128, 0.2, 1601), "funsd": (128, 1 / 7, 389)}
+        settings["xfund"] = (128, 1 / 9, 562)
         data = words[0].removeprefix("data=")
         private = [job.config for job in jobs if job.row.name[-9:] == "DP, ε = 8"]
         for one in private or [jobs[1].config]:
             found = one["model"]["max_length"], one["privacy"]["record_rate"]
             assert (*found, one["privacy"]["examples"]) == pytest.approx(settings[data])
+        if table == "table3":  # 512 tokens without DP
+            plain = {job.config["model"]["max_length"] for job in jobs if "DP" not in job.row.name}
+            assert plain == {512}
+    if paper == "pfl-docvqa":  # the paper's Table 12
+        private = [job for job in jobs if "DP" in job.row.name]
+        assert {job.config["client"]["batch_size"] for job in private} == {8}
+        for job in private:
+            clip = job.config["strategy"]["mechanism"]["clip_norm"]
+            assert clip == (1 if job.row.name.endswith("ε = 1") else 5)
+        asked_view = "paper" if "view=paper" in words else "server_masked"
+        federated = [job.config["privacy"] for job in private if job.row.name.startswith("FL")]
+        assert {one["view"] for one in federated} == {asked_view}

@@ -83,8 +83,20 @@ NUMBERS = {
         ),
     },
     "side_channel": {
-        "standard": {"auc": 0.52, "low": 0.46, "high": 0.58, "tpr": {"0.01": 0.01}},
-        "EB": {"auc": 0.81, "low": 0.76, "high": 0.86, "tpr": {"0.01": 0.22}},
+        "standard": {
+            "auc": 0.52,
+            "low": 0.46,
+            "high": 0.58,
+            "tpr": {"0.01": 0.01},
+            "tpr_interval": [0.0, 0.07],
+        },
+        "EB": {
+            "auc": 0.81,
+            "low": 0.76,
+            "high": 0.86,
+            "tpr": {"0.01": 0.22},
+            "tpr_interval": [0.11, 0.36],
+        },
     },
     "controls": {
         "untrained": {"E": 0, "canaries": 40},
@@ -201,8 +213,8 @@ def test_the_side_channel_and_exposure_have_their_intervals():
     channel = table_of(NUMBERS, "training")
     assert channel.headings == ("training", "AUC", "TPR at 1.0%")
     assert channel.rows == (
-        ("standard", "0.520 [0.460, 0.580]", "0.010"),
-        ("EB", "0.810 [0.760, 0.860]", "0.220"),
+        ("standard", "0.520 [0.460, 0.580]", "0.010 [0.000, 0.070]"),
+        ("EB", "0.810 [0.760, 0.860]", "0.220 [0.110, 0.360]"),
     )
     secrets, bounds = table_of(NUMBERS, "secrets planted"), table_of(NUMBERS, "bounds")
     assert secrets.rows[1] == ("FedAvg 10 times", "9.000 [8.000, 9.900]", "1.500 [1.100, 1.900]",

@@ -321,6 +321,11 @@ def test_scores_of_members_and_non_members():
     assert members["anls_confident"] == pytest.approx(0.875)
     assert members["residual"] == pytest.approx(1 / 3)
     assert (members["accuracy_clean"], members["anls_clean"]) == (0.5, 0.5)
+    # Three pages of two providers are hardly more than two answers.
+    told = members["intervals"]["accuracy"]
+    assert told["mean"] == members["accuracy"]
+    assert 0 <= told["low"] < 0.1
+    assert 0.9 < told["high"] <= 1
     others = scores["non_members"]
     assert (others["n"], others["accuracy"], others["anls"]) == (1, 0, 0.5)
     assert (others["n_confident"], others["accuracy_confident"]) == (0, None)
@@ -400,11 +405,13 @@ def test_where_nothing_is_remembered_few_p_values_are_small(members, others):
 def test_one_group_alone_has_no_p_value():
     scores = memorisation_metrics([probe("a", "x", "x")], {"a": IN})["removed"]["final"]
     assert scores["provider"]["p_value"] is None
+    nothing = {"mean": None, "low": None, "high": None, "count": 0}
     assert scores["provider"]["non_members"] == {
         "n": 0,
         "providers": 0,
         "accuracy": None,
         "anls": None,
+        "intervals": dict.fromkeys(("accuracy", "anls"), nothing),
         "n_confident": 0,
         "accuracy_confident": None,
         "anls_confident": None,
@@ -500,7 +507,9 @@ def test_tables_and_headline_are_fair_to_the_choice_of_the_key():
     alone = answered(asked, parts)["provider"].p_value
     assert numbers["provider"].p_value == pytest.approx(2 * alone)  # two were looked at
     removed, never = tables(found)
-    row = ("provider, final model", "4", "100.0%", "100.0%", "4", "0.0%", "0.0%")
+    # Clopper and Pearson, of four providers: their end is 0.025 to the power of a quarter.
+    every, none = "100.0% [39.8%, 100.0%]", "0.0% [0.0%, 60.2%]"
+    row = ("provider, final model", "4", every, every, "4", none, none)
     assert removed.rows[0] == (*row, digits(2 * alone, ".2g"))
     assert never.rows == (("tax, final model", "2", "2", "50%", "1.00", "0", "0"),)
 
