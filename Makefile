@@ -45,7 +45,8 @@ docs: $(VENV)/.docs              ## the pages in docs/_build/html; a warning is 
 	@echo "open $$(pwd)/docs/_build/html/index.html"
 
 reproduce: $(VENV)/.installed    ## the papers' tables; hours, and it goes on where it was: `make reproduce PAPERS=cdmi`
-	for paper in $(PAPERS); do $(BIN)/fedpriv reproduce $$paper --results docs/papers/results || exit; done
+	for paper in $(PAPERS); do \
+	$(BIN)/fedpriv reproduce $$paper workers=$(JOBS) --results docs/papers/results || exit; done
 
 benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-research
 	$(PIP) -e ".[peers]"

@@ -39,8 +39,8 @@ def gi_dqa(evaluations: int | None = None, *, tv: Reduction = "sum", **settings:
     with λ = 7.5 / steps, so that the variation, a sum over all pixels, outweighs the gradient at
     first and is nothing beside it at the end; betas of Adam that forget as fast as the slopes
     shrink, as in `gi_dqa_tuned`; the pixels with the least distance are kept. With fewer steps each
-    is as much longer, up to 50, so that pixels can come as far. All were chosen on the first of the
-    pages that the tables in experiments/papers/gi_dqa are of; baselines have their authors'.
+    is as much longer, up to 50, so that pixels can come as far. All were chosen on slips of seed 0,
+    which no table has; the baselines of GI-DQA's Table 1 have their authors'.
 
     Args:
         evaluations: the number of gradient evaluations that a reconstruction may use. None takes
