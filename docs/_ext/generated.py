@@ -21,10 +21,10 @@ from omegaconf import OmegaConf
 from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
+from fedpriv.config.papers import PAPERS, in_order
 from fedpriv.config.reference import Setting, argument_meanings, settings
-from fedpriv.config.reproduce import PAPERS
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.report.reproduced import Reproduced, in_order
+from fedpriv.report.reproduced import Reproduced
 from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,

@@ -13,6 +13,7 @@ from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
 from fedpriv.config import catalogue
+from fedpriv.config import papers as reproducible
 
 OF_ATTACKS = ("attack", "publisher")
 """The config groups of `fedpriv attack`; the others are those of experiments."""
@@ -26,6 +27,24 @@ def experiments(ctx: Context, parameter: Parameter, incomplete: str) -> list[Com
 def sweeps(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """Completes the name of a sweep, or the path of its file."""
     return _names_or_path(catalogue.sweeps(), incomplete)
+
+
+def papers(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes the name of a paper whose tables can be reproduced."""
+    known = reproducible.PAPERS.items()
+    return [
+        CompletionItem(name, help=about.told)
+        for name, about in known
+        if name.startswith(incomplete)
+    ]
+
+
+def tables(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes the name of a table of the paper that was given before."""
+    if ctx.params.get("paper") not in reproducible.PAPERS:
+        return []
+    known = reproducible.tables(ctx.params["paper"])
+    return _items({name: catalogue.sweeps()[file] for name, file in known.items()}, "", incomplete)
 
 
 def data(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from fedpriv.cli import completion
 from fedpriv.cli.command import Command, show_settings
+from fedpriv.config import catalogue, papers
 
 
 @click.command(
@@ -21,8 +23,18 @@ from fedpriv.cli.command import Command, show_settings
         fedpriv reproduce gi-dqa table1 model=layoutlmv3 evaluations=100
     """,
 )
-@click.argument("paper", required=False, help="One of the papers; without it, they are listed.")
-@click.argument("table", required=False, help="One of its tables; without it, all are run.")
+@click.argument(
+    "paper",
+    required=False,
+    shell_complete=completion.papers,
+    help="One of the papers; without it, they are listed.",
+)
+@click.argument(
+    "table",
+    required=False,
+    shell_complete=completion.tables,
+    help="One of its tables; without it, all are run.",
+)
 @click.argument(
     "overrides",
     nargs=-1,
@@ -50,24 +62,24 @@ def command(
     Repeat the command to go on. The last line of standard output is a folder: of a table, with
     table.json, table.csv, report.html and the figure; of a paper, with paper.json and report.html.
     """
-    from fedpriv.config import catalogue, reproduce, sweep
+    if paper is None:
+        for name, about in papers.PAPERS.items():
+            print(f"{name}: {about.told}")
+            for short, file in papers.tables(name).items():
+                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[file])}")
+        return 0
+    from fedpriv.config import reproduce, sweep
     from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    if paper is None:
-        for name, about in reproduce.PAPERS.items():
-            print(f"{name}: {about.told}")
-            for short, file in reproduce.tables(name).items():
-                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[file])}")
-        return 0
     paper = paper.replace("_", "-")
     if table is not None and "=" in table:
         overrides, table = (table, *overrides), None
     if show_settings:
-        every = [name for name in reproduce.tables(paper) if reproduce.of_the_paper(name)]
+        every = [name for name in reproduce.tables(paper) if papers.of_the_paper(name)]
         for name in [table] if table else every:
             print(f"{name}:")
             for line in sweep.settings(reproduce.sweep_of(paper, name)):

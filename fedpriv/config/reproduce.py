@@ -11,19 +11,18 @@ import csv
 import dataclasses
 import io
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpriv.config import catalogue, sweep
+from fedpriv.config import papers, sweep
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
+from fedpriv.config.papers import PAPERS, of_the_paper
 from fedpriv.config.sweep import Sweep
 from fedpriv.report.claims import Measured, verdicts
-from fedpriv.report.reproduced import Reproduced, in_order
+from fedpriv.report.reproduced import Reproduced
 from fedpriv.report.sweep import REPORT, RESULTS, Recorded, interval, rows_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
@@ -38,28 +37,6 @@ SEEDS = 3
 """Of a table, where nobody says how many."""
 
 
-@dataclass(frozen=True)
-class Paper:
-    """A paper whose tables can be reproduced.
-
-    Attributes:
-        folder: of its sweeps, below experiments/papers.
-        told: authors, year and title.
-    """
-
-    folder: str
-    told: str
-
-
-PAPERS = {
-    "pfl-docvqa": Paper("pfl_docvqa", "Tito et al. 2024, Privacy-Aware Document Visual QA"),
-    "pried-kie": Paper("pried_kie", "Saifullah et al. 2023, Private Key Information Extraction"),
-    "gi-dqa": Paper("gi_dqa", "Ben Hemo et al. 2025, Gradient Inversion of Document QA"),
-    "cdmi": Paper("cdmi", "Dentan et al. 2024, Reconstructing Training Data from Document Models"),
-    "extraction": Paper("extraction", "Pinto et al. 2024, Extracting Training Data from Doc VQA"),
-}
-
-
 def tables(paper: str) -> dict[str, str]:
     """Returns the sweeps of a paper by the name of their table, such as table5, in their order.
 
@@ -71,18 +48,7 @@ def tables(paper: str) -> dict[str, str]:
         raise Mistakes(
             paper, [f"there is no paper {paper!r}{near(paper, PAPERS)} (expected {known})"]
         )
-    folder = f"papers/{PAPERS[paper].folder}/"
-    found = {
-        name.removeprefix(folder).replace("_", ""): name
-        for name in catalogue.sweeps()
-        if name.startswith(folder)
-    }
-    return {name: found[name] for name in sorted(found, key=in_order)}
-
-
-def of_the_paper(name: str) -> bool:
-    """Returns whether a table is one of the paper's, and not a study of ours."""
-    return re.fullmatch(r"(table|figure)s?\d.*", name) is not None
+    return papers.tables(paper)
 
 
 def sweep_of(paper: str, table: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,13 +113,6 @@ class Reproduced:
                 for name, one in self.tables.items()
             },
         }
-
-
-def in_order(name: str) -> tuple[int, int, str]:
-    """Returns a key that sorts table2 before table10, tables before figures, and studies last."""
-    found = re.match(r"(table|figure)s?(\d+)", name)
-    kind = ("table", "figure").index(found[1]) if found else 2
-    return kind, int(found[2]) if found else 0, name
 
 
 def _outcome(claim: Mapping[str, Any]) -> str:

@@ -31,6 +31,17 @@ def test_sweeps_are_offered_with_their_headlines():
     assert "Table 5" in offered("sweep", "papers/cdmi/table_5")["papers/cdmi/table_5"].help
 
 
+def test_papers_and_their_tables_are_offered():
+    assert list(offered("reproduce", "p")) == ["pfl-docvqa", "pried-kie"]
+    assert list(offered("reproduce", "cdmi", "table5")) == [
+        "table5",
+        "table5criteria",
+        "table5links",
+    ]
+    assert "Fig. 7" in offered("reproduce", "cdmi", "fig")["figure7"].help
+    assert offered("reproduce", "nobody", "") == {}
+
+
 @pytest.mark.parametrize("before", [(), ("seed=3",), ("-m", "strategy=fedavg,feam_dp")])
 def test_groups_and_their_choices_are_offered(before):
     run = ("run", "quickstart", *before)
