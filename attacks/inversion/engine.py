@@ -193,8 +193,9 @@ class _Run:
                 told = time.monotonic()
                 left = self._method.evaluations - self._evaluations
                 seconds = left * self._wall / max(self._evaluations, 1)
+                many = f"{self._count} victim{'s' * (self._count != 1)}"
                 self._say(
-                    f"{self._count} victims: {self._evaluations} of {self._method.evaluations} "
+                    f"{many}: {self._evaluations} of {self._method.evaluations} "
                     f"gradients, distance {self._least.mean().item():.3g}, {seconds:.0f} s left"
                 )
             if path is not None and (self._ended() or self._evaluations - written >= every):
