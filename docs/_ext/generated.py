@@ -18,7 +18,7 @@ import yaml
 from layers import drawing
 from omegaconf import OmegaConf
 
-from fedpriv.config import attack, catalogue
+from fedpriv.config import attack, catalogue, sweep
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.papers import PAPERS, in_order
@@ -205,15 +205,27 @@ def result_schema() -> str:
     return text
 
 
+def recorded(path: Path) -> Recorded:
+    """Returns what a sweep measured, and its claims in the words that its file has today.
+
+    What a claim compares stays as it was when it was judged: a test says that it has not changed.
+    """
+    found = Recorded.of(json.loads(path.read_text("utf-8")))
+    claims, paper = sweep.said(f"papers/{path.parent.name}/{path.name.split('.')[0]}")
+    words = {one.says: {"text": one.text, "note": one.note} for one in claims}
+    now = [{**one, **words.get(one.get("says", ""), {})} for one in found.claims]
+    return dataclasses.replace(found, claims=now, paper=paper)
+
+
 def measured(path: Path) -> str:
     """Returns what a sweep measured: the table, where it comes from, and the claims."""
-    return markdown(Recorded.of(json.loads(path.read_text("utf-8"))))
+    return markdown(recorded(path))
 
 
 def curves(path: Path) -> str:
     """Returns the first column of a sweep as curves over its axis, or as a line for each row."""
-    sweep = Recorded.of(json.loads(path.read_text("utf-8")))
-    return as_svg(dataclasses.replace(sweep, columns=sweep.columns[:1]))
+    found = recorded(path)
+    return as_svg(dataclasses.replace(found, columns=found.columns[:1]))
 
 
 @functools.cache
@@ -226,7 +238,7 @@ def reproduced(paper: str) -> Reproduced:
     for path in (RESULTS / about.folder).glob("*.json"):
         table, *varied = path.name.removesuffix(".json").split(".")
         name = " ".join((table.replace("_", ""), *varied))
-        found[name] = Recorded.of(json.loads(path.read_text("utf-8")))
+        found[name] = recorded(path)
     return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})
 
 

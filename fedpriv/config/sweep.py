@@ -250,6 +250,16 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     return sweep
 
 
+def said(name: str) -> tuple[list[Claim], str]:
+    """Returns the claims of a sweep and whose table it is, in the words that its file has today.
+
+    Raises:
+        Mistakes: if there is no such sweep.
+    """
+    file = _load(_file(name))
+    return list(_claims(file.get("claims", ()), [])), file.get("paper", "")
+
+
 def plan(sweep: Sweep) -> list[Job]:
     """Resolves every row under every seed, and builds what it names, without reading data.
 
