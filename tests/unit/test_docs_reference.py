@@ -1,6 +1,7 @@
 """The reference says what the code says."""
 
 import ast
+import json
 import re
 import sys
 
@@ -125,6 +126,23 @@ def test_the_result_is_described_field_by_field():
     text = generated.result_schema()
     assert "| `verdict` | `str` | one of `VERDICTS`. |" in text
     assert not re.search(r"\|  \|$", text, re.MULTILINE)
+
+
+def test_a_claim_is_told_in_the_words_that_its_file_has_today(tmp_path, monkeypatch):
+    """Of whose it is, that is: what it compares and what was found of it stay."""
+    path = generated.RESULTS / "pried_kie" / "figure_6.json"
+    before = json.loads(path.read_text("utf-8"))
+    place = tmp_path / "experiments" / "papers" / "pried_kie"
+    place.mkdir(parents=True)
+    first = before["claims"][0]
+    claim = {"text": "all of it is best (nobody)", "says": first["says"]}
+    (place / "figure_6.yaml").write_text(json.dumps({"paper": "Nobody 2026", "claims": [claim]}))
+    monkeypatch.chdir(tmp_path)
+    found = generated.recorded(path)
+    assert found.paper == "Nobody 2026"
+    assert found.claims[0] == {**first, **claim, "note": ""}
+    assert list(found.claims[1:]) == before["claims"][1:]
+    assert "all of it is best (nobody)" in generated.measured(path)
 
 
 def test_the_drawing_has_every_room_and_no_arrow_upwards():
