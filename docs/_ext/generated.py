@@ -21,9 +21,10 @@ from omegaconf import OmegaConf
 from fedpriv.config import attack, catalogue, sweep
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
-from fedpriv.config.papers import PAPERS, in_order
+from fedpriv.config.papers import PAPERS, in_order, of_the_paper, tables
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.federation.dataset import DocumentData
+from fedpriv.report.claims import verdicts
 from fedpriv.report.reproduced import Reproduced
 from fedpriv.report.sweep import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
@@ -208,13 +209,11 @@ def result_schema() -> str:
 def recorded(path: Path) -> Recorded:
     """Returns what a sweep measured, and its claims in the words that its file has today.
 
-    What a claim compares stays as it was when it was judged: a test says that it has not changed.
+    What a claim compares is what it was when it was first judged: a test says so.
     """
     found = Recorded.of(json.loads(path.read_text("utf-8")))
     claims, paper = sweep.said(f"papers/{path.parent.name}/{path.name.split('.')[0]}")
-    words = {one.says: {"text": one.text, "note": one.note} for one in claims}
-    now = [{**one, **words.get(one.get("says", ""), {})} for one in found.claims]
-    return dataclasses.replace(found, claims=now, paper=paper)
+    return dataclasses.replace(found, claims=list(verdicts(claims, found.rows)), paper=paper)
 
 
 def measured(path: Path) -> str:
@@ -229,8 +228,8 @@ def curves(path: Path) -> str:
 
 
 @functools.cache
-def reproduced(paper: str) -> Reproduced:
-    """Returns the tables of a paper whose results are checked in.
+def reproduced(paper: str, *, studies: bool = False) -> Reproduced:
+    """Returns the tables of a paper whose results are checked in, or the studies of ours.
 
     What was chosen other than the table's own stands behind its name: table1 data=sroie.
     """
@@ -238,18 +237,23 @@ def reproduced(paper: str) -> Reproduced:
     for path in (RESULTS / about.folder).glob("*.json"):
         table, *varied = path.name.removesuffix(".json").split(".")
         name = " ".join((table.replace("_", ""), *varied))
-        found[name] = recorded(path)
+        if of_the_paper(name) is not studies:
+            found[name] = recorded(path)
     return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})
 
 
 def claims(paper: str) -> str:
-    """Returns the claims of a paper, each with its outcome, and what its tables took."""
-    return reproduced(paper).markdown()
+    """Returns the claims of a paper and of our studies, with outcomes and what tables took."""
+    told, ours = reproduced(paper).markdown(), reproduced(paper, studies=True)
+    left = filter(of_the_paper, set(tables(paper)) - {*reproduced(paper).tables})
+    if missing := sorted(left, key=in_order):
+        told += f"\nNot run yet: {', '.join(f'`{name}`' for name in missing)}.\n"
+    return f"{told}\nStudies of ours:\n\n{ours.markdown()}" if ours.tables else told
 
 
 def all_tables(paper: str) -> str:
-    """Returns each table of a paper, with its claims, under a heading of its own."""
-    found = reproduced(paper).tables.values()
+    """Returns each table of a paper, and each study, with its claims, under its own heading."""
+    found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
     return "\n".join(f"### {prose(one.title)}\n\n{markdown(one)}" for one in found)
 
 
@@ -303,16 +307,16 @@ def write(folder: Path) -> None:
     done = folder / ".done"
     if done.exists() and done.stat().st_mtime > newest:
         return
-    tables: dict[str, Callable[[], str]] = {}
+    parts: dict[str, Callable[[], str]] = {}
     for path in RESULTS.rglob("*.json"):
         place = path.relative_to(RESULTS).with_suffix("")
-        tables[f"results/{place}.md"] = functools.partial(measured, path)
-        tables[f"results/{place}.svg"] = functools.partial(curves, path)
+        parts[f"results/{place}.md"] = functools.partial(measured, path)
+        parts[f"results/{place}.svg"] = functools.partial(curves, path)
     for name, about in PAPERS.items():
-        tables[f"results/{about.folder}/claims.md"] = functools.partial(claims, name)
-        tables[f"results/{about.folder}/tables.md"] = functools.partial(all_tables, name)
-        tables[f"results/{about.folder}/claims.svg"] = functools.partial(claims_chart, name)
-    for name, make in {**PARTS, "layers.svg": drawing, **tables}.items():
+        parts[f"results/{about.folder}/claims.md"] = functools.partial(claims, name)
+        parts[f"results/{about.folder}/tables.md"] = functools.partial(all_tables, name)
+        parts[f"results/{about.folder}/claims.svg"] = functools.partial(claims_chart, name)
+    for name, make in {**PARTS, "layers.svg": drawing, **parts}.items():
         text = make()
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if not (folder / name).exists() or (folder / name).read_text("utf-8") != text:

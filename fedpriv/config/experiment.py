@@ -42,6 +42,9 @@ KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
 STRATEGY = "strategy"
 """The section, and the group, of the server's half of the algorithm."""
+MISSING = "; set it, such as export FEDPRIV_DATA=/data, or give the value itself"
+"""Behind the name of a variable of the environment that is not set."""
+
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
@@ -362,9 +365,8 @@ def _child(node: Any, key: Any, place: str, problems: list[str]) -> Any:
     try:
         return _resolve(node[key], place, problems)
     except OmegaConfBaseException as error:
-        hint = "; set it, such as export FEDPRIV_DATA=/data, or give the value itself"
-        missing = "Environment variable" in str(error)
-        problems.append(f"{place}: {_first_line(error)}{hint if missing else ''}")
+        hint = MISSING if "Environment variable" in str(error) else ""
+        problems.append(f"{place}: {_first_line(error)}{hint}")
         return None
 
 

@@ -19,6 +19,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -54,7 +55,7 @@ from fedpriv.runtime.workers.jobs import JobsFailed, Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat.results import Result, read_result
 
-PLAN, RUNS = "plan.json", "runs"
+PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
 
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
@@ -309,7 +310,7 @@ def run(
             changed after their first result without a note.
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
-    started, jobs = time.monotonic(), plan(sweep)
+    jobs = plan(sweep)
     rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
     settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
     folder = _begun(sweep, settings, finished=shared is not None)
@@ -326,10 +327,11 @@ def run(
     runs = shared or folder.path / RUNS
     measured: list[Measured] = []
     took: list[float] = []  # by the rows that were not there yet
-    with run_lock.writing(folder.path, "sweep"), watched_memory() as most:
+    with run_lock.writing(folder.path, "sweep"):
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
-            memory = _on_workers(jobs, runs, sweep.workers, tell) if sweep.workers else 0
+            if sweep.workers:
+                _on_workers(jobs, runs, sweep.workers, tell)
             for number, job in enumerate(jobs, 1):
                 left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
                 about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
@@ -344,10 +346,7 @@ def run(
                 took += [] if same else [time.monotonic() - begun]
                 made = known if known and same else now
                 measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
-                cost = {
-                    "seconds": earlier.get("seconds", 0.0) + time.monotonic() - started,
-                    "memory": max(earlier.get("memory", 0), most(), memory),
-                }
+                cost = _cost(jobs[:number], runs)
                 _write(sweep, folder, measured, cost, finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
             end.add_note("repeat the command to go on")
@@ -419,7 +418,7 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         value = OmegaConf.to_container(OmegaConf.from_dotlist([f"x={text[len(key) + 1 :]}"]))["x"]  # type: ignore[index,call-overload]
         if equals and key in values:
             values[key] = given.setdefault("let", {})[key] = value
-        elif equals and key in axes and isinstance(value, list):
+        elif equals and key in axes:
             axes[key] = _narrow(key, axes[key], value)
         elif equals and key in OPEN:
             file[key] = value
@@ -449,8 +448,12 @@ def _axes(file: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": file.get("rows", {"": {}}), **file.get("grid", {})}
 
 
-def _narrow(name: str, axis: Any, chosen: Sequence[Any]) -> Any:
+def _narrow(name: str, axis: Any, chosen: Any) -> Any:
     """Returns an axis with other values, or with some of its labels."""
+    if not isinstance(chosen, list) or not chosen:
+        example = json.dumps([*axis][:1], ensure_ascii=False)
+        told = f"expected a list of one or more, such as {name}={example}"
+        raise ValueError(f"{name}={chosen}: {told}")
     if not isinstance(axis, Mapping):
         return chosen
     if unknown := [label for label in chosen if label not in axis]:
@@ -500,7 +503,8 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         try:
             found: Any = OmegaConf.to_container(OmegaConf.create(merged), resolve=True)
         except OmegaConfBaseException as error:
-            problems.append(f"{name}: {str(error).splitlines()[0]}")
+            hint = experiment.MISSING if "Environment variable" in str(error) else ""
+            problems.append(f"{name}: {str(error).splitlines()[0]}{hint}")
             continue
         run, attacked = ([_text(*item) for item in found[key].items()] for key in ("run", "attack"))
         yield Row(
@@ -622,8 +626,8 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     return folder.read_json(RESULTS) or {}
 
 
-def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> int:
-    """Trains what is not trained yet, then makes the attacks; returns the most memory of a process.
+def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> None:
+    """Trains what is not trained yet, then makes the attacks, each in a process of its own.
 
     Raises:
         JobsFailed: if some of it failed, after all else has been done.
@@ -641,18 +645,15 @@ def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[s
         if not (runs / run / FINDINGS / name / RESULT).is_file()
     }
     pool = Pool(workers, RaySettings(), tell)
-    trained = pool.map(_on_a_worker, trainings)
-    return max(0, *trained.values(), *pool.map(_on_a_worker, attacks).values())
+    pool.map(_on_a_worker, trainings)
+    pool.map(_on_a_worker, attacks)
 
 
-def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> int:
-    """Does a part of a job, which has that lock; returns this process's most memory, in bytes."""
+def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> None:
+    """Does a part of a job, which has that lock."""
     do, job, place, lock = part
-    release_free_blocks()  # of what this worker has done before
     run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
-    with watched_memory() as most:
-        do(job, place)
-        return most()
+    do(job, place)
 
 
 def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> None:
@@ -660,17 +661,43 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -
     if (place / FINAL).is_file():
         return
     parts = experiment.build(job.config)
-    RunFolder.at(place)
-    parts.assemble(job.config).run(
-        parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
-    )
+    with _counted(RunFolder.at(place), COST):
+        parts.assemble(job.config).run(
+            parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
+        )
 
 
 def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> None:
     """Makes the attack of a row, unless there is none or it is done."""
     folder = RunFolder.existing(place)
     if job.order is not None and not folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
-        attack.made(folder, job.order, tell, trust=True)
+        with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
+            attack.made(folder, job.order, tell, trust=True)
+
+
+@contextmanager
+def _counted(folder: RunFolder, name: str) -> Iterator[None]:
+    """Adds the seconds that the block takes to a file of the run, and keeps the most memory."""
+    before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
+    release_free_blocks()  # of what this process has done before
+    with watched_memory() as most:
+        try:
+            yield
+        finally:
+            seconds = before["seconds"] + time.monotonic() - begun
+            folder.write_json(name, {"seconds": seconds, "memory": max(before["memory"], most())})
+
+
+def _cost(jobs: Sequence[Job], runs: Path) -> dict[str, Any]:
+    """Returns the seconds that all trainings and attacks of a table took, and the most memory."""
+    places = [(job.run, COST) for job in jobs]
+    places += [(job.run, f"{FINDINGS}/{job.order.name}/{COST}") for job in jobs if job.order]
+    found = [RunFolder.existing(runs / run).read_json(of) for run, of in dict.fromkeys(places)]
+    known = [one for one in found if one]  # what an earlier version has made, has none
+    return {
+        "seconds": sum(one["seconds"] for one in known),
+        "memory": max((one["memory"] for one in known), default=0),
+    }
 
 
 def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:

@@ -37,6 +37,9 @@ SAME = 6
 
 _TERM = re.compile(r"(?P<row>.+?)(?: @ (?P<column>\S+))?(?: (?P<sign>[+-]) (?P<by>[\d.e+-]+))?$")
 
+NOT_MEASURED = "not measured"
+"""Instead of a verdict, if a row that a comparison names was not run."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -229,7 +232,8 @@ def comparisons(says: str) -> dict[str, Comparison]:
 def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
     """Yields each claim with whether it holds, why, and its comparisons, as JSON has it.
 
-    `holds` is true, false, or null where it cannot be told or was not measured.
+    `holds` is true, false, or null where it cannot be told or was not measured. The `gap` of a
+    comparison is by how much what should be larger is larger, null if it was not measured.
     """
     for claim in claims:
         every = comparisons(claim.says)
@@ -247,7 +251,8 @@ def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[
             if holds is None:
                 needs.append(one.needs if one and (one.needs or 0) > one.seeds else None)
             told = _in_words(one, holds, every[text].written)
-            rows.append({"text": text, "holds": holds, "verdict": told})
+            gap = one.above - one.below if one else None
+            rows.append({"text": text, "holds": holds, "verdict": told, "gap": gap})
         outcomes = [row["holds"] for row in rows]
         holds = False if False in outcomes else True if all(outcomes) else None
         known = [one for one in needs if one is not None]
@@ -283,7 +288,7 @@ def unexplained(claims: Sequence[Claim], before: Sequence[Mapping[str, Any]]) ->
 def _in_words(one: Compared | None, holds: bool | None, written: str) -> str:
     """Returns what was found of a comparison, and how sure it is, in the order of its text."""
     if one is None:
-        return "not measured"
+        return NOT_MEASURED
     left, right = (one.above, one.below) if written == ">" else (one.below, one.above)
     sides = f"{show_value(left)} against {show_value(right)}"
     if one.interval is None:
@@ -296,5 +301,6 @@ def _in_words(one: Compared | None, holds: bool | None, written: str) -> str:
     )
     if holds is None:
         more = f"; {one.needs} would tell" if one.needs and one.needs > one.seeds else ""
-        return f"cannot tell: {told}{more}"
+        against = ", so far the other way round" if one.above < one.below else ""
+        return f"cannot tell{against}: {told}{more}"
     return f"{'holds' if holds else 'DOES NOT HOLD'}: {told}"

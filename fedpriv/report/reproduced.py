@@ -117,8 +117,17 @@ class Reproduced:
 
 def _outcome(claim: Mapping[str, Any]) -> str:
     """Returns whether a claim holds, and what it would take to tell."""
-    needs = claim.get("needs") if was_measured(claim) else None
-    return outcome(claim) + (f"; {counted(needs, 'seed')} would" if needs else "")
+    if claim["holds"] is not None or not was_measured(claim):
+        return outcome(claim)
+    open_ones = [one for one in claim["comparisons"] if one["holds"] is None]
+    gaps = [one.get("gap") for one in open_ones]
+    told = outcome(claim)
+    if against := sum(gap is not None and gap < 0 for gap in gaps):
+        told += ", so far the other way round"
+        told += f" in {against} of {len(gaps)}" if len(gaps) > 1 else ""
+    if None in gaps:
+        told += "; measured in part"
+    return told + (f"; {counted(claim['needs'], 'seed')} would tell" if claim.get("needs") else "")
 
 
 def _deciding(claim: Mapping[str, Any]) -> str:

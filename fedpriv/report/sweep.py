@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
-from fedpriv.report.claims import Claim, Measured, verdicts
+from fedpriv.report.claims import NOT_MEASURED, Claim, Measured, verdicts
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
@@ -68,8 +68,9 @@ class Recorded:
         finished: whether all rows are there.
         paper: whose table it is, and which; "" for none.
         published: the paper's numbers, by row and column, which stand beside ours.
-        seconds: that it took, in all; 0 where nobody has looked.
-        memory: bytes that it took at most; 0 where nobody has looked.
+        seconds: of all its trainings and attacks, one after the other, whichever table made them; 0
+            where nobody has looked.
+        memory: bytes that one of them took at most; 0 where nobody has looked.
     """
 
     title: str
@@ -171,9 +172,11 @@ def origin(sweep: Recorded) -> str:
         for name in ("date", "commit")
     )
     made = sweep.made
-    cost = f", in {show_seconds(sweep.seconds)}" if sweep.seconds else ""
-    cost += f" and {show_bytes(sweep.memory)} of memory" if sweep.memory else ""
-    return f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}{cost}."
+    told = f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}."
+    if sweep.seconds:
+        told += f" Trainings and attacks: {show_seconds(sweep.seconds)} one after the other"
+        told += f", {show_bytes(sweep.memory)} of memory." if sweep.memory else "."
+    return told
 
 
 def markdown(sweep: Recorded) -> str:
@@ -226,12 +229,12 @@ def lines(
 
 def was_measured(claim: Mapping[str, Any]) -> bool:
     """Returns whether any comparison of a claim was."""
-    return any(one["verdict"] != "not measured" for one in claim["comparisons"])
+    return any(one["verdict"] != NOT_MEASURED for one in claim["comparisons"])
 
 
 def outcome(claim: Mapping[str, Any]) -> str:
     """Returns whether a claim holds."""
-    return OUTCOMES[claim["holds"]] if was_measured(claim) else "not measured"
+    return OUTCOMES[claim["holds"]] if was_measured(claim) else NOT_MEASURED
 
 
 def counts(claims: Sequence[Mapping[str, Any]]) -> str:
@@ -239,16 +242,19 @@ def counts(claims: Sequence[Mapping[str, Any]]) -> str:
     if not claims:
         return "no claim"
     found = Counter(map(outcome, claims))
-    hold, fail, unsure, missing = (found[one] for one in (*OUTCOMES.values(), "not measured"))
+    hold, fail, unsure, missing = (found[one] for one in (*OUTCOMES.values(), NOT_MEASURED))
+    if len(claims) == 1:
+        said = ("holds", "does not hold", "cannot be told", "was not measured")
+        return f"the claim {said[(hold, fail, unsure, missing).index(1)]}"
     if hold == len(claims):
-        return "the claim holds" if hold == 1 else f"all {hold} claims hold"
-    told = [f"{hold} of {counted(len(claims), 'claim')} hold{'s' * (hold == 1)}"]
+        return f"all {hold} claims hold"
+    told = [f"{hold} of {len(claims)} claims hold{'s' * (hold == 1)}"]
     if fail:
         told.append(f"{fail} do{'es' * (fail == 1)} not")
     if unsure:
         told.append(f"{unsure} cannot be told")
     if missing:
-        told.append(f"{missing} could not be measured")
+        told.append(f"{missing} {'was' if missing == 1 else 'were'} not measured")
     return ", ".join(told)
 
 
@@ -256,7 +262,9 @@ def told(claim: Mapping[str, Any]) -> list[str]:
     """Returns a claim and what was found of its comparisons, as lines of Markdown."""
     parts, said_of = claim["comparisons"], noted(claim)
     if len(parts) == 1:
-        return [f"- {said_of}: {parts[0]['verdict']}"]
+        (one,) = parts
+        compared = f" ({one['text']})" if one["text"] != claim["text"] else ""
+        return [f"- {said_of}: {one['verdict']}{compared}"]
     return [
         f"- {said_of}: {outcome(claim)}",
         *(f"  - {one['text']}: {one['verdict']}" for one in parts),

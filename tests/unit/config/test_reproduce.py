@@ -9,7 +9,7 @@ import pytest
 from processes import TOY
 
 from fedpriv.cli.main import main
-from fedpriv.config import catalogue, reproduce, sweep
+from fedpriv.config import catalogue, papers, reproduce, sweep
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.claims import unexplained
 from fedpriv.report.sweep import Recorded
@@ -53,6 +53,17 @@ def test_every_sweep_of_a_paper_is_a_table_of_it():
     others = {name for name in catalogue.sweeps() if name.startswith("papers/private/")}
     assert listed | others == set(catalogue.sweeps())
     assert reproduce.tables("gi-dqa")["table1"] == "papers/gi_dqa/table_1"
+
+
+def test_tables_are_sorted_by_their_number():
+    names = ["table10", "figure1", "table2", "figure13", "canaries"]
+    assert sorted(names, key=papers.in_order) == [
+        "table2",
+        "table10",
+        "figure1",
+        "figure13",
+        "canaries",
+    ]
 
 
 def test_a_table_has_three_seeds_or_as_many_as_are_asked_for():

@@ -114,7 +114,7 @@ def test_the_figure_is_drawn_in_both_kinds(axis, tmp_path):
         (["psnr: a > 1", "psnr: a > 0 | 0.5"], "all 2 claims hold."),
         (
             ["psnr: a > 1", "psnr: 1 > a", "psnr: a > 8.6", "read: a > b"],
-            "1 of 4 claims holds, 1 does not, 1 cannot be told, 1 could not be measured.",
+            "1 of 4 claims holds, 1 does not, 1 cannot be told, 1 was not measured.",
         ),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_redacted_sweep_has_no_name_and_no_path(folder):
         "row 4",
         "column 3",
         "the reason is left out",
-        "A sweep: 0 of 2 claims hold, 1 cannot be told, 1 could not be measured",
+        "A sweep: 0 of 2 claims hold, 1 cannot be told, 1 was not measured",
         "This is a redacted page",
     ):
         assert kept in page, kept
