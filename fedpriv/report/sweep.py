@@ -174,8 +174,9 @@ def origin(sweep: Recorded) -> str:
     made = sweep.made
     told = f"Measured by `{made['command']}` on {days}, at {commits}, {made['machine']}."
     if sweep.seconds:
-        told += f" Trainings and attacks: {show_seconds(sweep.seconds)} one after the other"
-        told += f", {show_bytes(sweep.memory)} of memory." if sweep.memory else "."
+        took = f"{show_seconds(sweep.seconds)}, one after the other"
+        took += f", and {show_bytes(sweep.memory)} of memory" if sweep.memory else ""
+        told += f" Its trainings and attacks took {took}."
     return told
 
 
