@@ -68,7 +68,7 @@ def command(
             for short, file in papers.tables(name).items():
                 print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[file])}")
         return 0
-    from fedpriv.config import reproduce, sweep
+    from fedpriv.config import reproduce
     from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
@@ -82,7 +82,7 @@ def command(
         every = [name for name in reproduce.tables(paper) if papers.of_the_paper(name)]
         for name in [table] if table else every:
             print(f"{name}:")
-            for line in sweep.settings(reproduce.sweep_of(paper, name)):
+            for line in reproduce.settings(paper, name, overrides):
                 print(f"  {line}")
         return 0
     # All are read first, so that a mistake in the last one is told before the first one starts.

@@ -43,7 +43,7 @@ def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
     interrupted. The last line of standard output is the folder with results.json, table.md, the
     figure and report.html.
     """
-    from fedpriv.config import sweep
+    from fedpriv.config import sweep, sweep_jobs
     from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
 
@@ -51,10 +51,10 @@ def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
         print(line, file=sys.stderr, flush=True)
 
     if show_settings:
-        print("\n".join(sweep.settings(name)))
+        print("\n".join(sweep.settings(name, overrides)))
         return 0
     table = sweep.read(name, overrides)
-    folder, measured = sweep.run(table, for_this_terminal, tell)
+    folder, measured = sweep_jobs.run(table, for_this_terminal, tell)
     for line in lines(table.columns, measured, table.claims, table.paper, table.published):
         print(line)
     print(folder.path)

@@ -12,11 +12,11 @@ import dataclasses
 import io
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv.config import papers, sweep
+from fedpriv.config import papers, sweep, sweep_jobs
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.papers import PAPERS, of_the_paper
@@ -76,24 +76,41 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
         Mistakes: with everything that is wrong.
     """
     name, file = table.replace("_", "").lower(), sweep_of(paper, table)
-    words = [one for one in overrides if not one.startswith("seeds=")]
-    given = [one for one in overrides if one.startswith("seeds=")]
-    try:
-        first = sweep.read(file, words).seeds
-    except Mistakes as error:
-        raise Mistakes(f"{paper} {name}", error.problems) from None
-    chosen = given[-1] if given else f"seeds={max(SEEDS, len(first))}"
-    count = chosen.removeprefix("seeds=")
-    if not (count.startswith("[") or (count.isdecimal() and int(count))):
-        told = "expected how many, 1 or more, or a list of them such as [31,32]"
-        raise Mistakes(paper, [f"seeds={count}: {told}"])
-    if count.isdecimal():
-        # From the file's own on: before it may lie those that settings were chosen with.
-        more = range(max(first) + 1, max(first) + 1 + int(count))
-        chosen = f"seeds=[{','.join(map(str, (*first, *more)[: int(count)]))}]"
     shown = [one for one in overrides if not one.startswith(sweep.ELSEWHERE)]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
-    return dataclasses.replace(sweep.read(file, [*words, chosen]), command=command)
+    try:
+        found = sweep.read(file, _with_seeds(paper, file, overrides))
+    except Mistakes as error:
+        raise Mistakes(f"{paper} {name}", error.problems) from None
+    return dataclasses.replace(found, command=command)
+
+
+def _with_seeds(paper: str, file: str, overrides: Sequence[str]) -> list[str]:
+    """Returns overrides whose last names the seeds, where they said how many, or nothing.
+
+    They are counted from the file's own on: before it may lie those that settings were chosen with.
+    """
+    others = [one for one in overrides if not one.startswith("seeds=")]
+    given = [one.removeprefix("seeds=") for one in overrides if one.startswith("seeds=")]
+    first = sweep.seeds(file)
+    count = given[-1] if given else str(max(SEEDS, len(first)))
+    if count.startswith("["):
+        return [*others, f"seeds={count}"]
+    if not (count.isdecimal() and int(count)):
+        told = "expected how many, 1 or more, or a list of them such as [31,32]"
+        raise Mistakes(paper, [f"seeds={count}: {told}"])
+    seeds = (*first, *range(max(first) + 1, max(first) + 1 + int(count)))[: int(count)]
+    return [*others, f"seeds=[{','.join(map(str, seeds))}]"]
+
+
+def settings(paper: str, table: str, overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yields what the command line may change of a table, as `sweep.settings` does.
+
+    Raises:
+        Mistakes: if there is no such table, or the overrides do not fit it.
+    """
+    file = sweep_of(paper, table)
+    return sweep.settings(file, _with_seeds(paper, file, overrides))
 
 
 def read_all(paper: str, overrides: Sequence[str], tell: Callable[[str], None]) -> dict[str, Sweep]:
@@ -111,8 +128,7 @@ def read_all(paper: str, overrides: Sequence[str], tell: Callable[[str], None]) 
     for name in filter(of_the_paper, tables(paper)):
         try:
             found[name] = read(paper, name, overrides)
-            if DATA not in os.environ:
-                sweep.plan(found[name])
+            sweep_jobs.check_weights(name, sweep_jobs.plan(found[name]))
         except Mistakes as error:
             if DATA in os.environ or not all(DATA in problem for problem in error.problems):
                 raise
@@ -143,7 +159,7 @@ def run(
     """
     place = Path(table.runs) / "sweeps" / Path(table.name).parent
     shared = place / TRAINED / versions.code()[:12]
-    folder, measured = sweep.run(table, progress, tell, shared)
+    folder, measured = sweep_jobs.run(table, progress, tell, shared)
     content = as_json(table, measured)
     folder.write_json(TABLE, content)
     text = io.StringIO()

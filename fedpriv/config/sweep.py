@@ -2,60 +2,33 @@
 
 `rows` and `grid` say what differs between the rows, in settings of the run (`run`) and of the
 attack (`attack`), by dotted path; `~KEY` takes back what was set for all. `${let.NAME}` is a value
-that the command line may change as `NAME=`. Every mistake in any row is told before anything
-starts. Rows with the same settings and the same seed share a run, and what is done is found again
-by those settings: repeating the command goes on with a sweep that was interrupted.
+that the command line may change as `NAME=`. `fedpriv.config.sweep_jobs` runs them.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import itertools
 import json
-import os
 import re
 import shlex
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import attack, catalogue, experiment, running, yaml_file
-from fedpriv.config.attack import Order
+from fedpriv.config import catalogue, experiment, yaml_file
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.resumable import digest, newest
-from fedpriv.config.retraining import MOST_WAIT
 from fedpriv.report import claims as claiming
-from fedpriv.report import sweep as report
-from fedpriv.report.claims import Claim, Measured
-from fedpriv.report.sweep import RESULTS, Column, Recorded
-from fedpriv.report.wording import show_seconds
-from fedpriv.runtime import run_lock, versions
-from fedpriv.runtime.memory import release_free_blocks, watched_memory
-from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import (
-    CONFIG,
-    FINAL,
-    FINDINGS,
-    LEDGER,
-    METRICS,
-    RESULT,
-    RunFolder,
-)
-from fedpriv.runtime.workers.jobs import JobsFailed, Pool
-from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.threat.results import Result, read_result
-
-PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
+from fedpriv.report.claims import Claim
+from fedpriv.report.sweep import Column
 
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
@@ -72,9 +45,6 @@ TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
 PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 """Sections that rows, choices and axes have too; the inner ones come last."""
-
-WORTH_TELLING = 60.0
-"""Seconds that a sweep has left from which on it says so."""
 
 OPEN = ("seeds", "experiment", "runs", "workers")
 """Sections that the command line replaces as a whole; `workers` is not in files."""
@@ -94,16 +64,17 @@ def calculate(formula: str) -> float:
     >>> calculate("max(1, 25 // 10)")
     2
     """
-    tree = ast.parse(formula, mode="eval")
     allowed = (ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name)
-    for node in ast.walk(tree):
-        if not isinstance(node, (*allowed, ast.operator, ast.unaryop, ast.expr_context)):
-            raise ValueError(
-                f"{formula!r}: {type(node).__name__} is not allowed; a formula has numbers, "
-                "+ - * / // **, min and max"
-            )
-    names = {"__builtins__": {}, "min": min, "max": max}
-    return eval(compile(tree, formula, "eval"), names)  # type: ignore[no-any-return] # noqa: S307
+    try:
+        tree = ast.parse(formula, mode="eval")
+        for node in ast.walk(tree):
+            if not isinstance(node, (*allowed, ast.operator, ast.unaryop, ast.expr_context)):
+                raise ValueError(f"{type(node).__name__} is not allowed")
+        names = {"__builtins__": {}, "min": min, "max": max}
+        return eval(compile(tree, formula, "eval"), names)  # type: ignore[no-any-return] # noqa: S307
+    except (ArithmeticError, NameError, SyntaxError, TypeError, ValueError) as error:
+        told = f"{formula}: {error}; expected numbers, + - * / // **, min and max"
+        raise ValueError(told) from error
 
 
 OmegaConf.register_new_resolver("calc", calculate, replace=True)
@@ -167,25 +138,6 @@ class Sweep:
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     varied: tuple[str, ...] = ()
     workers: int = 0
-
-
-@dataclass(frozen=True)
-class Job:
-    """A row under a seed, with everything resolved.
-
-    Attributes:
-        row: of the table.
-        seed: of run and attack.
-        config: of the run.
-        order: of the attack, named by its settings; None runs none.
-        run: name of the run's folder, the same for the same settings.
-    """
-
-    row: Row
-    seed: int
-    config: dict[str, Any] = field(repr=False)
-    order: Order | None
-    run: str
 
 
 def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
@@ -261,124 +213,58 @@ def said(name: str) -> tuple[list[Claim], str]:
     return list(_claims(file.get("claims", ()), [])), file.get("paper", "")
 
 
-def plan(sweep: Sweep) -> list[Job]:
-    """Resolves every row under every seed, and builds what it names, without reading data.
-
-    Raises:
-        Mistakes: with everything that is wrong, by row.
-    """
-    load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
-    parse, compose = functools.cache(attack.parse), functools.cache(attack.compose)
-    jobs, problems = [], dict[str, str]()
-    for seed, row in itertools.product(sweep.seeds, sweep.rows):
-        try:
-            config, order = load(seed, row.run), None
-            if row.attack is not None:
-                seeded = any(text.startswith("seed=") for text in row.attack)
-                settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
-                order = parse(settings)
-                every = digest(compose(settings))  # with the values of the files
-                order = dataclasses.replace(order, name=f"{order.name}-{every}")
-        except Mistakes as error:
-            # Rows share settings, and so mistakes: each is told once, with the first row.
-            for problem in error.problems:
-                problems.setdefault(problem, row.name)
-            continue
-        kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
-        jobs.append(Job(row, seed, config, order, digest(kept)))
-    if problems:
-        raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
-    return jobs
-
-
-def run(
-    sweep: Sweep,
-    progress: Callable[[], Progress] = Progress,
-    tell: Callable[[str], None] = print,
-    shared: Path | None = None,
-) -> tuple[RunFolder, list[Measured]]:
-    """Runs what is not done yet; returns the sweep's folder and what its rows measured.
-
-    Args:
-        sweep: to be run.
-        progress: makes what shows the progress of a run.
-        tell: shows one line.
-        shared: a folder of runs that other sweeps share; None keeps them in the sweep's.
-
-    Raises:
-        Mistakes: with everything that is wrong, before anything starts; so are claims that were
-            changed after their first result without a note.
-        JobsFailed: if a training or an attack failed on a worker, after all others have ended.
-    """
-    jobs = plan(sweep)
-    rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
-    settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
-    folder = _begun(sweep, settings, finished=shared is not None)
-    if folder is None:
-        parent = Path(sweep.runs) / "sweeps" / Path(sweep.name).parent
-        folder = RunFolder.create(parent, Path(sweep.name).name)
-        folder.write_json(PLAN, settings)
-    earlier = _results(folder)
-    if problems := [*claiming.unexplained(sweep.claims, earlier.get("claims", ()))]:
-        why = "say why in its note, and what it said before in its was"
-        raise Mistakes(sweep.name, [f"claims: {one}; {why}" for one in problems])
-    before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
-    now = {"commit": versions.commit(), "date": versions.today()}
-    runs = shared or folder.path / RUNS
-    measured: list[Measured] = []
-    took: list[float] = []  # by the rows that were not there yet
-    with run_lock.writing(folder.path, "sweep"):
-        tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
-        try:
-            if sweep.workers:
-                _on_workers(jobs, runs, sweep.workers, tell)
-            for number, job in enumerate(jobs, 1):
-                left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
-                about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
-                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
-                begun = time.monotonic()
-                place = runs / job.run
-                _train(job, place, progress)
-                _attack(job, place, tell)
-                one = _measure(sweep, job, folder.path, place)
-                known = before.get((one.row, one.seed))
-                same = known and known["run"] == one.run  # what was measured before stays so
-                took += [] if same else [time.monotonic() - begun]
-                made = known if known and same else now
-                measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
-                cost = _cost(jobs[:number], runs)
-                _write(sweep, folder, measured, cost, finished=number == len(jobs))
-        except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
-            end.add_note("repeat the command to go on")
-            raise
-    return folder, measured
-
-
-def settings(name: str) -> Iterator[str]:
-    """Yields what the command line may change of a sweep, a line each, with what it is.
+def seeds(name: str) -> list[int]:
+    """Returns the seeds that stand in the file of a sweep.
 
     Raises:
         Mistakes: if there is no such sweep.
     """
-    path = _file(name)
-    file, files = _load(path), [path]
-    while like := re.search(r"^like: (\S+)", files[-1].read_text("utf-8"), re.MULTILINE):
-        files.append(path.parent / f"{like[1]}.yaml")
-    said: dict[str, str] = {}
-    for one in reversed(files):
-        let = re.search(r"^let:\n((?: .*\n)+)", one.read_text("utf-8"), re.MULTILINE)
-        said |= re.findall(r"^  (\w+): [^#\n]*# (.+)$", let[1] if let else "", re.MULTILINE)
-    for key, value in file.get("let", {}).items():
+    return list(_load(_file(name)).get("seeds", [0]))
+
+
+def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yields what the command line may change of a sweep, a line each, with what it is.
+
+    Args:
+        name: as `read` takes it.
+        overrides: what it has changed already.
+
+    Raises:
+        Mistakes: if there is no such sweep, or nothing of it that an override would change.
+    """
+    files = [_file(name)]
+    while like := yaml.safe_load(files[-1].read_text("utf-8")).get("like"):
+        files.append(files[-1].parent / f"{like}.yaml")
+    said = {key: told for one in reversed(files) for key, told in _remarks(one).items()}
+    try:
+        file = _override(_load(files[0]), overrides)
+    except ValueError as error:
+        raise Mistakes(name, [str(error)]) from error
+    for key, value in file["let"].items():
         options = " | ".join(file.get("choices", {}).get(key, ()))
         told = "; ".join(filter(None, (options, said.get(key, ""))))
         yield _text(key, value) + (f"  # {told}" if told else "")
     for axis, values in _axes(file).items():
-        yield f"{axis}=[{', '.join(map(json.dumps if axis == 'rows' else str, values))}]"
+        yield _text(axis, [*values])
     yield _text("seeds", file.get("seeds", [0]))
     yield f"experiment={file.get('experiment')}"
-    yield "workers=0  # trainings or attacks at a time, each in its own process"
+    workers = file.get("workers", 0)
+    yield f"workers={workers}  # trainings or attacks at a time, each in its own process"
+    for section in ("run", "attack"):
+        yield from (_text(f"{section}.{k}", v) for k, v in file[GIVEN].get(section, {}).items())
     yield "run.KEY=…  # of that experiment: `fedpriv run EXPERIMENT --settings`"
     yield "attack.KEY=…  # of its attacks: `fedpriv attack RUN_DIR attack=NAME --settings`"
+
+
+def _remarks(path: Path) -> dict[str, str]:
+    """Returns the comments behind the values of `let` in a file; YAML's parser drops them."""
+    text = path.read_text("utf-8")
+    root: Any = yaml.compose(text, yaml.SafeLoader)
+    lets = [value for key, value in root.value if key.value == "let"]
+    ends = {key.value: value.end_mark for let in lets for key, value in let.value}
+    lines = text.splitlines()
+    behind = {k: re.match(r"\s*# (.+)", lines[e.line][e.column :]) for k, e in ends.items()}
+    return {key: found[1] for key, found in behind.items() if found}
 
 
 def _file(name: str) -> Path:
@@ -504,7 +390,8 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             found: Any = OmegaConf.to_container(OmegaConf.create(merged), resolve=True)
         except OmegaConfBaseException as error:
             hint = experiment.MISSING if "Environment variable" in str(error) else ""
-            problems.append(f"{name}: {str(error).splitlines()[0]}{hint}")
+            why = str(error).splitlines()[0].rpartition(" raised while resolving interpolation: ")
+            problems.append(f"{name}: {why[2]}{hint}")
             continue
         run, attacked = ([_text(*item) for item in found[key].items()] for key in ("run", "attack"))
         yield Row(
@@ -595,181 +482,3 @@ def _text(key: str, value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
 
     return f"{key}={write(value)}"
-
-
-def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    config = running.composed(name, overrides)
-    experiment.build(config, name, overrides)
-    return config
-
-
-def _begun(sweep: Sweep, settings: Mapping[str, Any], *, finished: bool) -> RunFolder | None:
-    """Returns the newest folder of the same plan that nobody writes.
-
-    Args:
-        sweep: whose folder is sought.
-        settings: the plan.
-        finished: whether it may be finished. One whose runs are shared may: they are runs of this
-            very code, so that it would measure the same again.
-    """
-    as_written = json.loads(json.dumps(settings))
-
-    def fits(folder: RunFolder) -> bool:
-        done = not finished and _results(folder).get("finished")
-        return folder.read_json(PLAN) == as_written and not done
-
-    return newest(Path(sweep.runs) / "sweeps" / sweep.name, fits)
-
-
-def _results(folder: RunFolder) -> dict[str, Any]:
-    """Returns what a sweep has measured so far."""
-    return folder.read_json(RESULTS) or {}
-
-
-def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> None:
-    """Trains what is not trained yet, then makes the attacks, each in a process of its own.
-
-    Raises:
-        JobsFailed: if some of it failed, after all else has been done.
-    """
-    trainings = {
-        f"run {job.run}, seed {job.seed}": (_train, job, runs / job.run, "")
-        for job in jobs
-        if not (runs / job.run / FINAL).is_file()
-    }
-    # Rows may show several numbers of one attack, which is made once.
-    found = {(job.run, job.order.name): job for job in jobs if job.order}
-    attacks = {
-        f"{job.row.name}, seed {job.seed}": (_attack, job, runs / run, name)
-        for (run, name), job in found.items()
-        if not (runs / run / FINDINGS / name / RESULT).is_file()
-    }
-    pool = Pool(workers, RaySettings(), tell)
-    pool.map(_on_a_worker, trainings)
-    pool.map(_on_a_worker, attacks)
-
-
-def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> None:
-    """Does a part of a job, which has that lock."""
-    do, job, place, lock = part
-    run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
-    do(job, place)
-
-
-def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> None:
-    """Runs the experiment of a row, or goes on with it, unless it is done."""
-    if (place / FINAL).is_file():
-        return
-    parts = experiment.build(job.config)
-    with _counted(RunFolder.at(place), COST):
-        parts.assemble(job.config).run(
-            parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
-        )
-
-
-def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Makes the attack of a row, unless there is none or it is done."""
-    folder = RunFolder.existing(place)
-    if job.order is not None and not folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
-        with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
-            attack.made(folder, job.order, tell, trust=True)
-
-
-@contextmanager
-def _counted(folder: RunFolder, name: str) -> Iterator[None]:
-    """Adds the seconds that the block takes to a file of the run, and keeps the most memory."""
-    before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
-    release_free_blocks()  # of what this process has done before
-    with watched_memory() as most:
-        try:
-            yield
-        finally:
-            seconds = before["seconds"] + time.monotonic() - begun
-            folder.write_json(name, {"seconds": seconds, "memory": max(before["memory"], most())})
-
-
-def _cost(jobs: Sequence[Job], runs: Path) -> dict[str, Any]:
-    """Returns the seconds that all trainings and attacks of a table took, and the most memory."""
-    places = [(job.run, COST) for job in jobs]
-    places += [(job.run, f"{FINDINGS}/{job.order.name}/{COST}") for job in jobs if job.order]
-    found = [RunFolder.existing(runs / run).read_json(of) for run, of in dict.fromkeys(places)]
-    known = [one for one in found if one]  # what an earlier version has made, has none
-    return {
-        "seconds": sum(one["seconds"] for one in known),
-        "memory": max((one["memory"] for one in known), default=0),
-    }
-
-
-def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:
-    """Takes the numbers of the columns out of a run and its attack."""
-    folder = RunFolder.existing(place)
-    found = folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}") if job.order else None
-    result: Result | None = read_result(found) if found else None
-    last = (folder.records(METRICS) or [{}])[-1]
-    numbers = {
-        **(_at(result.details, job.row.of) or {} if result else last),
-        "run": last,
-        "ledger": folder.read_json(LEDGER),
-    }
-    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
-    paths = [term.column for one in compared for term in (one.above, one.below)]
-    paths = list(dict.fromkeys([*(column.path for column in sweep.columns), *paths]))
-    intervals = {c.path: _at(numbers, c.interval) for c in sweep.columns if c.interval}
-    return Measured(
-        row=job.row.name,
-        seed=job.seed,
-        run=os.path.relpath(place, home),
-        headline=result.headline if result else "",
-        refused=result is not None and result.refused,
-        values={path: _value(numbers, path) for path in paths},
-        intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
-        x=job.row.x,
-        curve=job.row.curve,
-    )
-
-
-def _at(values: Any, path: str) -> Any:
-    """Returns what stands at a dotted path, of names that may have dots; None for nothing."""
-    if not path:
-        return values
-    names = path.split(".")
-    for end in range(1, len(names) + 1):
-        name = ".".join(names[:end])
-        if isinstance(values, Mapping) and name in values:
-            return _at(values[name], ".".join(names[end:]))
-    return None
-
-
-def _value(numbers: Any, column: str) -> float | None:
-    """Returns the number at a path, or the difference of two; None if one of them is missing."""
-    found = [_at(numbers, path) for path in column.split(" - ")]
-    if not all(isinstance(one, bool | int | float) for one in found):
-        return None
-    return float(found[0] - sum(found[1:]))
-
-
-def _write(
-    sweep: Sweep,
-    folder: RunFolder,
-    measured: Sequence[Measured],
-    cost: Mapping[str, Any],
-    *,
-    finished: bool,
-) -> None:
-    recorded = Recorded(
-        title=sweep.title,
-        columns=sweep.columns,
-        axis=sweep.axis,
-        rows=measured,
-        claims=list(claiming.verdicts(sweep.claims, measured)),
-        made={"command": sweep.command, "machine": versions.machine()},
-        finished=finished,
-        paper=sweep.paper,
-        published=sweep.published,
-        **cost,
-    )
-    if finished:
-        folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())
-        report.draw(recorded, folder.path)
-        folder.write(report.REPORT, report.html(recorded).encode())
-    folder.write_json(RESULTS, dataclasses.asdict(recorded))

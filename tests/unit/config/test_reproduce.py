@@ -9,10 +9,11 @@ import pytest
 from processes import TOY
 
 from fedpriv.cli.main import main
-from fedpriv.config import catalogue, papers, reproduce, sweep
+from fedpriv.config import catalogue, papers, reproduce, sweep, sweep_jobs
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.claims import unexplained
 from fedpriv.report.sweep import Recorded
+from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL
 
 RESULTS = Path(__file__).parents[3] / "docs" / "papers" / "results"
@@ -120,7 +121,7 @@ def test_numbers_of_the_paper_may_be_those_of_a_choice():
 def test_what_was_chosen_stands_in_the_title_and_in_the_name_of_the_result(
     folder, capsys, monkeypatch
 ):
-    monkeypatch.setattr(sweep, "WORTH_TELLING", 0.0)
+    monkeypatch.setattr(sweep_jobs, "WORTH_TELLING", 0.0)
     file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
     choices = "let: {size: small}\nchoices: {size: {small: {}, large: {run: {rounds: 2}}}}\n"
     file.write_text(FILE + choices)
@@ -152,8 +153,25 @@ def test_a_mistake_in_a_table_is_told_by_the_name_that_was_given(capsys):
 
 def test_settings_of_a_table_are_shown_and_nothing_is_started(folder, capsys):
     assert main(["reproduce", "cdmi", "table98", "--settings"]) == 0
-    assert 'rows=["guessed", "lucky"]' in capsys.readouterr().out
+    assert "rows=[guessed, lucky]" in capsys.readouterr().out
     assert not (folder / "runs").exists()
+
+
+def test_settings_name_the_seeds_that_would_be_run(folder, monkeypatch):
+    assert "seeds=[0, 1, 2]" in [*reproduce.settings("cdmi", "table98")]
+    assert "seeds=[0, 1]" in [*reproduce.settings("cdmi", "table_98", ["seeds=2"])]
+    monkeypatch.delenv("FEDPRIV_DATA", raising=False)  # they are shown without data, too
+    assert "experiment=cdmi_sroie" in [*reproduce.settings("cdmi", "figure8shift")]
+
+
+def test_a_table_that_other_code_has_measured_begins_anew_and_says_so(monkeypatch, capsys):
+    words = ["reproduce", "cdmi", "table98", "seeds=1"]
+    assert main(words) == 0
+    assert main(words) == 0
+    assert "other code" not in capsys.readouterr().err
+    monkeypatch.setattr(versions, "code", lambda: "0" * 40)
+    assert main(words) == 0
+    assert "was measured by other code, so everything is measured anew" in capsys.readouterr().err
 
 
 def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
@@ -319,7 +337,7 @@ def test_whoever_has_weights_and_data_runs_it_at_full_size(
 ):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
     asked = ["seeds=1", "size=base", f"pretrained={pretrained}", *words]
-    jobs = sweep.plan(reproduce.read(paper, table, asked))
+    jobs = sweep_jobs.plan(reproduce.read(paper, table, asked))
     models = {(job.config["model"]["size"], job.config["model"]["pretrained"]) for job in jobs}
     assert models == {("base", pretrained)}
     if paper == "pried-kie":  # the paper's Table 7

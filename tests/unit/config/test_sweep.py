@@ -5,15 +5,17 @@ import os
 import platform
 import re
 import signal
+from pathlib import Path
 
 import pytest
 import yaml
 from doc_pages import DOCS
 from processes import TOY, finish, start
 
-from fedpriv.config import attack, catalogue, experiment, sweep
+from fedpriv.config import attack, catalogue, experiment, sweep, sweep_jobs
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL
 from fedpriv.runtime.workers.jobs import JobsFailed
@@ -61,7 +63,7 @@ def table(tmp_path):
 
 def mistakes(name, *overrides):
     with pytest.raises(Mistakes) as caught:
-        sweep.plan(sweep.read(name, overrides))
+        sweep_jobs.plan(sweep.read(name, overrides))
     assert not os.path.exists("runs")
     return "\n".join(caught.value.problems)
 
@@ -75,7 +77,7 @@ def results(folder):
 @pytest.mark.parametrize("name", catalogue.sweeps())
 def test_every_sweep_of_ours_is_checked(name):
     table = sweep.read(name)
-    jobs = sweep.plan(table)
+    jobs = sweep_jobs.plan(table)
     assert len(jobs) == len(table.rows) * len(table.seeds)
     assert len({(job.row.name, job.seed) for job in jobs}) == len(jobs)
     # A table that shows what an attack found attacks in every row; one of the runs alone, in none.
@@ -86,7 +88,7 @@ def test_every_sweep_of_ours_is_checked(name):
 @pytest.mark.parametrize("data", ["sroie", "sroie_64"])
 def test_tables_of_inversion_are_of_receipts_too(data):
     one_row = (f"data={data}", "model=layoutlmv3", "rows=['template only']")
-    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", one_row))
+    (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", one_row))
     side = job.config["data"]["source"]["size"]
     assert side == job.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
 
@@ -110,11 +112,37 @@ def test_settings_are_those_that_the_command_line_may_change(table):
     ]
 
 
+def test_settings_are_shown_as_the_command_line_has_changed_them(table):
+    changed = [*sweep.settings(table(), ["value=7", "seeds=[3]", "run.rounds=9", "rows=[lucky]"])]
+    assert {"value=7", "seeds=[3]", "run.rounds=9", "rows=[lucky]"} <= {*changed}
+    assert not [line for line in changed if "guessed" in line]
+    with pytest.raises(Mistakes, match="valu=7: expected one of value="):
+        [*sweep.settings(table(), ["valu=7"])]
+
+
+def test_weights_of_another_model_are_refused_before_anything_starts(tmp_path):
+    layoutlmv3(labels=("total",)).save_pretrained(tmp_path / "weights")
+    name, weights = "papers/pried_kie/table_3", f"pretrained={tmp_path / 'weights'}"
+    with pytest.raises(Mistakes) as caught:
+        sweep_jobs.run(sweep.read(name, [weights, "rows=[RoBERTa, 'without image']"]))
+    assert not Path("runs").exists()
+    wrong, advice = caught.value.problems
+    assert wrong.startswith("RoBERTa, no privacy: ")
+    assert "holds a model of type 'layoutlmv3': expected 'roberta'" in wrong
+    assert "rows=[…]" in advice
+    fits = sweep_jobs.plan(sweep.read(name, [weights, "rows=['without image']"]))
+    sweep_jobs.check_weights(name, fits)
+    nowhere = [f"pretrained={tmp_path / 'nowhere'}", "rows=[RoBERTa]"]
+    jobs = sweep_jobs.plan(sweep.read(name, nowhere))
+    with pytest.raises(Mistakes, match=r"RoBERTa, no privacy: .*nowhere"):
+        sweep_jobs.check_weights(name, jobs)
+
+
 def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     told = []
     read = sweep.read(table())
     assert (read.name, read.title) == ("toys", "A toy, in a table")
-    folder, measured = sweep.run(read, tell=told.append)
+    folder, measured = sweep_jobs.run(read, tell=told.append)
     assert folder.path.parts[:3] == ("runs", "sweeps", "toys")
     found, rows = results(folder)
     assert found["finished"] is True
@@ -157,15 +185,15 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
 
     monkeypatch.setattr(attack, "made", interrupted)
     with pytest.raises(KeyboardInterrupt) as end:
-        sweep.run(sweep.read(table()))
+        sweep_jobs.run(sweep.read(table()))
     assert end.value.__notes__ == ["repeat the command to go on"]
-    (folder,) = (path.parent for path in sweep.Path("runs").rglob("plan.json"))
+    (folder,) = (path.parent for path in Path("runs").rglob("plan.json"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FINAL)}
     assert len(before) == 1
 
     monkeypatch.setattr(attack, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
     monkeypatch.setattr(versions, "commit", lambda: "later")
-    again, measured = sweep.run(sweep.read(table()))
+    again, measured = sweep_jobs.run(sweep.read(table()))
     assert again.path == folder
     # What was measured before the interruption keeps its commit.
     assert [one.commit == "later" for one in measured] == [False] * 3 + [True] * 5
@@ -174,18 +202,17 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
     # What is finished stays, and another plan is another sweep.
-    assert sweep.run(sweep.read(table()))[0].path != folder
+    assert sweep_jobs.run(sweep.read(table()))[0].path != folder
     unlike = sweep.read(table(), ["seeds=[0]"])
-    assert len(sweep.plan(unlike)) == 4
-    assert sweep._begun(unlike, {}, finished=False) is None
+    assert sweep_jobs.run(unlike)[0].path != folder
 
 
 @pytest.mark.slow
 def test_rows_on_workers_measure_the_same(table):
     told = []
-    _, alone = sweep.run(sweep.read(table()), tell=told.append)
+    _, alone = sweep_jobs.run(sweep.read(table()), tell=told.append)
     assert not [line for line in told if " done; " in line]
-    folder, measured = sweep.run(sweep.read(table(), ["workers=2"]), tell=told.append)
+    folder, measured = sweep_jobs.run(sweep.read(table(), ["workers=2"]), tell=told.append)
     assert measured == alone
     assert results(folder)[0]["finished"] is True
     # Four rows share the run of a seed, and one of them has no attack.
@@ -198,7 +225,7 @@ def test_what_fails_on_a_worker_is_told_when_all_else_is_done(table):
     wrong = FILE.replace("refused: {attack: {attack.refuse: true}}", "refused: {run: {rounds: 3}}")
     wrong = wrong.replace("lucky: {attack: {", "lucky: {attack: {attack.parts: [fail], ")
     with pytest.raises(JobsFailed, match="2 jobs failed") as failed:
-        sweep.run(sweep.read(table(wrong), ["workers=2"]))
+        sweep_jobs.run(sweep.read(table(wrong), ["workers=2"]))
     assert {*failed.value.reasons} == {"lucky, seed 0", "lucky, seed 1"}
     assert len(failed.value.results) == 4
     assert failed.value.__notes__ == ["repeat the command to go on"]
@@ -282,7 +309,7 @@ def test_all_mistakes_are_told_before_anything_starts(table):
         ("  guessed: {}", "  guessed: 7", "guessed: got 7, expected a mapping of let, run"),
         ("value: guessed >", "value: gessed >", "there is no row 'gessed'; did you mean 'guessed'"),
         ("value: guessed >", "value: guessed =", "claims: 'value: guessed = lucky'"),
-        ("2 * $", "[2] * $", "List is not allowed; a formula has numbers, "),
+        ("2 * $", "[2] * $", "List is not allowed; expected numbers, "),
         ("${let.value}\"}\nrows", "${let.valeu}\"}\nrows", "valeu"),
         ("label: the value", "lable: x", "lable: there is no setting 'lable'"),
         ("experiment:", "like: nowhere\nexperiment:", "nowhere.yaml"),
@@ -340,7 +367,7 @@ def test_the_guide_has_an_example_of_each_section():
 
 
 def test_runs_of_a_sweep_can_be_trained_again_in_variants(table):
-    folder, measured = sweep.run(sweep.read(table()))
+    folder, measured = sweep_jobs.run(sweep.read(table()))
     config = yaml.safe_load((folder.path / measured[0].run / "config.yaml").read_text())
     made = config[experiment.COMPOSED]
     assert experiment.load(made["experiment"], made["overrides"])["seed"] == measured[0].seed
@@ -348,9 +375,9 @@ def test_runs_of_a_sweep_can_be_trained_again_in_variants(table):
 
 def test_what_the_command_line_says_is_not_changed_by_a_choice():
     words = ("run.model.size=tiny", "rows=['template only']", "model=layoutlmv3")
-    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words))
+    (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
     assert job.config["model"]["size"] == "tiny"
-    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words[1:]))
+    (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words[1:]))
     assert job.config["model"]["size"] == "small"
 
 
@@ -363,7 +390,7 @@ def test_a_value_that_every_row_sets_itself_is_refused():
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
     words = ("side=80", "data=sroie", "model=layoutlmv3", "rows=['template only']")
-    (job,) = sweep.plan(sweep.read("papers/gi_dqa/table_1", words))
+    (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
     assert job.config["model"]["image_size"] == 80
 
 

@@ -1,0 +1,367 @@
+"""Runs a sweep: its jobs, which are rows under seeds, trained and attacked once.
+
+Every mistake in any row is told before anything starts. Rows with the same settings and the same
+seed share a run, and what is done is found again by those settings: repeating the command goes on
+with a sweep that was interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config import attack, experiment, running
+from fedpriv.config.attack import Order
+from fedpriv.config.experiment import Mistakes
+from fedpriv.config.resumable import digest, newest
+from fedpriv.config.retraining import MOST_WAIT
+from fedpriv.config.sweep import Row, Sweep
+from fedpriv.report import claims as claiming
+from fedpriv.report import sweep as report
+from fedpriv.report.claims import Measured
+from fedpriv.report.sweep import RESULTS, Recorded
+from fedpriv.report.wording import show_seconds
+from fedpriv.runtime import run_lock, versions
+from fedpriv.runtime.memory import release_free_blocks, watched_memory
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.run_folder import (
+    CONFIG,
+    FINAL,
+    FINDINGS,
+    LEDGER,
+    METRICS,
+    RESULT,
+    RunFolder,
+)
+from fedpriv.runtime.workers.jobs import JobsFailed, Pool
+from fedpriv.runtime.workers.ray_session import RaySettings
+from fedpriv.threat.results import Result, read_result
+
+PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
+
+STARTED_FROM = ("pretrained", "visual")
+"""Settings of a model that name weights."""
+
+WORTH_TELLING = 60.0
+"""Seconds that a sweep has left from which on it says so."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row under a seed, with everything resolved.
+
+    Attributes:
+        row: of the table.
+        seed: of run and attack.
+        config: of the run.
+        order: of the attack, named by its settings; None runs none.
+        run: name of the run's folder, the same for the same settings.
+    """
+
+    row: Row
+    seed: int
+    config: dict[str, Any] = field(repr=False)
+    order: Order | None
+    run: str
+
+
+def plan(sweep: Sweep) -> list[Job]:
+    """Resolves every row under every seed, and builds what it names; reads no data or weights.
+
+    Raises:
+        Mistakes: with everything that is wrong, by row.
+    """
+    load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
+    parse, compose = functools.cache(attack.parse), functools.cache(attack.compose)
+    jobs, problems = [], dict[str, str]()
+    for seed, row in itertools.product(sweep.seeds, sweep.rows):
+        try:
+            config, order = load(seed, row.run), None
+            if row.attack is not None:
+                seeded = any(text.startswith("seed=") for text in row.attack)
+                settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
+                order = parse(settings)
+                every = digest(compose(settings))  # with the values of the files
+                order = dataclasses.replace(order, name=f"{order.name}-{every}")
+        except Mistakes as error:
+            # Rows share settings, and so mistakes: each is told once, with the first row.
+            for problem in error.problems:
+                problems.setdefault(problem, row.name)
+            continue
+        kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
+        jobs.append(Job(row, seed, config, order, digest(kept)))
+    if problems:
+        raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
+    return jobs
+
+
+def check_weights(source: str, jobs: Sequence[Job]) -> None:
+    """Loads what models start from, each once: that it is for another model shows only then.
+
+    Raises:
+        Mistakes: with all weights that are not there, or not those of their row's model.
+    """
+    models = {json.dumps(job.config["model"], default=str): job for job in reversed(jobs)}
+    problems = dict[str, str]()  # each is told once, with the first row
+    for job in reversed(models.values()):
+        if any(job.config["model"].get(name) for name in STARTED_FROM):
+            try:
+                experiment.model_of(job.config, source)(labels=("any",))
+            except (ValueError, OSError) as error:
+                problems.setdefault(" ".join(str(error).split()), job.row.name)
+    if problems:
+        told = [f"{row}: {problem}" for problem, row in problems.items()]
+        raise Mistakes(source, [*told, "rows=[…] chooses the rows that these weights are for"])
+
+
+def run(
+    sweep: Sweep,
+    progress: Callable[[], Progress] = Progress,
+    tell: Callable[[str], None] = print,
+    shared: Path | None = None,
+) -> tuple[RunFolder, list[Measured]]:
+    """Runs what is not done yet; returns the sweep's folder and what its rows measured.
+
+    Args:
+        sweep: to be run.
+        progress: makes what shows the progress of a run.
+        tell: shows one line.
+        shared: a folder of runs that other sweeps share; None keeps them in the sweep's.
+
+    Raises:
+        Mistakes: with everything that is wrong, before anything starts; so are claims that were
+            changed after their first result without a note.
+        JobsFailed: if a training or an attack failed on a worker, after all others have ended.
+    """
+    jobs = plan(sweep)
+    check_weights(sweep.name, jobs)
+    folder = _folder(sweep, jobs, shared, tell)
+    earlier = _results(folder)
+    if problems := [*claiming.unexplained(sweep.claims, earlier.get("claims", ()))]:
+        why = "say why in its note, and what it said before in its was"
+        raise Mistakes(sweep.name, [f"claims: {one}; {why}" for one in problems])
+    before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
+    now = {"commit": versions.commit(), "date": versions.today()}
+    runs = shared or folder.path / RUNS
+    measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()
+    took: list[float] = []  # by the rows that were not there yet
+    with run_lock.writing(folder.path, "sweep"):
+        tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
+        try:
+            if sweep.workers:
+                _on_workers(jobs, runs, sweep.workers, tell)
+            for number, job in enumerate(jobs, 1):
+                left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
+                about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
+                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
+                begun = time.monotonic()
+                place = runs / job.run
+                _train(job, place, progress)
+                _attack(job, place, tell)
+                one = _measure(sweep, job, folder.path, place)
+                known = before.get((one.row, one.seed))
+                same = known and known["run"] == one.run  # what was measured before stays so
+                took += [] if same else [time.monotonic() - begun]
+                made = known if known and same else now
+                measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
+                costs |= _costs(job, place)
+                _write(sweep, folder, measured, costs.values(), finished=number == len(jobs))
+        except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
+            end.add_note("repeat the command to go on")
+            raise
+    return folder, measured
+
+
+def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    config = running.composed(name, overrides)
+    experiment.build(config, name, overrides)
+    return config
+
+
+def _folder(
+    sweep: Sweep, jobs: Sequence[Job], shared: Path | None, tell: Callable[[str], None]
+) -> RunFolder:
+    """Returns the newest folder of this plan that nobody writes, or else a new one.
+
+    A finished one is taken only if its runs are shared: they are of this very code, so that they
+    would measure the same again.
+    """
+    rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
+    settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
+    as_written = json.loads(json.dumps(settings))
+
+    def fits(folder: RunFolder) -> bool:
+        done = shared is None and _results(folder).get("finished")
+        return folder.read_json(PLAN) == as_written and not done
+
+    home = Path(sweep.runs) / "sweeps" / sweep.name
+    if found := newest(home, fits):
+        return found
+    older = newest(home, lambda folder: (folder.read_json(PLAN) or {}).get("rows") == rows)
+    if shared and older:
+        tell(f"{older.path} was measured by other code, so everything is measured anew")
+    folder = RunFolder.create(home.parent, home.name)
+    folder.write_json(PLAN, settings)
+    return folder
+
+
+def _results(folder: RunFolder) -> dict[str, Any]:
+    """Returns what a sweep has measured so far."""
+    return folder.read_json(RESULTS) or {}
+
+
+def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> None:
+    """Trains what is not trained yet, then makes the attacks, each in a process of its own.
+
+    Raises:
+        JobsFailed: if some of it failed, after all else has been done.
+    """
+    trainings = {
+        f"run {job.run}, seed {job.seed}": (_train, job, runs / job.run, "")
+        for job in jobs
+        if not (runs / job.run / FINAL).is_file()
+    }
+    # Rows may show several numbers of one attack, which is made once.
+    found = {(job.run, job.order.name): job for job in jobs if job.order}
+    attacks = {
+        f"{job.row.name}, seed {job.seed}": (_attack, job, runs / run, name)
+        for (run, name), job in found.items()
+        if not (runs / run / FINDINGS / name / RESULT).is_file()
+    }
+    pool = Pool(workers, RaySettings(), tell)
+    pool.map(_on_a_worker, trainings)
+    pool.map(_on_a_worker, attacks)
+
+
+def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> None:
+    """Does a part of a job, which has that lock."""
+    do, job, place, lock = part
+    run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
+    do(job, place)
+
+
+def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> None:
+    """Runs the experiment of a row, or goes on with it, unless it is done."""
+    if (place / FINAL).is_file():
+        return
+    parts = experiment.build(job.config)
+    with _counted(RunFolder.at(place), COST):
+        parts.assemble(job.config).run(
+            parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
+        )
+
+
+def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> None:
+    """Makes the attack of a row, unless there is none or it is done."""
+    folder = RunFolder.existing(place)
+    if job.order is not None and not folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
+        with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
+            attack.made(folder, job.order, tell, trust=True)
+
+
+@contextmanager
+def _counted(folder: RunFolder, name: str) -> Iterator[None]:
+    """Adds the seconds that the block takes to a file of the run, and keeps the most memory."""
+    before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
+    release_free_blocks()  # of what this process has done before
+    with watched_memory() as most:
+        try:
+            yield
+        finally:
+            seconds = before["seconds"] + time.monotonic() - begun
+            folder.write_json(name, {"seconds": seconds, "memory": max(before["memory"], most())})
+
+
+def _costs(job: Job, place: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns what training and attack of a row took, by where it stands.
+
+    What an earlier version has made, has none.
+    """
+    files = [COST, *([f"{FINDINGS}/{job.order.name}/{COST}"] if job.order else [])]
+    found = {(job.run, name): RunFolder.existing(place).read_json(name) for name in files}
+    return {key: one for key, one in found.items() if one}
+
+
+def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:
+    """Takes the numbers of the columns out of a run and its attack."""
+    folder = RunFolder.existing(place)
+    found = folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}") if job.order else None
+    result: Result | None = read_result(found) if found else None
+    last = (folder.records(METRICS) or [{}])[-1]
+    numbers = {
+        **(_at(result.details, job.row.of) or {} if result else last),
+        "run": last,
+        "ledger": folder.read_json(LEDGER),
+    }
+    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
+    paths = [term.column for one in compared for term in (one.above, one.below)]
+    paths = list(dict.fromkeys([*(column.path for column in sweep.columns), *paths]))
+    intervals = {c.path: _at(numbers, c.interval) for c in sweep.columns if c.interval}
+    return Measured(
+        row=job.row.name,
+        seed=job.seed,
+        run=os.path.relpath(place, home),
+        headline=result.headline if result else "",
+        refused=result is not None and result.refused,
+        values={path: _value(numbers, path) for path in paths},
+        intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
+        x=job.row.x,
+        curve=job.row.curve,
+    )
+
+
+def _at(values: Any, path: str) -> Any:
+    """Returns what stands at a dotted path, of names that may have dots; None for nothing."""
+    if not path:
+        return values
+    names = path.split(".")
+    for end in range(1, len(names) + 1):
+        name = ".".join(names[:end])
+        if isinstance(values, Mapping) and name in values:
+            return _at(values[name], ".".join(names[end:]))
+    return None
+
+
+def _value(numbers: Any, column: str) -> float | None:
+    """Returns the number at a path, or the difference of two; None if one of them is missing."""
+    found = [_at(numbers, path) for path in column.split(" - ")]
+    if not all(isinstance(one, bool | int | float) for one in found):
+        return None
+    return float(found[0] - sum(found[1:]))
+
+
+def _write(
+    sweep: Sweep,
+    folder: RunFolder,
+    measured: Sequence[Measured],
+    costs: Collection[Mapping[str, Any]],
+    *,
+    finished: bool,
+) -> None:
+    recorded = Recorded(
+        title=sweep.title,
+        columns=sweep.columns,
+        axis=sweep.axis,
+        rows=measured,
+        claims=list(claiming.verdicts(sweep.claims, measured)),
+        made={"command": sweep.command, "machine": versions.machine()},
+        finished=finished,
+        paper=sweep.paper,
+        published=sweep.published,
+        seconds=sum(one["seconds"] for one in costs),
+        memory=max((one["memory"] for one in costs), default=0),
+    )
+    if finished:
+        folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())
+        report.draw(recorded, folder.path)
+        folder.write(report.REPORT, report.html(recorded).encode())
+    folder.write_json(RESULTS, dataclasses.asdict(recorded))
