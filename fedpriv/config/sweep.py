@@ -358,15 +358,7 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             raise Mistakes(source, [f"{choice}={picked}: expected one of {', '.join(options)}"])
         shared.append(options[picked])
     shared.append(file.get(GIVEN, {}))
-    axes: list[list[tuple[str, dict[str, Any]]]] = []
-    for name, axis in _axes(file).items():
-        if isinstance(axis, Mapping):
-            axes.append([(str(label), part) for label, part in axis.items()])
-        else:  # values of a name
-            told = [f"{value:g}" if isinstance(value, float) else str(value) for value in axis]
-            axes.append(
-                [(f"{name} {t}", {"let": {name: v}}) for t, v in zip(told, axis, strict=True)]
-            )
+    axes = [[*_parts(name, axis)] for name, axis in _axes(file).items()]
     x, unused = file.get("x", ""), set(file.get(GIVEN, {}).get("let", {}))
     for combination in itertools.product(*axes):
         name = ", ".join(label for label, _ in combination if label)
@@ -377,17 +369,8 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             problems += wrong
             continue
         unused -= unused.difference(*(part.get("let", {}) for part in parts[len(shared) :]))
-        merged: dict[str, Any] = {"let": {}, "run": {}, "attack": {}, "of": ""}
-        for part in parts:
-            merged["of"] = part.get("of", merged["of"])
-            for key in ("let", "run", "attack"):
-                for setting, value in part.get(key, {}).items():
-                    if setting.startswith("~"):
-                        merged[key].pop(setting[1:], None)
-                    else:
-                        merged[key][setting] = value
         try:
-            found: Any = OmegaConf.to_container(OmegaConf.create(merged), resolve=True)
+            found = _merged(parts)
         except OmegaConfBaseException as error:
             hint = experiment.MISSING if "Environment variable" in str(error) else ""
             why = str(error).splitlines()[0].rpartition(" raised while resolving interpolation: ")
@@ -407,6 +390,31 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
     ]
     if problems:
         raise Mistakes(source, list(dict.fromkeys(problems)))
+
+
+def _parts(name: str, axis: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields label and sections of each place of an axis, which may list values of a name."""
+    if isinstance(axis, Mapping):
+        yield from ((str(label), part) for label, part in axis.items())
+        return
+    for value in axis:
+        told = f"{value:g}" if isinstance(value, float) else str(value)
+        yield f"{name} {told}", {"let": {name: value}}
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the sections of a row: those of later parts win, and references are resolved."""
+    merged: dict[str, Any] = {"let": {}, "run": {}, "attack": {}, "of": ""}
+    for part in parts:
+        merged["of"] = part.get("of", merged["of"])
+        for key in ("let", "run", "attack"):
+            for setting, value in part.get(key, {}).items():
+                if setting.startswith("~"):
+                    merged[key].pop(setting[1:], None)
+                else:
+                    merged[key][setting] = value
+    found: Any = OmegaConf.to_container(OmegaConf.create(merged), resolve=True)
+    return dict(found)
 
 
 def _claims(listed: Sequence[Any], problems: list[str]) -> Iterator[Claim]:
