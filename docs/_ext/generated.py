@@ -212,8 +212,9 @@ def recorded(path: Path) -> Recorded:
     What a claim compares is what it was when it was first judged: a test says so.
     """
     found = Recorded.of(json.loads(path.read_text("utf-8")))
-    claims, paper = sweep.said(f"papers/{path.parent.name}/{path.name.split('.')[0]}")
-    return dataclasses.replace(found, claims=list(verdicts(claims, found.rows)), paper=paper)
+    claims, paper, legend = sweep.said(f"papers/{path.parent.name}/{path.name.split('.')[0]}")
+    judged = list(verdicts(claims, found.rows))
+    return dataclasses.replace(found, claims=judged, paper=paper, legend=legend)
 
 
 def measured(path: Path) -> str:
@@ -252,9 +253,16 @@ def claims(paper: str) -> str:
 
 
 def all_tables(paper: str) -> str:
-    """Returns each table of a paper, and each study, with its claims, under its own heading."""
+    """Returns each table of a paper, and each study, with its claims, under its own heading.
+
+    What explains the columns of all of them stands before the first.
+    """
     found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
-    return "\n".join(f"### {prose(one.title)}\n\n{markdown(one)}" for one in found)
+    text = "\n\n".join(dict.fromkeys(one.legend for one in found if one.legend))
+    for one in found:
+        table = markdown(dataclasses.replace(one, legend=""))
+        text += f"\n\n### {prose(one.title)}\n\n{table}"
+    return text
 
 
 def claims_chart(paper: str) -> str:

@@ -33,13 +33,14 @@ from fedpriv.report.sweep import Column
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
     "run": dict, "attack": dict, "of": str, "choices": dict, "rows": dict, "grid": dict,
-    "without": list, "columns": dict, "x": str, "claims": list, "paper": str, "published": dict,
+    "without": list, "columns": dict, "legend": str, "x": str, "claims": list, "paper": str,
+    "published": dict,
 }  # fmt: skip
 """What a file may hold, with its types: `like` names a file beside it, whose sections it extends;
-`of` is a path in the attack's numbers below which the columns stand; of `choices`, `let` picks. An
-`attack` without the setting `attack` is none. `published` has the numbers of a `paper`, by row and
-column; below a key such as `model=donut` stand those for that value of `let`, or for that
-experiment."""
+`of` is a path in the attack's numbers below which the columns stand, which `legend` explains; of
+`choices`, `let` picks. An `attack` without the setting `attack` is none. `published` has the
+numbers of a `paper`, by row and column; below a key such as `model=donut` stand those for that
+value of `let`, or for that experiment."""
 
 TYPES: dict[type, str] = {str: "text", list: "list", dict: "mapping"}
 
@@ -113,6 +114,7 @@ class Sweep:
         seeds: of runs and attacks.
         rows: of the table.
         columns: of the table.
+        legend: what the columns are, in sentences; "" where their headings say it.
         claims: what is said of it beforehand; see `fedpriv.report.claims`.
         axis: name of the figure's horizontal axis; "" for a figure of rows.
         command: that runs it, wherever the run folders go.
@@ -131,6 +133,7 @@ class Sweep:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
+    legend: str = ""
     claims: tuple[Claim, ...] = ()
     axis: str = ""
     command: str = ""
@@ -189,6 +192,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         seeds=tuple(seeds),
         rows=tuple(_rows(file, name)),
         columns=columns,
+        legend=file.get("legend", ""),
         claims=tuple(_claims(file.get("claims", ()), problems)),
         axis=file.get("x", ""),
         command=shlex.join(["fedpriv", "sweep", name, *given]),
@@ -203,14 +207,15 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     return sweep
 
 
-def said(name: str) -> tuple[list[Claim], str]:
-    """Returns the claims of a sweep and whose table it is, in the words that its file has today.
+def said(name: str) -> tuple[list[Claim], str, str]:
+    """Returns claims, paper and legend of a sweep, in the words that its file has today.
 
     Raises:
         Mistakes: if there is no such sweep.
     """
     file = _load(_file(name))
-    return list(_claims(file.get("claims", ()), [])), file.get("paper", "")
+    claims = list(_claims(file.get("claims", ()), []))
+    return claims, file.get("paper", ""), file.get("legend", "")
 
 
 def seeds(name: str) -> list[int]:

@@ -355,6 +355,7 @@ def _write(
         claims=list(claiming.verdicts(sweep.claims, measured)),
         made={"command": sweep.command, "machine": versions.machine()},
         finished=finished,
+        legend=sweep.legend,
         paper=sweep.paper,
         published=sweep.published,
         seconds=sum(one["seconds"] for one in costs),

@@ -68,6 +68,7 @@ class Recorded:
         finished: whether all rows are there.
         paper: whose table it is, and which; "" for none.
         published: the paper's numbers, by row and column, which stand beside ours.
+        legend: what the columns are, in sentences.
         seconds: of all its trainings and attacks, one after the other, whichever table made them; 0
             where nobody has looked.
         memory: bytes that one of them took at most; 0 where nobody has looked.
@@ -82,6 +83,7 @@ class Recorded:
     finished: bool = True
     paper: str = ""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    legend: str = ""
     seconds: float = 0.0
     memory: int = 0
 
@@ -195,7 +197,13 @@ def markdown(sweep: Recorded) -> str:
         "",
         " ".join(
             filter(
-                None, (_brackets(sweep.rows), theirs(sweep.paper, sweep.published), origin(sweep))
+                None,
+                (
+                    sweep.legend,
+                    _brackets(sweep.rows),
+                    theirs(sweep.paper, sweep.published),
+                    origin(sweep),
+                ),
             )
         ),
         "",
@@ -334,6 +342,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         seeds=_brackets(measured),
         origin=origin(sweep),
         theirs=theirs(sweep.paper, sweep.published),
+        legend=sweep.legend,
         chart=chart,
         claims=[{**one, "text": noted(one), "outcome": outcome(one)} for one in sweep.claims],
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
@@ -412,6 +421,7 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         title=public_name(sweep.title, "A sweep", clean),
         columns=[replace(column, label=labels[column.label]) for column in sweep.columns],
         axis=public_name(sweep.axis, "x", clean),
+        legend="",
         paper="",
         published={},
         rows=[

@@ -38,6 +38,7 @@ columns:
   value: {{label: the value, interval: around}}
   inner.0.01.twice: twice
   run.accuracy: accuracy
+legend: The value is guessed.
 claims:
   - "value: lucky > guessed"
   - "value: guessed > lucky"
@@ -146,6 +147,9 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
     assert folder.path.parts[:3] == ("runs", "sweeps", "toys")
     found, rows = results(folder)
     assert found["finished"] is True
+    assert found["legend"] == "The value is guessed."
+    for page in ("table.md", "report.html"):
+        assert "The value is guessed." in (folder.path / page).read_text()
     assert len(rows) == len(measured) == 8
     assert "rows × seeds: 8, runs: 2" in told[0]
     assert "[8/8] refused, seed 1" in told
