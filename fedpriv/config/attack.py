@@ -46,7 +46,16 @@ def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    ordered = experiment.constructed(Order, compose(overrides, source), source)
+    return build(compose(overrides, source), source)
+
+
+def build(config: Mapping[str, Any], source: str = "fedpriv attack") -> Order:
+    """Returns the attack that settings describe, as `compose` returns them.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    ordered = experiment.constructed(Order, config, source)
     try:
         idle = unused(ordered, ThreatModel.of(ordered.attack).reads())
     except TypeError as error:

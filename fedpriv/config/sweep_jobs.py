@@ -81,7 +81,7 @@ def plan(sweep: Sweep) -> list[Job]:
         Mistakes: with everything that is wrong, by row.
     """
     load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
-    parse, compose = functools.cache(attack.parse), functools.cache(attack.compose)
+    ordered = functools.cache(_ordered)
     jobs, problems = [], dict[str, str]()
     for seed, row in itertools.product(sweep.seeds, sweep.rows):
         try:
@@ -89,9 +89,7 @@ def plan(sweep: Sweep) -> list[Job]:
             if row.attack is not None:
                 seeded = any(text.startswith("seed=") for text in row.attack)
                 settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
-                order = parse(settings)
-                every = digest(compose(settings))  # with the values of the files
-                order = dataclasses.replace(order, name=f"{order.name}-{every}")
+                order = ordered(settings)
         except Mistakes as error:
             # Rows share settings, and so mistakes: each is told once, with the first row.
             for problem in error.problems:
@@ -185,6 +183,13 @@ def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     config = running.composed(name, overrides)
     experiment.build(config, name, overrides)
     return config
+
+
+def _ordered(overrides: Sequence[str]) -> Order:
+    """Returns an attack whose name tells it from those with other settings, or other defaults."""
+    config = attack.compose(overrides)
+    order = attack.build(config)
+    return dataclasses.replace(order, name=f"{order.name}-{digest(config)}")
 
 
 def _folder(
