@@ -33,7 +33,7 @@ from fedpriv.config import catalogue, papers
     "table",
     required=False,
     shell_complete=completion.tables,
-    help="One of its tables; without it, all are run.",
+    help="One of its tables; without it, all of the paper's are run, which takes hours.",
 )
 @click.argument(
     "overrides",
@@ -66,7 +66,8 @@ def command(
         for name, about in papers.PAPERS.items():
             print(f"{name}: {about.told}")
             for short, file in papers.tables(name).items():
-                print(f"  {short:<18} {catalogue.headline(catalogue.sweeps()[file])}")
+                ours = "" if papers.of_the_paper(short) else "(ours) "
+                print(f"  {short:<18} {ours}{catalogue.headline(catalogue.sweeps()[file])}")
         return 0
     from fedpriv.config import reproduce
     from fedpriv.report.sweep import lines
@@ -91,6 +92,8 @@ def command(
         tables = {table: reproduce.read(paper, table, overrides)}
     else:
         tables = reproduce.read_all(paper, overrides, tell)
+        rows = sum(len(one.rows) * len(one.seeds) for one in tables.values())
+        tell(f"tables: {len(tables)}, rows × seeds: {rows}; each tells how long it may still take")
     folders = {}
     for name, read in tables.items():
         folder, measured = reproduce.run(read, for_this_terminal, tell, results)

@@ -201,7 +201,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         varied=varied,
         workers=workers,
     )
-    problems += dict.fromkeys(_misfits(file, sweep, overrides))
+    problems += [*_idle(file, sweep.rows, name), *dict.fromkeys(_misfits(file, sweep, overrides))]
     if problems:
         raise Mistakes(name, problems)
     return sweep
@@ -247,7 +247,8 @@ def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
         raise Mistakes(name, [str(error)]) from error
     for key, value in file["let"].items():
         options = " | ".join(file.get("choices", {}).get(key, ()))
-        told = "; ".join(filter(None, (options, said.get(key, ""))))
+        remark = said.get(key, "")
+        told = remark if remark.startswith("or ") else "; ".join(filter(None, (options, remark)))
         yield _text(key, value) + (f"  # {told}" if told else "")
     for axis, values in _axes(file).items():
         yield _text(axis, [*values])
@@ -306,7 +307,12 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         key, equals, _ = text.partition("=")
         section, _, inner = key.partition(".")
         # OmegaConf reads the value as YAML, a list or a mapping too.
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"x={text[len(key) + 1 :]}"]))["x"]  # type: ignore[index,call-overload]
+        try:
+            read: Any = OmegaConf.from_dotlist([f"value={text[len(key) + 1 :]}"])
+            value = OmegaConf.to_container(read)["value"]  # type: ignore[index,call-overload]
+        except yaml.YAMLError as error:
+            quoted = """'rows=["one label", "another, with a comma"]'"""
+            raise ValueError(f"{text}: cannot be read; a list is quoted like {quoted}") from error
         if equals and key in values:
             values[key] = given.setdefault("let", {})[key] = value
         elif equals and key in axes:
@@ -349,7 +355,8 @@ def _narrow(name: str, axis: Any, chosen: Any) -> Any:
         return chosen
     if unknown := [label for label in chosen if label not in axis]:
         told = f"{name}={unknown[0]}: expected some of {', '.join(map(repr, axis))}"
-        raise ValueError(f"{told}{near(str(unknown[0]), axis)}")
+        commas = "; labels with commas need quotes" if any("," in str(one) for one in axis) else ""
+        raise ValueError(f"{told}{near(str(unknown[0]), axis)}{commas}")
     return {label: axis[label] for label in chosen}
 
 
@@ -364,7 +371,7 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         shared.append(options[picked])
     shared.append(file.get(GIVEN, {}))
     axes = [[*_parts(name, axis)] for name, axis in _axes(file).items()]
-    x, unused = file.get("x", ""), set(file.get(GIVEN, {}).get("let", {}))
+    x = file.get("x", "")
     for combination in itertools.product(*axes):
         name = ", ".join(label for label, _ in combination if label)
         if any(fnmatchcase(name, pattern) for pattern in file.get("without", ())):
@@ -373,7 +380,6 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         if wrong := [p for part in parts[1:] for p in _wrong(part, PART, name)]:
             problems += wrong
             continue
-        unused -= unused.difference(*(part.get("let", {}) for part in parts[len(shared) :]))
         try:
             found = _merged(parts)
         except OmegaConfBaseException as error:
@@ -390,11 +396,25 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             x=found["let"].get(x),
             curve=", ".join(label for label, _ in combination if not label.startswith(f"{x} ")),
         )
-    problems += [
-        f"{name}: has no effect, since every row has a value of its own" for name in sorted(unused)
-    ]
     if problems:
         raise Mistakes(source, list(dict.fromkeys(problems)))
+
+
+def _idle(file: Mapping[str, Any], rows: Sequence[Row], source: str) -> Iterator[str]:
+    """Yields the values of the command line that no row depends on: another value changes none."""
+    given, choices = file.get(GIVEN, {}), file.get("choices", {})
+    for key, value in given.get("let", {}).items():
+        if key in choices:
+            continue
+        another = value + 1 if type(value) in (int, float) else f"{value}, another"
+        let = {"let": {**file["let"], key: another}}
+        try:
+            same = tuple(_rows({**file, **let, GIVEN: {**given, **let}}, source)) == tuple(rows)
+        except Mistakes:
+            continue
+        if same:
+            may = f"; it may have one with another {' or '.join(choices)}" if choices else ""
+            yield f"{key}={value}: has no effect, since no row depends on it{may}"
 
 
 def _parts(name: str, axis: Any) -> Iterator[tuple[str, dict[str, Any]]]:

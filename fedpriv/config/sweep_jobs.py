@@ -83,6 +83,12 @@ def plan(sweep: Sweep) -> list[Job]:
     load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
     ordered = functools.cache(_ordered)
     jobs, problems = [], dict[str, str]()
+    try:
+        experiment.find(sweep.experiment)
+    except Mistakes as error:
+        raise Mistakes(
+            sweep.name, [f"experiment={sweep.experiment}: {one}" for one in error.problems]
+        ) from None
     for seed, row in itertools.product(sweep.seeds, sweep.rows):
         try:
             config, order = load(seed, row.run), None
@@ -117,8 +123,8 @@ def check_weights(source: str, jobs: Sequence[Job]) -> None:
             except (ValueError, OSError) as error:
                 problems.setdefault(" ".join(str(error).split()), job.row.name)
     if problems:
-        told = [f"{row}: {problem}" for problem, row in problems.items()]
-        raise Mistakes(source, [*told, "rows=[…] chooses the rows that these weights are for"])
+        advice = "; rows=[…] chooses the rows that the weights are for"
+        raise Mistakes(source, [f"{row}: {told}{advice}" for told, row in problems.items()])
 
 
 def run(

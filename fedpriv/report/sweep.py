@@ -208,12 +208,16 @@ def markdown(sweep: Recorded) -> str:
         ),
         "",
     ]
-    known = [one for one in sweep.claims if was_measured(one)]
+    return "\n".join([*lines, *judged(sweep.claims)]) + "\n"
+
+
+def judged(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields the claims with what was found, and how many were not measured, as Markdown."""
+    known = [one for one in claims if was_measured(one)]
     for one in known:
-        lines += told(one)
-    if missing := len(sweep.claims) - len(known):
-        lines.append(f"- Not measured: {counted(missing, 'further claim')}")
-    return "\n".join(lines) + "\n"
+        yield from told(one)
+    if missing := len(claims) - len(known):
+        yield f"- Not measured: {counted(missing, 'further claim' if known else 'claim')}"
 
 
 def theirs(paper: str, published: Mapping[str, Any]) -> str:
@@ -230,10 +234,8 @@ def lines(
 ) -> Iterator[str]:
     """Yields what the terminal shows: the table, whose numbers stand beside ours, the claims."""
     yield from aligned(cells(columns, measured, published))
-    if said := theirs(paper, published):
-        yield said
-    for one in verdicts(claims, measured):
-        yield from told(one)
+    yield " ".join(filter(None, (_brackets(measured), theirs(paper, published))))
+    yield from judged([*verdicts(claims, measured)])
 
 
 def was_measured(claim: Mapping[str, Any]) -> bool:

@@ -127,10 +127,10 @@ def test_weights_of_another_model_are_refused_before_anything_starts(tmp_path):
     with pytest.raises(Mistakes) as caught:
         sweep_jobs.run(sweep.read(name, [weights, "rows=[RoBERTa, 'without image']"]))
     assert not Path("runs").exists()
-    wrong, advice = caught.value.problems
+    (wrong,) = caught.value.problems
     assert wrong.startswith("RoBERTa, no privacy: ")
     assert "holds a model of type 'layoutlmv3': expected 'roberta'" in wrong
-    assert "rows=[…]" in advice
+    assert "rows=[…]" in wrong
     fits = sweep_jobs.plan(sweep.read(name, [weights, "rows=['without image']"]))
     sweep_jobs.check_weights(name, fits)
     nowhere = [f"pretrained={tmp_path / 'nowhere'}", "rows=[RoBERTa]"]
@@ -385,10 +385,26 @@ def test_what_the_command_line_says_is_not_changed_by_a_choice():
     assert job.config["model"]["size"] == "small"
 
 
-def test_a_value_that_every_row_sets_itself_is_refused():
-    with pytest.raises(Mistakes, match="epsilon: has no effect, since every row has a value of"):
+def test_a_value_that_no_row_depends_on_is_refused():
+    with pytest.raises(Mistakes, match="epsilon=1: has no effect, since no row depends"):
         sweep.read("papers/pried_kie/table_2", ["epsilon=1"])
     assert sweep.read("papers/pried_kie/figure_1", ["epsilon=1"]).rows
+    with pytest.raises(Mistakes, match=r"pretrained=/w: has no effect.* another model or size"):
+        sweep.read("papers/gi_dqa/table_1", ["pretrained=/w"])
+    assert sweep.read("papers/gi_dqa/table_1", ["pretrained=/w", "size=base"]).rows
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("rows=[closed", r"rows=\[closed: cannot be read; a list is quoted like 'rows="),
+        ("rows=[GI-DQA tuned, a tenth]", "rows=a tenth: .*; labels with commas need quotes"),
+        ("experiment=nope", "experiment=nope: no experiment of that name"),
+    ],
+)
+def test_what_the_command_line_gets_wrong_is_named(word, why):
+    with pytest.raises(Mistakes, match=why):
+        sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", [word]))
 
 
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
