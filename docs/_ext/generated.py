@@ -219,7 +219,13 @@ def recorded(path: Path) -> Recorded:
 
 def measured(path: Path) -> str:
     """Returns what a sweep measured: the table, where it comes from, and the claims."""
-    return markdown(recorded(path))
+    return markdown(dataclasses.replace(recorded(path), legend=""))
+
+
+def legend(paper: str) -> str:
+    """Returns what the columns of a paper's tables are; some tables may have words of their own."""
+    found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
+    return "\n\n".join(dict.fromkeys(one.legend for one in found if one.legend)) + "\n"
 
 
 def curves(path: Path) -> str:
@@ -258,7 +264,7 @@ def all_tables(paper: str) -> str:
     What explains the columns of all of them stands before the first.
     """
     found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
-    text = "\n\n".join(dict.fromkeys(one.legend for one in found if one.legend))
+    text = legend(paper)
     for one in found:
         table = markdown(dataclasses.replace(one, legend=""))
         text += f"\n\n### {prose(one.title)}\n\n{table}"
@@ -322,6 +328,7 @@ def write(folder: Path) -> None:
         parts[f"results/{place}.svg"] = functools.partial(curves, path)
     for name, about in PAPERS.items():
         parts[f"results/{about.folder}/claims.md"] = functools.partial(claims, name)
+        parts[f"results/{about.folder}/legend.md"] = functools.partial(legend, name)
         parts[f"results/{about.folder}/tables.md"] = functools.partial(all_tables, name)
         parts[f"results/{about.folder}/claims.svg"] = functools.partial(claims_chart, name)
     for name, make in {**PARTS, "layers.svg": drawing, **parts}.items():
