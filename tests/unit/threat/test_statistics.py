@@ -1,5 +1,7 @@
 """Intervals, p-values and power: against exact tails, published numbers, and by simulation."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -300,6 +302,16 @@ def test_a_leak_that_an_interval_of_rare_events_hides_is_shown_by_exchange():
 def test_holms_correction_by_hand():
     assert corrected([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert corrected([]) == []
+
+
+@given(st.lists(st.sampled_from([0, 1e-9, 0.004, 0.01, 0.02, 0.05, 0.3, 0.9, 1]), max_size=6))
+def test_holm_rejects_what_bonferroni_rejects_in_every_set_of_looks(p_values):
+    """A look is shown if none of the sets that it is in could be chance alone (closed testing)."""
+    looks = range(len(p_values))
+    sets = [s for n in looks for s in itertools.combinations(looks, n + 1)]
+    worst = [max(min(1, len(s) * min(p_values[i] for i in s)) for s in sets if look in s)
+             for look in looks]  # fmt: skip
+    assert corrected(p_values) == pytest.approx(worst)
 
 
 def test_the_jackknife_of_a_ratio_is_that_of_the_delta_method():
