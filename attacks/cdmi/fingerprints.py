@@ -14,16 +14,13 @@ from transformers import PreTrainedConfig
 
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoding_cache import code_digest
-from fedpriv.runtime.versions import versions_of
-
-FORMAT = 3
-"""Of what is kept between runs; another one with every change of what the attack computes."""
+from fedpriv.runtime.versions import code, versions_of
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
-    """Returns a fingerprint of plain values, and of the libraries that compute."""
-    versions = versions_of("fedpriv", "numpy", "torch", "transformers")
-    whole = {**parts, "format": FORMAT, "versions": versions}
+    """Returns a fingerprint of plain values, and of the code and the libraries that compute."""
+    versions = versions_of("numpy", "torch", "transformers")
+    whole = {**parts, "code": code(), "versions": versions}
     text = json.dumps(whole, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -35,6 +35,7 @@ from fedpriv.attacks.inversion.objective import Comparison, Matched, Objective, 
 from fedpriv.attacks.inversion.pixels import Canvas, channels
 from fedpriv.attacks.inversion.start import start
 from fedpriv.attacks.victim import Reconstruction, Victim
+from fedpriv.runtime.versions import code, versions_of
 
 Tell = Callable[[str], None]
 
@@ -314,8 +315,10 @@ class _Run:
         self._optimizer.load_state_dict(state["optimizer"])
 
     def _fingerprint(self) -> str:
-        """Returns a name for these victims, this method and these starts."""
-        digest = hashlib.sha256(repr((self._method, self._gradients.steps)).encode())
+        """Returns a name for these victims, this method, these starts, and what computes."""
+        computes = code(), versions_of("numpy", "torch", "transformers")
+        parts = computes, self._method, self._gradients.steps
+        digest = hashlib.sha256(repr(parts).encode())
         held = {
             **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent},
             **self._columns,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from model_checks import page
 
-from fedpriv.attacks.inversion import Inversion, Objective, invert
+from fedpriv.attacks.inversion import Inversion, Objective, engine, invert
 from fedpriv.attacks.inversion.drift import read
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.inversion.objective import Comparison
@@ -390,11 +390,16 @@ def test_a_damaged_state_is_named(known, tmp_path):
         one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
 
 
-def test_another_method_or_victim_does_not_take_up_a_state(known, model, tmp_path):
+def test_another_method_victim_or_code_does_not_take_up_a_state(
+    known, model, tmp_path, monkeypatch
+):
     one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
     one(known[0], gi_dqa_tuned(2, lr=24.0), checkpoint=tmp_path)
     one(victim_of(model, (1,))[0], gi_dqa_tuned(2), checkpoint=tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
+    monkeypatch.setattr(engine, "code", lambda: "other code")
+    one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
 def test_it_ends_early_when_nothing_improves_or_time_is_up(known):
