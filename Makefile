@@ -11,7 +11,8 @@ BIN    := $(VENV)/bin
 # pip would compile 20 000 modules, in more than a minute. A run imports 4 000 of them, and Python
 # compiles those once.
 PIP    := $(BIN)/python -m pip install --quiet --no-compile
-# Some images set it, and then each process of the tests compiles those again, for 8 seconds.
+# Some images forbid to keep what was compiled, and then each process of the tests compiles those
+# modules again, which takes 8 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -222,10 +222,17 @@ def measured(path: Path) -> str:
     return markdown(dataclasses.replace(recorded(path), legend=""))
 
 
+def tables_and_studies(paper: str) -> list[Recorded]:
+    """Returns the tables of a paper whose results are checked in, and then the studies of ours."""
+    return [
+        one for ours in (False, True) for one in reproduced(paper, studies=ours).tables.values()
+    ]
+
+
 def legend(paper: str) -> str:
     """Returns what the columns of a paper's tables are; some tables may have words of their own."""
-    found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
-    return "\n\n".join(dict.fromkeys(one.legend for one in found if one.legend)) + "\n"
+    found = dict.fromkeys(one.legend for one in tables_and_studies(paper) if one.legend)
+    return "\n\n".join(found) + "\n"
 
 
 def curves(path: Path) -> str:
@@ -263,9 +270,8 @@ def all_tables(paper: str) -> str:
 
     What explains the columns of all of them stands before the first.
     """
-    found = [*reproduced(paper).tables.values(), *reproduced(paper, studies=True).tables.values()]
     text = legend(paper)
-    for one in found:
+    for one in tables_and_studies(paper):
         table = markdown(dataclasses.replace(one, legend=""))
         text += f"\n\n### {prose(one.title)}\n\n{table}"
     return text

@@ -86,7 +86,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
 
 
 def _with_seeds(paper: str, file: str, overrides: Sequence[str]) -> list[str]:
-    """Returns overrides whose last names the seeds, where they said how many, or nothing.
+    """Returns the overrides with a list of seeds, where they say how many, or nothing of them.
 
     They are counted from the file's own on: before it may lie those that settings were chosen with.
     """

@@ -109,7 +109,7 @@ def plan(sweep: Sweep) -> list[Job]:
 
 
 def check_weights(source: str, jobs: Sequence[Job]) -> None:
-    """Loads what models start from, each once: that it is for another model shows only then.
+    """Loads the weights that models start from, as those of another model show only then.
 
     Raises:
         Mistakes: with all weights that are not there, or not those of their row's model.
