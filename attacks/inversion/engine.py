@@ -390,7 +390,11 @@ def _announce(
     victims: Sequence[Victim], matched: Sequence[Matched], objective: Objective, say: Tell
 ) -> None:
     """Tells what is not done as one might think, each thing once."""
-    told = [f"{name}: left out, {why}" for one in matched for name, why in one.left_out.items()]
+    reasons: dict[str, dict[str, None]] = {}
+    for one in matched:
+        for name, why in one.left_out.items():
+            reasons.setdefault(why, {})[name] = None
+    told = [f"left out, {why}: {', '.join(names)}" for why, names in reasons.items()]
     if any(uses_fused_attention(victim.model) for victim in victims):
         told.append("attention='sdpa' has no second derivative: its plain form is taken instead")
     if objective.positions and any(not objective.placed(one.names) for one in matched):

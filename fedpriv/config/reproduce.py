@@ -93,9 +93,9 @@ def _with_seeds(paper: str, file: str, overrides: Sequence[str]) -> list[str]:
     others = [one for one in overrides if not one.startswith("seeds=")]
     given = [one.removeprefix("seeds=") for one in overrides if one.startswith("seeds=")]
     first = sweep.seeds(file)
-    count = given[-1] if given else str(max(SEEDS, len(first)))
-    if count.startswith("["):
-        return [*others, f"seeds={count}"]
+    count = given[0] if given else str(max(SEEDS, len(first)))
+    if count.startswith("[") or len(given) > 1:
+        return list(overrides)
     if not (count.isdecimal() and int(count)):
         told = "expected how many, 1 or more, or a list of them such as [31,32]"
         raise Mistakes(paper, [f"seeds={count}: {told}"])

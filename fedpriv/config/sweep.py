@@ -303,8 +303,12 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """
     values, axes = dict(file.get("let", {})), _axes(file)
     given: dict[str, dict[str, Any]] = {}
-    for text in overrides:
-        key, equals, _ = text.partition("=")
+    keys = [text.partition("=")[0] for text in overrides]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        told = ", ".join(text for text in overrides if text.startswith(f"{twice[0]}="))
+        raise ValueError(f"{told}: expected one value")
+    for key, text in zip(keys, overrides, strict=True):
+        equals = "=" in text
         section, _, inner = key.partition(".")
         # OmegaConf reads the value as YAML, a list or a mapping too.
         try:

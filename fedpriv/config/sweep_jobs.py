@@ -148,6 +148,9 @@ def run(
     """
     jobs = plan(sweep)
     check_weights(sweep.name, jobs)
+    models = [job.config["model"] for job in jobs]
+    if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
+        tell("models of size=base start from random weights here; pretrained= names published ones")
     folder = _folder(sweep, jobs, shared, tell)
     earlier = _results(folder)
     if problems := [*claiming.unexplained(sweep.claims, earlier.get("claims", ()))]:

@@ -15,6 +15,7 @@ from torch import nn
 from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
+from fedpriv.data.random_questions import with_random_questions
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
@@ -179,6 +180,8 @@ class DocumentData:
         unasked: the names of training questions that are not trained on, as
             `Document.question_names` gives them. A document without any question left is not
             trained on.
+        random_questions: whether training documents have random questions in the place of their
+            own; see `fedpriv.data.random_questions`.
         augmentation: a function that makes further training documents from those of each client.
             None makes no further documents.
 
@@ -196,6 +199,7 @@ class DocumentData:
     public: float = 0.0
     canary_rate: float = 0.5
     unasked: tuple[str, ...] = ()
+    random_questions: bool = False
     augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
@@ -231,7 +235,7 @@ class DocumentData:
             raise UnfitData(error) from error
 
     def _bound(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
-        dealt = self._asked(self.dealt(seed))
+        dealt = self._asked(self.dealt(seed), seed)
         loaded = dealt.loaded
         groups = self.test.groups(dealt.documents, dealt.trained, dealt.held)
         documents, deal = self._augmented(dealt)
@@ -311,13 +315,13 @@ class DocumentData:
         _check_all_hold(deal, "providers")
         return ClientSplit(loaded, documents, planted, whole, deal, held, public)
 
-    def _asked(self, dealt: ClientSplit) -> ClientSplit:
-        """Returns the same without the questions that are not trained on.
+    def _asked(self, dealt: ClientSplit, seed: int) -> ClientSplit:
+        """Returns the same with the questions that are trained on.
 
         Raises:
-            ValueError: if one of them is not there, or a client is left without any.
+            ValueError: if one to be left out is not there, or a client is left without any.
         """
-        if not self.unasked:
+        if not (self.unasked or self.random_questions):
             return dealt
         names = {name for page in dealt.of(dealt.trained) for name in page.question_names()}
         if unknown := sorted(set(self.unasked) - names):
@@ -325,9 +329,12 @@ class DocumentData:
         gone = set(self.unasked)
         documents = list(dealt.documents)
         for i in dealt.trained:
-            named = zip(documents[i].question_names(), documents[i].questions, strict=True)
-            kept = tuple(question for name, question in named if name not in gone)
-            documents[i] = replace(documents[i], questions=kept)
+            page = documents[i]
+            named = zip(page.question_names(), page.questions, strict=True)
+            page = replace(page, questions=tuple(one for name, one in named if name not in gone))
+            if self.random_questions:
+                page = with_random_questions(page, generator(seed, "random questions", client=i))
+            documents[i] = page
         deal = tuple(tuple(i for i in hand if documents[i].questions) for hand in dealt.deal)
         _check_all_hold(deal, "questions")
         return replace(dealt, documents=tuple(documents), deal=deal)

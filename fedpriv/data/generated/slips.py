@@ -7,15 +7,13 @@ lines in type of 10 pixels and more.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from string import ascii_lowercase
 from typing import Literal
 
 import numpy as np
 
-from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.drawn_page import Drawing, DrawnPage
 from fedpriv.data.generated.checks import check_counts, check_questions, has_room
 from fedpriv.data.generated.glyphs import Colour, Face, text_width
@@ -121,10 +119,6 @@ class Slips:
         seed: the seed of all random choices in the documents.
         questions: the fields that are asked for, one question each, such as "provider", "date" and
             "total".
-        random_questions: whether each question is replaced by random letters, in words of the same
-            lengths, and its answer by as many other words of the slip. Ben Hemo et al. 2025 (Table
-            3, last row) take random tokens for both; ours stand on the page, since some models can
-            point at no others.
     """
 
     page_size: tuple[int, int] = (112, 112)
@@ -132,7 +126,6 @@ class Slips:
     documents_per_provider: int = 12
     seed: int = 0
     questions: tuple[str, ...] = ("provider", "date", "total")
-    random_questions: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self.providers, NAME_SPACE, self.documents_per_provider)
@@ -142,12 +135,11 @@ class Slips:
     def load(self) -> DocumentSet:
         """Names every document, provider by provider."""
         settings = (self.seed, tuple(self.page_size), tuple(self.questions))
-        draw = _slip_with_random_questions if self.random_questions else _slip
         documents: list[Document] = []
         for provider in range(self.providers):
             company = company_name(self.seed, provider)
             for number in range(self.documents_per_provider):
-                page = DrawnPage(draw, (*settings, provider, number))
+                page = DrawnPage(_slip, (*settings, provider, number))
                 name = f"slip-p{provider:03}-d{number:03}"
                 documents.append(Document.drawn(name, company, page, self.page_size))
         labels = _arrangement(self.page_size).labels
@@ -163,29 +155,6 @@ def _slip(
     random = generator(seed, "slip questions", round=number, client=provider)
     questions = draw_questions(random, asked, printed)
     return _draw_page(size, look, printed).drawing(questions)
-
-
-def _slip_with_random_questions(
-    seed: int, size: tuple[int, int], asked: tuple[str, ...], provider: int, number: int
-) -> Drawing:
-    slip = _slip(seed, size, asked, provider, number)
-    random = generator(seed, "random slip questions", round=number, client=provider)
-    words = [word.text for word in slip.text.words]
-    questions = tuple(_random_question(random, one, words) for one in slip.text.questions)
-    return dataclasses.replace(slip, text=dataclasses.replace(slip.text, questions=questions))
-
-
-def _random_question(
-    random: np.random.Generator, question: Question, words: Sequence[str]
-) -> Question:
-    text = " ".join(
-        "".join(random.choice(list(ascii_lowercase), len(word))) for word in question.text.split()
-    )
-    (answer,) = question.answers
-    count = len(answer.split())
-    runs = [" ".join(words[start : start + count]) for start in range(len(words) - count + 1)]
-    others = [run for run in runs if run != answer]
-    return Question(question.key, text, (pick(random, others),))
 
 
 @dataclass(frozen=True)

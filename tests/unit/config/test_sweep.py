@@ -94,6 +94,13 @@ def test_tables_of_inversion_are_of_receipts_too(data):
     assert side == job.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
 
 
+@pytest.mark.parametrize("name", [*(f"table_{number}" for number in range(2, 9)), "figure_6"])
+def test_so_are_all_rows_of_each(name):
+    jobs = sweep_jobs.plan(sweep.read(f"papers/gi_dqa/{name}", ["data=sroie_64"]))
+    sources = {job.config["data"]["source"]["_target_"] for job in jobs}
+    assert sources == {"fedpriv.data.cropped.Cropped"}
+
+
 def test_settings_are_those_that_the_command_line_may_change(table):
     shared = "let:\n  much: 3  # of it\n  size: small\nchoices: {size: {small: {}, large: {}}}\n"
     table(FILE.replace('let: {value: 5.0, size: small}\n', '').replace(
@@ -137,6 +144,21 @@ def test_weights_of_another_model_are_refused_before_anything_starts(tmp_path):
     jobs = sweep_jobs.plan(sweep.read(name, nowhere))
     with pytest.raises(Mistakes, match=r"RoBERTa, no privacy: .*nowhere"):
         sweep_jobs.check_weights(name, jobs)
+
+
+def test_models_of_base_size_from_random_weights_are_told(monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    def told(*words):
+        said, one = [], sweep.read("papers/gi_dqa/table_1", ["rows=['template only']", *words])
+        with pytest.raises(KeyboardInterrupt):
+            sweep_jobs.run(one, tell=said.append)
+        return said
+
+    monkeypatch.setattr(sweep_jobs, "_train", killed)
+    assert told("size=base")[0].startswith("models of size=base start from random weights")
+    assert not any("random" in line for line in told())
 
 
 def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
@@ -400,11 +422,13 @@ def test_a_value_that_no_row_depends_on_is_refused():
         ("rows=[closed", r"rows=\[closed: cannot be read; a list is quoted like 'rows="),
         ("rows=[GI-DQA tuned, a tenth]", "rows=a tenth: .*; labels with commas need quotes"),
         ("experiment=nope", "experiment=nope: no experiment of that name"),
+        ("victims=2 side=64 victims=3", "victims=2, victims=3: expected one value"),
     ],
 )
 def test_what_the_command_line_gets_wrong_is_named(word, why):
+    words = word.split() if word.count("=") > 1 else [word]
     with pytest.raises(Mistakes, match=why):
-        sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", [word]))
+        sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
 
 
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import toy_answers
 
 from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 
@@ -77,6 +78,28 @@ def test_an_unknown_question_is_named():
 def test_a_client_without_any_question_is_named():
     with pytest.raises(ValueError, match=r"clients \[0\] hold only questions"):
         bound(unasked=("d0#0", "d0#1", "d1#0", "d1#1"))
+
+
+def test_random_questions_are_for_training_and_come_from_the_seed():
+    data = DocumentData(
+        Slips((64, 64), providers=6, documents_per_provider=1),
+        ByProvider(clients=2),
+        HoldOut(by="provider", fraction=0.3),
+        cache="off",
+        random_questions=True,
+    )
+
+    def asked(seed):
+        found = data.bind(lambda labels=(): toy_answers.Chooser(), seed)
+        assert {q.text for d in found.held_out for q in d.questions} <= real
+        return {d.id: d.questions for d in found.documents}
+
+    real = {q.text for d in data.source.load().documents for q in d.questions}
+    first, other = asked(0), asked(1)
+    assert len(first) == 4
+    assert first == asked(0)
+    assert not real & {q.text for questions in first.values() for q in questions}
+    assert all(first[name] != other[name] for name in first.keys() & other.keys())
 
 
 def test_an_augmentation_gives_each_client_more_of_its_own():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpriv.attacks.cdmi import decoding
+from fedpriv.attacks.cdmi import decoding, fingerprints
 from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.fingerprints import of_model
 from fedpriv.attacks.cdmi.generator import Training, untrained
@@ -426,6 +426,20 @@ def test_a_killed_attack_is_gone_on_with_to_the_same_bits(bench, tmp_path):
     assert resumed.fields == whole.fields
     evaluations = whole.details["candidate_evaluations"]
     assert 0 < second.rows < evaluations == resumed.details["candidate_evaluations"]
+
+
+def test_what_other_code_has_done_is_done_again(bench, monkeypatch):
+    settings = attack(generator=Training(epochs=3, lr=0.1))
+    guessed(settings, box(Remembers()), scrubbed(), bench())
+    same = Remembers()
+    guessed(settings, box(same), scrubbed(), bench())
+    assert same.rows == 0
+
+    monkeypatch.setattr(fingerprints, "code", lambda: "other code")
+    other, said = Remembers(), []
+    guessed(settings, box(other), scrubbed(), bench(said.append))
+    assert other.rows > 0
+    assert "PUB-MLM was trained before" not in said
 
 
 def test_a_line_that_was_cut_off_is_done_again(bench, tmp_path):
