@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
 from fedpriv.config.papers import PAPERS, in_order, of_the_paper, tables
 from fedpriv.config.reference import Setting, argument_meanings, settings
+from fedpriv.config.reproduce import of_result
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.report.claims import verdicts
 from fedpriv.report.reproduced import Reproduced
@@ -207,14 +209,23 @@ def result_schema() -> str:
 
 
 def recorded(path: Path) -> Recorded:
-    """Returns what a sweep measured, and its claims in the words that its file has today.
+    """Returns what a sweep measured, and all that its file says of it today: claims, the paper.
 
     What a claim compares is what it was when it was first judged: a test says so.
     """
     found = Recorded.of(json.loads(path.read_text("utf-8")))
-    claims, paper, legend = sweep.said(f"papers/{path.parent.name}/{path.name.split('.')[0]}")
-    judged = list(verdicts(claims, found.rows))
-    return dataclasses.replace(found, claims=judged, paper=paper, legend=legend)
+    os.environ.setdefault("FEDPRIV_DATA", "/data")  # nothing is read from there
+    file = sweep.read(*of_result(str(path.relative_to(RESULTS))))
+    labels = {column.path: column for column in file.columns}
+    return dataclasses.replace(
+        found,
+        title=file.title,
+        columns=[labels.get(column.path, column) for column in found.columns],
+        claims=list(verdicts(file.claims, found.rows)),
+        paper=file.paper,
+        published=file.published,
+        legend=file.legend,
+    )
 
 
 def measured(path: Path) -> str:
@@ -249,8 +260,8 @@ def reproduced(paper: str, *, studies: bool = False) -> Reproduced:
     """
     about, found = PAPERS[paper], {}
     for path in (RESULTS / about.folder).glob("*.json"):
-        table, *varied = path.name.removesuffix(".json").split(".")
-        name = " ".join((table.replace("_", ""), *varied))
+        table, varied = of_result(path.name)
+        name = " ".join((table.removeprefix("papers/").replace("_", ""), *varied))
         if of_the_paper(name) is not studies:
             found[name] = recorded(path)
     return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from fedpriv.config import papers, sweep, sweep_jobs
 from fedpriv.config.construct import near
@@ -152,14 +153,15 @@ def run(
         table: to be run.
         progress: makes what shows the progress of a run.
         tell: shows one line.
-        results: a folder that gets the table's results.json too, as PAPER/TABLE.json, or as
-            PAPER/TABLE.data=sroie.json where something else was chosen than the table's own.
+        results: a folder that gets the table's results.json too; see `result_name`.
 
     Returns the folder, and what the rows measured.
     """
     place = Path(table.runs) / "sweeps" / Path(table.name).parent
     shared = place / TRAINED / versions.code()[:12]
-    folder, measured = sweep_jobs.run(table, progress, tell, shared)
+    home, name = RunFolder.at(results or place), result_name(table)
+    before = home.read_json(name) if results else None
+    folder, measured = sweep_jobs.run(table, progress, tell, shared, before)
     content = as_json(table, measured)
     folder.write_json(TABLE, content)
     text = io.StringIO()
@@ -170,10 +172,20 @@ def run(
             writer.writerow([row["row"], path, one["mean"], one["low"], one["high"], one["paper"]])
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
-        kept = RunFolder.at(results / Path(table.name).parent)
-        name = ".".join((Path(table.name).name, *table.varied, "json"))
-        kept.write_json(name.replace("/", "-"), folder.read_json(RESULTS))
+        home.write_json(name, folder.read_json(RESULTS))
     return folder, measured
+
+
+def result_name(table: Sweep) -> str:
+    """Returns PAPER/TABLE.json, and PAPER/TABLE.data=sroie.json where the command line said so."""
+    varied = (quote(one, safe="=[],").replace(".", "%2E") for one in table.varied)
+    return ".".join((table.name, *varied, "json"))
+
+
+def of_result(name: str) -> tuple[str, list[str]]:
+    """Returns the table of such a name as `fedpriv.config.sweep.read` takes it, and its words."""
+    table, *varied = name.removesuffix(".json").split(".")
+    return f"papers/{table}", [unquote(one) for one in varied]
 
 
 def written(paper: str, folders: Mapping[str, RunFolder], runs: str) -> RunFolder:

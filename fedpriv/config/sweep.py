@@ -120,8 +120,8 @@ class Sweep:
         command: that runs it, wherever the run folders go.
         paper: whose table it is, and which; "" for none.
         published: the paper's numbers, by row and column.
-        varied: choices and an experiment other than the file's own, such as data=sroie; the title
-            has them too.
+        varied: what the command line says other than the file, but for seeds, such as data=sroie;
+            the title has it too.
         workers: trainings or attacks at a time, each in its own process; 0 does one after the other
             in this one, and shows the progress of each.
     """
@@ -168,8 +168,9 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         raise Mistakes(name, problems)
     given = [one for one in overrides if not one.startswith(ELSEWHERE)]
     now = {**file["let"], "experiment": file["experiment"]}
-    chosen = ("experiment", *file.get("choices", {}))
-    varied = tuple(f"{key}={now[key]}" for key in chosen if now.get(key) != own.get(key))
+    pairs = {one: one.partition("=")[0] for one in given}
+    same = {key for key in now if now[key] == own.get(key)}
+    varied = tuple(one for one, key in pairs.items() if key != "seeds" and key not in same)
     title = file.get("title") or catalogue.headline(path) or name
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
@@ -205,17 +206,6 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     if problems:
         raise Mistakes(name, problems)
     return sweep
-
-
-def said(name: str) -> tuple[list[Claim], str, str]:
-    """Returns claims, paper and legend of a sweep, in the words that its file has today.
-
-    Raises:
-        Mistakes: if there is no such sweep.
-    """
-    file = _load(_file(name))
-    claims = list(_claims(file.get("claims", ()), []))
-    return claims, file.get("paper", ""), file.get("legend", "")
 
 
 def seeds(name: str) -> list[int]:
@@ -462,6 +452,7 @@ def _misfits(file: Mapping[str, Any], sweep: Sweep, overrides: Sequence[str]) ->
 
     Rows that the command line has left out are no mistake: they are not measured.
     """
+    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
     rows, columns = [row.name for row in sweep.rows], [column.path for column in sweep.columns]
     for claim in sweep.claims:
         try:
@@ -472,9 +463,8 @@ def _misfits(file: Mapping[str, Any], sweep: Sweep, overrides: Sequence[str]) ->
         terms = (term.row for one in compared for term in (one.above, one.below))
         named = dict.fromkeys(row for row in terms if row is not None and row not in rows)
         yield from (
-            f"claims: there is no row {row!r}{near(row, rows)}" for row in named if not overrides
+            f"claims: there is no row {row!r}{near(row, rows)}" for row in named if not narrowed
         )
-    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
     # Each block of numbers, whichever is chosen.
     blocks = file.get("published", {}).items()
     known = tuple(f"{name}=" for name in (*file.get("let", {}), "experiment"))

@@ -132,6 +132,7 @@ def run(
     progress: Callable[[], Progress] = Progress,
     tell: Callable[[str], None] = print,
     shared: Path | None = None,
+    kept: Mapping[str, Any] | None = None,
 ) -> tuple[RunFolder, list[Measured]]:
     """Runs what is not done yet; returns the sweep's folder and what its rows measured.
 
@@ -140,10 +141,11 @@ def run(
         progress: makes what shows the progress of a run.
         tell: shows one line.
         shared: a folder of runs that other sweeps share; None keeps them in the sweep's.
+        kept: a result of the sweep that is kept elsewhere, as results.json has it.
 
     Raises:
         Mistakes: with everything that is wrong, before anything starts; so are claims that were
-            changed after their first result without a note.
+            changed since an earlier result without a note.
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
     jobs = plan(sweep)
@@ -151,13 +153,13 @@ def run(
     models = [job.config["model"] for job in jobs]
     if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
         tell("models of size=base start from random weights here; pretrained= names published ones")
+    last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
+    earlier = {"the result that is kept": kept or {}}
+    earlier |= {str(last.path): _results(last)} if last else {}
+    for where, result in earlier.items():
+        if problems := [*claiming.unexplained(sweep.claims, result)]:
+            raise Mistakes(sweep.name, [f"claims, since {where}: {one}" for one in problems])
     folder = _folder(sweep, jobs, shared, tell)
-    earlier = _results(folder)
-    if problems := [*claiming.unexplained(sweep.claims, earlier.get("claims", ()))]:
-        why = "say why in its note, and what it said before in its was"
-        raise Mistakes(sweep.name, [f"claims: {one}; {why}" for one in problems])
-    before = {(one["row"], one["seed"]): one for one in earlier.get("rows", ())}
-    now = {"commit": versions.commit(), "date": versions.today()}
     runs = shared or folder.path / RUNS
     measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()
     took: list[float] = []  # by the rows that were not there yet
@@ -170,21 +172,19 @@ def run(
                 left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
                 about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
-                begun = time.monotonic()
-                place = runs / job.run
-                _train(job, place, progress)
-                _attack(job, place, tell)
-                one = _measure(sweep, job, folder.path, place)
-                known = before.get((one.row, one.seed))
-                same = known and known["run"] == one.run  # what was measured before stays so
-                took += [] if same else [time.monotonic() - begun]
-                made = known if known and same else now
-                measured.append(dataclasses.replace(one, commit=made["commit"], date=made["date"]))
-                costs |= _costs(job, place)
-                _write(sweep, folder, measured, costs.values(), finished=number == len(jobs))
+                begun, place = time.monotonic(), runs / job.run
+                trained, attacked = _train(job, place, progress), _attack(job, place, tell)
+                costs |= (own := _costs(job, place))
+                measured.append(_measure(sweep, job, folder.path, place, [*own.values()]))
+                if trained or attacked:
+                    took.append(time.monotonic() - begun)
+                if trained or attacked or number == len(jobs):
+                    _write(sweep, folder, measured, costs.values(), finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
             end.add_note("repeat the command to go on")
             raise
+    for column in _without_numbers(sweep, measured):
+        tell(f"claims: no row has a number {column!r}")
     return folder, measured
 
 
@@ -221,7 +221,7 @@ def _folder(
     if found := newest(home, fits):
         return found
     older = newest(home, lambda folder: (folder.read_json(PLAN) or {}).get("rows") == rows)
-    if shared and older:
+    if shared and older and (older.read_json(PLAN) or {}).get("shared"):
         tell(f"{older.path} was measured by other code, so everything is measured anew")
     folder = RunFolder.create(home.parent, home.name)
     folder.write_json(PLAN, settings)
@@ -239,7 +239,7 @@ def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[s
     Raises:
         JobsFailed: if some of it failed, after all else has been done.
     """
-    trainings = {
+    trainings: dict[str, tuple[Callable[[Job, Path], bool], Job, Path, str]] = {
         f"run {job.run}, seed {job.seed}": (_train, job, runs / job.run, "")
         for job in jobs
         if not (runs / job.run / FINAL).is_file()
@@ -256,35 +256,41 @@ def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[s
     pool.map(_on_a_worker, attacks)
 
 
-def _on_a_worker(part: tuple[Callable[[Job, Path], None], Job, Path, str]) -> None:
+def _on_a_worker(part: tuple[Callable[[Job, Path], bool], Job, Path, str]) -> None:
     """Does a part of a job, which has that lock."""
     do, job, place, lock = part
     run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
     do(job, place)
 
 
-def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> None:
-    """Runs the experiment of a row, or goes on with it, unless it is done."""
+def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> bool:
+    """Runs the experiment of a row, or goes on with it; returns False if it is done."""
     if (place / FINAL).is_file():
-        return
+        return False
     parts = experiment.build(job.config)
     with _counted(RunFolder.at(place), COST):
         parts.assemble(job.config).run(
             parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
         )
+    return True
 
 
-def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> None:
-    """Makes the attack of a row, unless there is none or it is done."""
+def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> bool:
+    """Makes the attack of a row; returns False if there is none or it is done."""
     folder = RunFolder.existing(place)
-    if job.order is not None and not folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
-        with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
-            attack.made(folder, job.order, tell, trust=True)
+    if job.order is None or folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
+        return False
+    with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
+        attack.made(folder, job.order, tell, trust=True)
+    return True
 
 
 @contextmanager
 def _counted(folder: RunFolder, name: str) -> Iterator[None]:
-    """Adds the seconds that the block takes to a file of the run, and keeps the most memory."""
+    """Adds the seconds that the block takes to a file of the run, which keeps the most memory.
+
+    Commit and date are those of the end.
+    """
     before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
     release_free_blocks()  # of what this process has done before
     with watched_memory() as most:
@@ -292,11 +298,13 @@ def _counted(folder: RunFolder, name: str) -> Iterator[None]:
             yield
         finally:
             seconds = before["seconds"] + time.monotonic() - begun
-            folder.write_json(name, {"seconds": seconds, "memory": max(before["memory"], most())})
+            memory = max(before["memory"], most())
+            made = {"commit": versions.commit(), "date": versions.today()}
+            folder.write_json(name, {"seconds": seconds, "memory": memory, **made})
 
 
 def _costs(job: Job, place: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns what training and attack of a row took, by where it stands.
+    """Returns what training and attack of a row took, in this order, by where it stands.
 
     What an earlier version has made, has none.
     """
@@ -305,8 +313,10 @@ def _costs(job: Job, place: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return {key: one for key, one in found.items() if one}
 
 
-def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:
-    """Takes the numbers of the columns out of a run and its attack."""
+def _measure(
+    sweep: Sweep, job: Job, home: Path, place: Path, costs: Sequence[Mapping[str, Any]]
+) -> Measured:
+    """Takes the numbers of the columns out of a run and its attack; the last cost tells when."""
     folder = RunFolder.existing(place)
     found = folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}") if job.order else None
     result: Result | None = read_result(found) if found else None
@@ -330,7 +340,16 @@ def _measure(sweep: Sweep, job: Job, home: Path, place: Path) -> Measured:
         intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
         x=job.row.x,
         curve=job.row.curve,
+        commit=costs[-1].get("commit", "") if costs else "",
+        date=costs[-1].get("date", "") if costs else "",
     )
+
+
+def _without_numbers(sweep: Sweep, measured: Sequence[Measured]) -> set[str]:
+    """Returns the columns of claims that no row has: perhaps they are misspelt."""
+    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
+    named = {t.column for one in compared for t in (one.above, one.below) if t.row is not None}
+    return {one for one in named if all(row.values.get(one) is None for row in measured)}
 
 
 def _at(values: Any, path: str) -> Any:

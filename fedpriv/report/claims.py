@@ -1,13 +1,14 @@
 """Claims about a table: orderings of its rows, each judged by a test that was stated beforehand.
 
 A claim is one or more comparisons of two terms, `a > b`. A comparison looks at the differences
-a − b of the seeds that both rows have: Student's t-test of their mean, two-sided at 5 %. A claim
-holds if each of its comparisons is shown. That needs no correction for their number, since all of
-them must be shown (an intersection-union test: Berger 1982). It does not hold if one of them is
-shown the other way round, corrected for their number (Holm 1979). Otherwise it cannot be told, and
-the claim says how many seeds could, if the differences are as large and vary as much as these. A
-difference that is the same under every seed has no spread, and is held against coins in its place:
-six seeds are shown.
+a − b of the seeds under which both rows were run: Student's t-test of their mean, two-sided at 5 %.
+A claim holds if each of its comparisons is shown. That needs no correction for their number, since
+all of them must be shown (an intersection-union test: Berger 1982). It does not hold if one of them
+is shown the other way round, corrected for their number (Holm 1979). Otherwise it cannot be told,
+and the claim says how many seeds would decide it four times of five, if the differences are as
+large and vary as much as these. A difference that is the same under every seed has no spread, and
+is held against coins in its place: six seeds are shown. Where a seed has no number, or none that is
+finite, such as of a training that diverged, nothing is told of the others.
 
 With one seed, a comparison takes the intervals that the numbers come with, such as those over an
 attack's documents, if both have one.
@@ -21,9 +22,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 from scipy.stats import nct, norm, t
 
 from fedpriv.report.wording import show_value
@@ -32,8 +33,8 @@ from fedpriv.threat.statistics import CONFIDENCE, LEVEL, POWER, corrected
 MOST_SEEDS = 1000
 """Up to which it is sought how many seeds a claim needs."""
 
-SAME = 6
-"""Seeds of which it is shown that they do not come out alike by coins, 2 / 2^6 < 5 %."""
+TINY = 1e-9
+"""Of the numbers that are compared: what is less than that is rounding."""
 
 _TERM = re.compile(r"(?P<row>.+?)(?: @ (?P<column>\S+))?(?: (?P<sign>[+-]) (?P<by>[\d.e+-]+))?$")
 
@@ -119,18 +120,14 @@ class Term:
             if one.row == self.row and (value := one.values.get(self.column)) is not None
         }
 
-    def error(self, measured: Sequence[Measured], seed: int) -> float | None:
-        """Returns the standard error that a value comes with; 0 of a number, None if it has none.
-
-        It is that of the wider side of its interval.
-        """
+    def limits(self, measured: Sequence[Measured], seed: int) -> tuple[float, float] | None:
+        """Returns the interval that a value comes with, if any; a number is its own."""
         if self.row is None:
-            return 0.0
+            return self.plus, self.plus
         for one in measured:
-            found = one.intervals.get(self.column)
-            value = one.values.get(self.column)
-            if (one.row, one.seed) == (self.row, seed) and found and value is not None:
-                return max(value - found[0], found[1] - value) / float(norm.ppf(0.975))
+            if (one.row, one.seed) == (self.row, seed):
+                found = one.intervals.get(self.column)
+                return (found[0] + self.plus, found[1] + self.plus) if found else None
         return None
 
 
@@ -141,8 +138,9 @@ class Compared:
     Attributes:
         above: mean of what is said to be larger.
         below: mean of the other.
-        seeds: that both have.
-        interval: of the difference, at 95 %; None where one seed comes without.
+        seeds: under which both were run.
+        missing: of these, the seeds without a finite number of both.
+        interval: of the difference, at 95 %; None if a number is missing, or one seed has none.
         p_value: that there is no difference, two-sided; None without an interval.
         needs: seeds that would tell, if the differences are as these; None if nobody knows.
     """
@@ -150,6 +148,7 @@ class Compared:
     above: float
     below: float
     seeds: int
+    missing: int = 0
     interval: tuple[float, float] | None = None
     p_value: float | None = None
     needs: int | None = None
@@ -169,41 +168,62 @@ class Comparison:
     below: Term
     written: str = ">"
 
-    def judged(self, measured: Sequence[Measured]) -> Compared | None:
-        """Returns what the seeds that both terms have say; None if there is none."""
+    def judged(self, measured: Sequence[Measured], among: int = 1) -> Compared | None:
+        """Returns what the seeds say under which both terms were run; None without any number.
+
+        Args:
+            measured: all rows.
+            among: how many comparisons the claim has.
+        """
+        run = [
+            {m.seed for m in measured if term.row in (None, m.row)}
+            for term in (self.above, self.below)
+        ]
+        seeds = sorted(run[0] & run[1])
         high, low = self.above.values(measured), self.below.values(measured)
-        seeds = sorted(high.keys() & low.keys())
-        seeds = [one for one in seeds if math.isfinite(high[one]) and math.isfinite(low[one])]
-        if not seeds:
+        both = [(high.get(seed, math.nan), low.get(seed, math.nan)) for seed in seeds]
+        pairs = np.array([pair for pair in both if all(map(math.isfinite, pair))])
+        if not len(pairs):
             return None
-        above, below = (mean(side[seed] for seed in seeds) for side in (high, low))
-        apart = [high[seed] - low[seed] for seed in seeds]
-        count, gap = len(apart), above - below
+        count, (above, below) = len(seeds), pairs.mean(0).tolist()
+        if missing := count - len(pairs):
+            return Compared(above, below, count, missing)
+        gap = above - below
         if count == 1:
-            errors = [term.error(measured, seeds[0]) for term in (self.above, self.below)]
-            if None in errors:
+            first, second = (one.limits(measured, seeds[0]) for one in (self.above, self.below))
+            if first is None or second is None:
                 return Compared(above, below, 1)
-            error, freedom = math.hypot(*(one for one in errors if one is not None)), math.inf
-        else:
-            error, freedom = stdev(apart) / math.sqrt(count), count - 1
-        if not error:  # the same difference under every seed
-            p_value = min(1.0, 2.0 ** (1 - count)) if gap else 1.0
-            return Compared(above, below, count, (gap, gap), p_value, SAME if gap else None)
-        reach = float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-        p_value = float(2 * t.sf(abs(gap) / error, freedom))
-        needs = _seeds_for(abs(gap) / stdev(apart)) if count > 1 and gap else None
-        return Compared(above, below, count, (gap - reach, gap + reach), p_value, needs)
+            (least, most), (lowest, highest) = first, second
+            # Zou & Donner 2008: each end of the difference comes from one end of either.
+            down = math.hypot(above - least, highest - below)
+            up = math.hypot(most - above, below - lowest)
+            error = (down if gap > 0 else up) / float(norm.ppf((1 + CONFIDENCE) / 2))
+            p_value = float(2 * norm.sf(abs(gap) / error)) if error else float(not gap)
+            return Compared(above, below, 1, 0, (gap - down, gap + up), p_value)
+        spread = float((pairs[:, 0] - pairs[:, 1]).std(ddof=1))
+        # What is said may be shown at 5 %; its contrary is one of so many that might be.
+        level, power = (LEVEL if gap > 0 else LEVEL / among), POWER ** (1 / among)
+        if spread <= TINY * np.abs(pairs).max():
+            if abs(gap) <= TINY * np.abs(pairs).max():
+                return Compared(above, below, count, 0, (gap, gap), 1.0)
+            coins = math.ceil(1 - math.log2(level))
+            return Compared(above, below, count, 0, (gap, gap), 2.0 ** (1 - count), coins)
+        error = spread / math.sqrt(count)
+        reach = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
+        p_value = float(2 * t.sf(abs(gap) / error, count - 1))
+        needs = _seeds_for(abs(gap) / spread, level, power) if gap else None
+        return Compared(above, below, count, 0, (gap - reach, gap + reach), p_value, needs)
 
 
-def _seeds_for(size: float) -> int | None:
-    """Returns the seeds that show a mean of so many standard deviations, in four of five cases."""
+def _seeds_for(size: float, level: float, power: float) -> int | None:
+    """Returns the seeds that show a mean of so many standard deviations as often as `power`."""
 
-    def power(count: int) -> float:
-        edge = t.ppf(1 - LEVEL / 2, count - 1)
+    def reached(count: int) -> float:
+        edge = t.ppf(1 - level / 2, count - 1)
         return float(nct.sf(edge, count - 1, size * math.sqrt(count)))
 
     counts = range(2, MOST_SEEDS)
-    at = bisect.bisect_left(counts, POWER, key=power)
+    at = bisect.bisect_left(counts, power, key=reached)
     return counts[at] if at < len(counts) else None
 
 
@@ -237,70 +257,90 @@ def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[
     """
     for claim in claims:
         every = comparisons(claim.says)
-        found = {text: one.judged(measured) for text, one in every.items()}
+        found = {text: one.judged(measured, len(every)) for text, one in every.items()}
         p_values = [
             1.0 if not one or one.p_value is None else one.p_value for one in found.values()
         ]
-        rows, needs = [], list[int | None]()
+        rows, needs, against = [], list[int | None](), list[int | None]()
         for (text, one), p_value in zip(found.items(), corrected(p_values), strict=True):
             holds = None
             if one and one.above > one.below and one.p_value is not None and one.p_value <= LEVEL:
                 holds = True
             elif one and one.above < one.below and p_value <= LEVEL:
                 holds = False
+            more = one.needs if one and (one.needs or 0) > one.seeds else None
             if holds is None:
-                needs.append(one.needs if one and (one.needs or 0) > one.seeds else None)
-            told = _in_words(one, holds, every[text].written)
+                (against if one and one.above < one.below else needs).append(more)
+            told = _in_words(one, holds, every[text], more)
             gap = one.above - one.below if one else None
             rows.append({"text": text, "holds": holds, "verdict": told, "gap": gap})
         outcomes = [row["holds"] for row in rows]
         holds = False if False in outcomes else True if all(outcomes) else None
-        known = [one for one in needs if one is not None]
+        # One that is the other way round decides alone; else none may be left out.
+        known = [one for one in against or needs if one is not None]
+        enough = known and (against or len(known) == len(needs))
         yield {
             "text": claim.text,
             "says": claim.says,
+            "was": claim.was,
             "note": claim.note,
             "holds": holds,
-            # None of those that cannot be told may be left out.
-            "needs": max(known) if holds is None and len(known) == len(needs) else None,
+            "needs": (min if against else max)(known) if holds is None and enough else None,
             "comparisons": rows,
         }
 
 
-def unexplained(claims: Sequence[Claim], before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields what was changed about claims since their first result without a note.
+def whose(text: str) -> str:
+    """Returns who makes a claim, by the brackets behind its text: "paper", "ours", or ""."""
+    return "paper" if "(the paper" in text else "ours" if "(ours" in text else ""
+
+
+def unexplained(claims: Sequence[Claim], before: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what was changed about claims since an earlier result, without a note that says why.
 
     Args:
         claims: as they are now.
-        before: with verdicts, as `verdicts` yields them.
+        before: the earlier results.json; without rows, nothing was measured yet.
     """
-    then, now = [one.get("says", "") for one in before], [one.says for one in claims]
-    gone = [one for one in then if one not in now]
-    told = {one.was for one in claims if one.note}
-    yield from (f"{one!r} has a result, and is no longer there" for one in gone if one not in told)
-    yield from (
-        f"{one.text!r} is not what it was when there was a first result"
-        for one in claims
-        if before and one.says not in then and not one.note
-    )
+    if not before.get("rows"):
+        return
+    then = {one.get("says", ""): one for one in before.get("claims", ())}
+    now = {one.says: one for one in claims}
+    kept = {one.was for one in claims if one.note}
+    for says, one in then.items():
+        if says not in now and says not in kept:
+            yield f"{says!r} has a result and is gone; let another claim's was name it, with a note"
+        elif says in now and one.get("note") and not now[says].note:
+            yield f"{says!r} had a note, {one['note']!r}: keep it"
+    for one in claims:
+        if one.says not in then and not one.note:
+            yield f"{one.text!r} is new or changed since the first result: say why in its note"
+        elif one.says in then and not one.note:
+            was = str(then[one.says]["text"])
+            if (whose(was) == "paper") != (whose(one.text) == "paper"):
+                yield f"{one.text!r} was {was!r}: say why in its note"
 
 
-def _in_words(one: Compared | None, holds: bool | None, written: str) -> str:
+def _in_words(one: Compared | None, holds: bool | None, of: Comparison, more: int | None) -> str:
     """Returns what was found of a comparison, and how sure it is, in the order of its text."""
     if one is None:
         return NOT_MEASURED
-    left, right = (one.above, one.below) if written == ">" else (one.below, one.above)
-    sides = f"{show_value(left)} against {show_value(right)}"
+    seeds = f"{one.seeds} seed{'s' * (one.seeds != 1)}"
+    left, right = (one.above, one.below) if of.written == ">" else (one.below, one.above)
+    margin = any(term.row and term.plus for term in (of.above, of.below))
+    sides = f"{show_value(left)} against {show_value(right)}" + ", margin included" * margin
+    if one.missing:
+        lack = f"{one.missing} lack{'s' * (one.missing == 1)} a number"
+        return f"cannot tell: {sides}, but of {seeds} {lack}"
     if one.interval is None:
         return f"cannot tell: {sides}, of one seed; it takes two or more"
-    low, high = one.interval if written == ">" else (-one.interval[1], -one.interval[0])
-    seeds = f"{one.seeds} seed{'s' * (one.seeds != 1)}"
+    low, high = one.interval if of.written == ">" else (-one.interval[1], -one.interval[0])
     told = (
         f"{sides}, a difference of {show_value(left - right)} "
         f"[{show_value(low)}, {show_value(high)}] over {seeds}"
     )
     if holds is None:
-        more = f"; {one.needs} would tell" if one.needs and one.needs > one.seeds else ""
+        needed = f"; {more} would tell" if more else ""
         against = ", so far the other way round" if one.above < one.below else ""
-        return f"cannot tell{against}: {told}{more}"
+        return f"cannot tell{against}: {told}{needed}"
     return f"{'holds' if holds else 'DOES NOT HOLD'}: {told}"

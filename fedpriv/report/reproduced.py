@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, counts, noted, origin, outcome, was_measured
+from fedpriv.report.sweep import Recorded, by_owner, counts, noted, origin, outcome, was_measured
 from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
@@ -36,10 +36,10 @@ class Reproduced:
         return [(name, claim) for name, one in self.tables.items() for claim in one.claims]
 
     def answer(self) -> str:
-        """Returns how many claims hold, do not, and cannot be told."""
+        """Returns how many claims of the paper hold, do not, and cannot be told; and of ours."""
         if not self.tables:
             return "No table has been run yet"
-        return counts([claim for _, claim in self.claims])
+        return by_owner([claim for _, claim in self.claims])
 
     def markdown(self) -> str:
         """Returns the paper's claims as Markdown: how many hold, then each with its outcome."""
@@ -74,7 +74,8 @@ class Reproduced:
 
     def chart(self) -> Chart | None:
         """Returns a bar for each table that makes claims: how many hold, do not, cannot be told."""
-        shown = {name: one.claims for name, one in self.tables.items() if one.claims}
+        measured = {name: [*filter(was_measured, one.claims)] for name, one in self.tables.items()}
+        shown = {name: claims for name, claims in measured.items() if claims}
         if not shown:
             return None
         with style():

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
-from fedpriv.report.claims import NOT_MEASURED, Claim, Measured, verdicts
+from fedpriv.report.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
@@ -36,6 +36,9 @@ MOST_PANELS = 4
 
 OUTCOMES = {True: "holds", False: "DOES NOT HOLD", None: "cannot tell"}
 """Of a claim."""
+
+OWNERS = {"paper": "The paper's", "ours": "ours"}
+"""Who makes a claim, in words."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +272,16 @@ def counts(claims: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(told)
 
 
+def by_owner(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Returns `counts` of the paper's claims and of ours, where claims say whose they are."""
+    found = {owner: [one for one in claims if whose(one["text"]) == owner] for owner in OWNERS}
+    if not any(found.values()):
+        return counts(claims)
+    found["ours"] += [one for one in claims if not whose(one["text"])]
+    told = (f"{OWNERS[owner]}: {counts(some)}" for owner, some in found.items() if some)
+    return "; ".join(told)
+
+
 def told(claim: Mapping[str, Any]) -> list[str]:
     """Returns a claim and what was found of its comparisons, as lines of Markdown."""
     parts, said_of = claim["comparisons"], noted(claim)
@@ -285,16 +298,22 @@ def told(claim: Mapping[str, Any]) -> list[str]:
 def noted(claim: Mapping[str, Any]) -> str:
     """Returns a claim in words, and why it is another than before the first result."""
     note = claim.get("note")
-    return f"{claim['text']} (changed after the first result: {note})" if note else claim["text"]
+    return f"{claim['text']} (note: {note})" if note else claim["text"]
 
 
 def _brackets(measured: Sequence[Measured]) -> str:
     """Returns the seeds, and what stands in brackets."""
     seeds = sorted({one.seed for one in measured})
     if len(seeds) == 1:
-        return f"Seed {seeds[0]}."
-    between = "95 % intervals of the means" if len(seeds) >= FEWEST_FOR_95 else "least to most"
-    return f"Seeds {', '.join(map(str, seeds))}; in brackets: {between}."
+        own = "; in brackets: its own 95 % interval" * any(one.intervals for one in measured)
+        return f"Seed {seeds[0]}{own}."
+    spread, means = "least to most", "95 % intervals of the means"
+    sizes = [len(row) for row in rows_of(measured).values()]
+    if max(sizes) < FEWEST_FOR_95:
+        means = spread
+    elif min(sizes) < FEWEST_FOR_95:
+        means += f", but of fewer than {FEWEST_FOR_95} seeds {spread}"
+    return f"Seeds {', '.join(map(str, seeds))}; in brackets: {means}."
 
 
 def draw(sweep: Recorded, folder: Path) -> None:

@@ -39,6 +39,8 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **versions_of(*PACKAGES)}
 
 
+# Looked at once: the process goes on with the code that it has begun with.
+@functools.cache
 def commit() -> str:
     """Returns the commit of the code, marked where files differ from it; else the version."""
     root = Path(fedpriv.__file__).resolve().parents[1]
@@ -56,6 +58,7 @@ def commit() -> str:
         return f"fedpriv {fedpriv.__version__}"
 
 
+@functools.cache
 def code() -> str:
     """Returns a hash of fedpriv's code, which tells whether it is still the same.
 

@@ -11,7 +11,8 @@ from processes import TOY
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue, papers, reproduce, sweep, sweep_jobs
 from fedpriv.config.experiment import Mistakes
-from fedpriv.report.claims import unexplained
+from fedpriv.config.papers import PAPERS, of_the_paper
+from fedpriv.report.claims import unexplained, whose
 from fedpriv.report.sweep import Recorded
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL
@@ -137,6 +138,22 @@ def test_what_was_chosen_stands_in_the_title_and_in_the_name_of_the_result(
     assert [", about " in line for line in told] == [False, True, True, True]
     assert main(words) == 0
     assert " left" not in capsys.readouterr().err
+    assert reproduce.of_result("cdmi/table_98.size=large.json") == (
+        "papers/cdmi/table_98",
+        ["size=large"],
+    )
+
+
+def test_a_result_of_other_settings_does_not_take_the_place_of_the_tables_own():
+    words = ["seeds=2", "rows=[lucky]", "run.rounds=2", "attack.name=a/b.c"]
+    table = reproduce.read("cdmi", "table98", [*words, "runs=/tmp/me", "workers=2"])
+    assert table.title == "A toy of a table (rows=[lucky], run.rounds=2, attack.name=a/b.c)"
+    name = reproduce.result_name(table)
+    assert name.count("/") == 1
+    assert reproduce.of_result(name) == ("papers/cdmi/table_98", list(table.varied))
+    assert reproduce.result_name(reproduce.read("cdmi", "table98", ["seeds=9"])) == (
+        "cdmi/table_98.json"
+    )
 
 
 def test_a_claim_is_an_ordering_or_words_and_an_ordering(folder):
@@ -291,15 +308,41 @@ def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, ca
     file.write_text(changed)
     assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 2
     err = capsys.readouterr().err
-    assert "'value: lucky > guessed' has a result, and is no longer there" in err
-    assert "'luck beats guessing' is not what it was when there was a first result" in err
+    assert "'value: lucky > guessed' has a result and is gone" in err
+    assert "'luck beats guessing' is new or changed since the first result" in err
+    assert main(["reproduce", "cdmi", "table98", "seeds=2"]) == 2  # nor with other seeds
+    assert "claims, since runs/sweeps/cdmi/table_98/" in capsys.readouterr().err
     noted = '+ 1"\n    was: "value: lucky > guessed"\n    note: it was too easy'
     file.write_text(changed.replace('+ 1"', noted))
     assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
     place = Path(capsys.readouterr().out.splitlines()[-1])
-    told = "luck beats guessing (changed after the first result: it was too easy)"
+    told = "luck beats guessing (note: it was too easy)"
     assert told in (place / "report.html").read_text()
     assert told in (place / "table.md").read_text()
+
+
+def test_a_claim_is_held_against_the_result_that_is_kept_too(folder, capsys):
+    words = ["reproduce", "cdmi", "table98", "seeds=1", "--results", "kept"]
+    assert main(words) == 0
+    shutil.rmtree(folder / "runs")
+    file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
+    file.write_text(FILE.replace('"value: lucky > guessed"', '"value: lucky > 1"'))
+    before = (folder / "kept" / "cdmi" / "table_98.json").read_bytes()
+    assert main(words) == 2
+    assert "claims, since the result that is kept: 'value: lucky" in capsys.readouterr().err
+    assert (folder / "kept" / "cdmi" / "table_98.json").read_bytes() == before
+
+
+def test_claims_of_a_papers_tables_say_whose_they_are(monkeypatch):
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    files = [
+        file for paper in PAPERS for n, file in reproduce.tables(paper).items() if of_the_paper(n)
+    ]
+    read = {file: sweep.read(file) for file in files if not file.endswith(("98", "99"))}
+    assert len(read) > 30
+    found = {(n, c.text): whose(c.text) for n, table in read.items() for c in table.claims}
+    assert [one for one, owner in found.items() if not owner] == []
+    assert {*found.values()} == {"paper", "ours"}
 
 
 def test_results_are_of_the_claims_as_they_stand():
@@ -307,11 +350,10 @@ def test_results_are_of_the_claims_as_they_stand():
     found = [*RESULTS.rglob("*.json")]
     assert len(found) > 6
     for path in found:
-        table, *varied = str(path.relative_to(RESULTS)).removesuffix(".json").split(".")
-        read = sweep.read(f"papers/{table}", varied)
-        recorded = Recorded.of(json.loads(path.read_text()))
-        assert [*unexplained(read.claims, recorded.claims)] == [], path
-        assert recorded.finished, path
+        read = sweep.read(*reproduce.of_result(str(path.relative_to(RESULTS))))
+        content = json.loads(path.read_text())
+        assert [*unexplained(read.claims, content)] == [], path
+        assert Recorded.of(content).finished, path
 
 
 @pytest.mark.parametrize(

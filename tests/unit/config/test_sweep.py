@@ -221,7 +221,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     monkeypatch.setattr(versions, "commit", lambda: "later")
     again, measured = sweep_jobs.run(sweep.read(table()))
     assert again.path == folder
-    # What was measured before the interruption keeps its commit.
+    # What was measured before the interruption keeps its commit, with more seeds, too.
     assert [one.commit == "later" for one in measured] == [False] * 3 + [True] * 5
     assert len(measured) == 8
     assert len(made) == 6  # three attacks under two seeds, none of them twice
@@ -303,6 +303,20 @@ def test_a_file_extends_another(table):
     (row,) = sweep.read(name).rows
     assert row.run == ("data.clients=4", "rounds=1")  # the choice comes after what all share
     assert row.attack == ("attack=toy_sweep.Guess",)
+
+
+def test_a_column_of_a_claim_that_no_row_has_is_told(table):
+    told = []
+    misspelt = FILE.replace('"value: guessed > lucky"', '"valeu: guessed > lucky"')
+    sweep_jobs.run(sweep.read(table(misspelt), ["seeds=[0]"]), tell=told.append)
+    assert told[-1] == "claims: no row has a number 'valeu'"
+
+
+def test_a_row_that_a_claim_misspells_is_told_unless_rows_are_chosen(table):
+    misspelt = FILE.replace('"value: guessed > lucky"', '"value: guessed > lukcy"')
+    message = "claims: there is no row 'lukcy'; did you mean 'lucky'"
+    assert message in mistakes(table(misspelt), "seeds=[0]")
+    assert sweep.read(table(misspelt), ["rows=[guessed]"]).rows
 
 
 def test_nested_settings_are_built(table):

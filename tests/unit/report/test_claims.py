@@ -1,11 +1,23 @@
 """Claims about a table: what they compare, and the test that judges them."""
 
+from dataclasses import asdict, replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedpriv.report.claims import Claim, Comparison, Measured, Term, comparisons, verdicts
+from fedpriv.report.claims import (
+    Claim,
+    Comparison,
+    Measured,
+    Term,
+    comparisons,
+    unexplained,
+    verdicts,
+    whose,
+)
 
 
 def measured(name, values, interval=None, **others):
@@ -95,7 +107,7 @@ def test_how_many_seeds_would_tell(size, seeds):
         ([9.0] * 5, [5.0] * 5, None, "cannot tell: 9.000 against 5.000"),
         ([0.0] * 9, [0.0] * 9, None, "cannot tell: 0.000 against 0.000"),
         ([float("nan")], [1.0], None, "not measured"),
-        ([float("inf"), 9.0], [1.0, 1.0], None, "cannot tell: 9.000 against 1.000, of one seed"),
+        ([float("inf"), 9.0], [1.0, 1.0], None, "cannot tell: 9.000 against 1.000, but of 2 seeds"),
         ([5.0], [None], None, "not measured"),
         ([], [1.0], None, "not measured"),
     ],
@@ -117,9 +129,67 @@ def test_one_seed_is_judged_by_the_intervals_that_its_numbers_come_with():
     assert judged("psnr: a > b", far, measured("b", [5.0]))["holds"] is None
 
 
-def test_only_seeds_that_both_have_are_compared():
-    a, b = measured("a", [1.0, 9.0, 9.5]), measured("b", [None, 5.0, 5.4])
+def test_only_seeds_that_both_were_run_with_are_compared():
+    a, b = measured("a", [9.5, 9.0, 1.0]), measured("b", [5.0, 5.4])
     assert "over 2 seeds" in judged("psnr: a > b", a, b)["comparisons"][0]["verdict"]
+
+
+def test_a_seed_without_a_number_leaves_it_open():
+    """A training that diverged may not drop out of the comparison."""
+    a, b = measured("a", [None, 9.0, 9.5, 9.2]), measured("b", [5.0, 5.0, 5.4, 5.1])
+    found = judged("psnr: a > b", a, b)
+    assert (found["holds"], found["needs"]) == (None, None)
+    assert found["comparisons"][0]["verdict"] == (
+        "cannot tell: 9.233 against 5.167, but of 4 seeds 1 lacks a number"
+    )
+
+
+def test_differences_that_are_the_same_but_for_rounding_are_held_against_coins():
+    """.4 - .3 and .3 - .2 differ by 2e-16, and two seeds are no proof."""
+    found = judged("psnr: a > b", measured("a", [0.3, 0.4]), measured("b", [0.2, 0.3]))
+    assert (found["holds"], found["needs"]) == (None, 6)
+    pages = [22.355, 20.885, 15.15]
+    found = judged("psnr: a + 1 > b > a - 1", measured("a", pages), measured("b", pages))
+    assert [one["holds"] for one in found["comparisons"]] == [None, None]
+
+
+def test_one_seed_is_judged_by_the_side_of_its_interval_that_faces_the_other():
+    """Zou & Donner 2008: of 3 [1.2, 8] and 1, the difference is 2 [0.2, 7]."""
+    found = judged("psnr: a > 1", measured("a", [3.0], (1.2, 8.0)))
+    assert found["holds"] is True
+    assert "[0.200, 7.000] over 1 seed" in found["comparisons"][0]["verdict"]
+
+
+def test_a_claim_of_several_comparisons_needs_the_seeds_that_show_all():
+    """Each of five is shown with .8^(1/5), so that all are in four of five cases."""
+    values = [1 + 0.5**0.5, 1 - 0.5**0.5]  # mean 1, standard deviation 1
+    needs = judged("psnr: a | b | c | d | e > 0", *(measured(name, values) for name in "abcde"))[
+        "needs"
+    ]
+
+    def all_shown(seeds):
+        draws = np.random.default_rng(0).normal(1.0, 1.0, (4000, 5, seeds))
+        return (stats.ttest_1samp(draws, 0.0, axis=2).pvalue < 0.05).all(1).mean()
+
+    assert judged("psnr: a > 0", measured("a", values))["needs"] == 10
+    assert all_shown(10) < 0.4
+    assert all_shown(needs - 2) < 0.8 < all_shown(needs + 1)
+
+
+def test_one_comparison_the_other_way_round_decides_a_claim():
+    """It needs no more seeds than that comparison, at 5 % of one of two (Holm)."""
+    a, b = measured("a", [0.0] * 6), measured("b", [1.0] * 6)
+    found = judged("psnr: a | b > 0.5", a, b)
+    assert (found["holds"], found["needs"]) == (None, 7)
+    seven = judged("psnr: a | b > 0.5", measured("a", [0.0] * 7), measured("b", [1.0] * 7))
+    assert seven["holds"] is False
+
+
+def test_a_margin_is_told():
+    found = judged("psnr: a + 1 > b", measured("a", [9.0] * 6), measured("b", [5.0] * 6))
+    assert found["comparisons"][0]["verdict"].startswith(
+        "holds: 10.000 against 5.000, margin included, a difference of 5.000"
+    )
 
 
 def test_a_margin_and_another_column_count():
@@ -160,3 +230,36 @@ def test_a_claim_and_its_reverse_never_both_hold(values):
     one, other = judged("psnr: a > b", *rows), judged("psnr: b > a", *rows)
     assert not (one["holds"] and other["holds"])
     assert (one["holds"] is None) == (other["holds"] is None)
+
+
+def test_a_claim_is_the_papers_or_ours():
+    said = ("a > b (the paper, of Donut)", "a > b (ours; the paper has b)", "a > b")
+    assert [whose(text) for text in said] == ["paper", "ours", ""]
+    both = "a beats b (the paper), and c (ours)"
+    assert whose(both) == "paper"
+
+
+CLAIM = Claim("a beats b (ours)", "psnr: a > b")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ([CLAIM], [CLAIM], None),
+        ([CLAIM], [], "'psnr: a > b' has a result and is gone"),
+        ([CLAIM], [replace(CLAIM, says="psnr: a > 1")], "is gone"),
+        ([CLAIM], [Claim("less", "psnr: a > 1", was=CLAIM.says, note="b is not run")], None),
+        ([CLAIM], [Claim("less", "psnr: a > 1", was=CLAIM.says)], "is gone"),
+        ([], [CLAIM], "'a beats b (ours)' is new or changed since the first result"),
+        ([], [replace(CLAIM, note="it was missing")], None),
+        ([replace(CLAIM, note="it was missing")], [CLAIM], "had a note, 'it was missing': keep it"),
+        ([CLAIM], [replace(CLAIM, text="a beats b (the paper)")], "was 'a beats b (ours)'"),
+        ([CLAIM], [replace(CLAIM, text="a is better than b (ours)")], None),
+    ],
+)
+def test_claims_stay_as_they_were_at_the_first_result_or_say_why(before, now, told):
+    rows = measured("a", [1.0, 2.0])
+    result = {"rows": [asdict(one) for one in rows], "claims": [*verdicts(before, rows)]}
+    found = "; ".join(unexplained(now, result))
+    assert told in found if told else not found
+    assert not [*unexplained(now, {})]  # nothing was measured

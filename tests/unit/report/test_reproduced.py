@@ -34,6 +34,17 @@ TABLES = {
 def test_claims_are_counted():
     told = Reproduced("Nobody 2026", TABLES)
     assert told.answer() == "1 of 3 claims holds, 1 does not, 1 cannot be told"
+    mixed = [
+        Claim("a (the paper)", "f1: a > b"),
+        Claim("b (ours)", "f1: b > a"),
+        Claim("c (ours)", "f1: c > a"),
+    ]
+    told = Reproduced(
+        "Nobody 2026", {"table1": recorded(mixed, ("a", [0.9, 0.91]), ("b", [0.5, 0.52]))}
+    )
+    assert told.answer() == (
+        "The paper's: the claim holds; ours: 0 of 2 claims hold, 1 does not, 1 was not measured"
+    )
     assert Reproduced("Nobody 2026", {}).answer() == "No table has been run yet"
     assert Reproduced("Nobody 2026", {}).markdown() == "No table has been run yet.\n"
 
@@ -43,7 +54,7 @@ def test_each_claim_has_its_outcome_and_each_table_its_cost():
     (cost,) = (line for line in lines if line.startswith("| `table2`: A \\| table"))
     assert cost.endswith("1 of 2 claims holds, 1 does not | 1 min 30 s, 2 GB |")
     assert "| a beats b | `table2` | holds |" in lines
-    note = "b beats a (changed after the first result: it was a > b)"
+    note = "b beats a (note: it was a > b)"
     assert f"| {note} | `table2` | DOES NOT HOLD |" in lines
     (unsure,) = (line for line in lines if "c beats d" in line)
     assert "cannot tell; " in unsure

@@ -12,22 +12,23 @@ def test_the_commit_is_that_of_the_repository_and_tells_changes(tmp_path, monkey
     file = package / "__init__.py"
     file.write_text("")
     monkeypatch.setattr(fedpriv, "__file__", str(file))
-    assert versions.commit() == f"fedpriv {fedpriv.__version__}"  # as installed
+    commit = versions.commit.__wrapped__
+    assert commit() == f"fedpriv {fedpriv.__version__}"  # as installed
 
     def git(*words):
         command = ["git", "-C", tmp_path, "-c", "user.name=n", "-c", "user.email=e", *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     git("init", "-q")
-    assert versions.commit() == f"fedpriv {fedpriv.__version__}"  # nothing is committed yet
+    assert commit() == f"fedpriv {fedpriv.__version__}"  # nothing is committed yet
     git("add", ".")
     git("commit", "-qm", "x")
-    assert git("rev-parse", "HEAD").startswith(versions.commit())
-    assert len(versions.commit()) == 10
+    assert git("rev-parse", "HEAD").startswith(commit())
+    assert len(commit()) == 10
     (tmp_path / "notes").write_text("a file that git does not know changes nothing")
-    assert len(versions.commit()) == 10
+    assert len(commit()) == 10
     file.write_text("changed = True")
-    assert versions.commit() == git("rev-parse", "--short=10", "HEAD") + " with changes"
+    assert commit() == git("rev-parse", "--short=10", "HEAD") + " with changes"
 
 
 def test_a_missing_package_has_no_version_and_fedpriv_always_has_one(monkeypatch):
@@ -38,3 +39,13 @@ def test_a_missing_package_has_no_version_and_fedpriv_always_has_one(monkeypatch
     versions._version.cache_clear()
     assert versions.versions_of("fedpriv", "torch") == {"fedpriv": fedpriv.__version__}
     versions._version.cache_clear()
+
+
+def test_the_code_of_a_process_is_that_with_which_it_began(tmp_path, monkeypatch):
+    package = tmp_path / "fedpriv"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    began = versions.code(), versions.commit()
+    monkeypatch.setattr(fedpriv, "__file__", str(package / "__init__.py"))
+    assert (versions.code(), versions.commit()) == began
+    assert versions.code.__wrapped__() != began[0]
