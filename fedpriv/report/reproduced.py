@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, by_owner, counts, noted, origin, outcome, was_measured
+from fedpriv.report.sweep import Recorded, by_owner, counts, origin, outcome, was_measured
 from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
@@ -50,10 +50,17 @@ class Reproduced:
             title = plain(one.title, 200).replace("|", "\\|")
             lines.append(f"| `{name}`: {title} | {counts(one.claims)} | {_cost(one)} |")
         lines += ["", "| claim | table | |", "|---|---|---|"]
+        notes = self._notes()
         for name, claim in self.claims:
-            text = noted(claim).replace("|", "\\|")
+            text = _numbered(claim, notes).replace("|", "\\|")
             lines.append(f"| {text} | `{name}` | {_outcome(claim)} |")
+        lines += ["", *(f"- Note {number}: {note}." for note, number in notes.items())]
         return "\n".join(lines) + "\n"
+
+    def _notes(self) -> dict[str, int]:
+        """Returns the notes of all claims, numbered: many claims share one."""
+        notes = dict.fromkeys(claim.get("note") for _, claim in self.claims)
+        return {note: number for number, note in enumerate(filter(None, notes), 1)}
 
     def html(self) -> str:
         """Returns the page of the paper."""
@@ -67,9 +74,10 @@ class Reproduced:
                 for name, one in self.tables.items()
             ],
             claims=[
-                (name, noted(claim), _outcome(claim), _deciding(claim))
+                (name, _numbered(claim, self._notes()), _outcome(claim), _deciding(claim))
                 for name, claim in self.claims
             ],
+            notes=[f"Note {number}: {note}." for note, number in self._notes().items()],
         )
 
     def chart(self) -> Chart | None:
@@ -114,6 +122,12 @@ class Reproduced:
                 for name, one in self.tables.items()
             },
         }
+
+
+def _numbered(claim: Mapping[str, Any], notes: Mapping[str, int]) -> str:
+    """Returns a claim in words, and the number of its note."""
+    note = claim.get("note")
+    return f"{claim['text']} (note {notes[note]})" if note else str(claim["text"])
 
 
 def _outcome(claim: Mapping[str, Any]) -> str:
