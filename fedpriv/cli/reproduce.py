@@ -91,7 +91,7 @@ def command(
     if table:
         tables = {table: reproduce.read(paper, table, overrides)}
     else:
-        tables = reproduce.read_all(paper, overrides, tell)
+        tables = reproduce.read_all(paper, overrides, tell, results)
         rows = sum(len(one.rows) * len(one.seeds) for one in tables.values())
         tell(f"tables: {len(tables)}, rows × seeds: {rows}; each tells how long it may still take")
     folders = {}

@@ -114,13 +114,19 @@ def settings(paper: str, table: str, overrides: Sequence[str] = ()) -> Iterator[
     return sweep.settings(file, _with_seeds(paper, file, overrides))
 
 
-def read_all(paper: str, overrides: Sequence[str], tell: Callable[[str], None]) -> dict[str, Sweep]:
+def read_all(
+    paper: str,
+    overrides: Sequence[str],
+    tell: Callable[[str], None],
+    results: Path | None = None,
+) -> dict[str, Sweep]:
     """Reads the tables of a paper, without studies of ours, by the names that `tables` gives them.
 
     Args:
         paper: one of `PAPERS`.
         overrides: of all of them, see `read`.
         tell: shows a line for each table that needs data sets, and is left out as there are none.
+        results: as `run` takes it.
 
     Raises:
         Mistakes: with everything that is wrong in the first table with mistakes.
@@ -129,7 +135,7 @@ def read_all(paper: str, overrides: Sequence[str], tell: Callable[[str], None]) 
     for name in filter(of_the_paper, tables(paper)):
         try:
             found[name] = read(paper, name, overrides)
-            sweep_jobs.check_weights(name, sweep_jobs.plan(found[name]))
+            sweep_jobs.checked(found[name], _kept(found[name], results))
         except Mistakes as error:
             if DATA in os.environ or not all(DATA in problem for problem in error.problems):
                 raise
@@ -159,9 +165,7 @@ def run(
     """
     place = Path(table.runs) / "sweeps" / Path(table.name).parent
     shared = place / TRAINED / versions.code()[:12]
-    home, name = RunFolder.at(results or place), result_name(table)
-    before = home.read_json(name) if results else None
-    folder, measured = sweep_jobs.run(table, progress, tell, shared, before)
+    folder, measured = sweep_jobs.run(table, progress, tell, shared, _kept(table, results))
     content = as_json(table, measured)
     folder.write_json(TABLE, content)
     text = io.StringIO()
@@ -172,8 +176,13 @@ def run(
             writer.writerow([row["row"], path, one["mean"], one["low"], one["high"], one["paper"]])
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
-        home.write_json(name, folder.read_json(RESULTS))
+        RunFolder.at(results).write_json(result_name(table), folder.read_json(RESULTS))
     return folder, measured
+
+
+def _kept(table: Sweep, results: Path | None) -> dict[str, Any] | None:
+    """Returns the result of a table that is kept among others, if there is one."""
+    return RunFolder(results).read_json(result_name(table)) if results else None
 
 
 def result_name(table: Sweep) -> str:

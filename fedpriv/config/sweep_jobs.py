@@ -108,12 +108,30 @@ def plan(sweep: Sweep) -> list[Job]:
     return jobs
 
 
-def check_weights(source: str, jobs: Sequence[Job]) -> None:
-    """Loads the weights that models start from, as those of another model show only then.
+def checked(sweep: Sweep, kept: Mapping[str, Any] | None = None) -> list[Job]:
+    """Returns what `plan` does, of a sweep whose weights and claims are fine, too.
+
+    Args:
+        sweep: to be run.
+        kept: a result of it that is kept elsewhere, as results.json has it.
 
     Raises:
-        Mistakes: with all weights that are not there, or not those of their row's model.
+        Mistakes: with everything that is wrong in the rows; or with weights that are not there or
+            of another model; or with claims that were changed since a result without a note.
     """
+    jobs = plan(sweep)
+    _check_weights(sweep.name, jobs)
+    last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
+    earlier = {"the result that is kept": kept or {}}
+    earlier |= {str(last.path): _results(last)} if last else {}
+    for where, result in earlier.items():
+        if problems := [*claiming.unexplained(sweep.claims, result)]:
+            raise Mistakes(sweep.name, [f"claims, since {where}: {one}" for one in problems])
+    return jobs
+
+
+def _check_weights(source: str, jobs: Sequence[Job]) -> None:
+    """Loads the weights that models start from, as those of another model show only then."""
     models = {json.dumps(job.config["model"], default=str): job for job in reversed(jobs)}
     problems = dict[str, str]()  # each is told once, with the first row
     for job in reversed(models.values()):
@@ -144,21 +162,13 @@ def run(
         kept: a result of the sweep that is kept elsewhere, as results.json has it.
 
     Raises:
-        Mistakes: with everything that is wrong, before anything starts; so are claims that were
-            changed since an earlier result without a note.
+        Mistakes: with what `checked` finds, before anything starts.
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
-    jobs = plan(sweep)
-    check_weights(sweep.name, jobs)
+    jobs = checked(sweep, kept)
     models = [job.config["model"] for job in jobs]
     if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
         tell("models of size=base start from random weights here; pretrained= names published ones")
-    last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
-    earlier = {"the result that is kept": kept or {}}
-    earlier |= {str(last.path): _results(last)} if last else {}
-    for where, result in earlier.items():
-        if problems := [*claiming.unexplained(sweep.claims, result)]:
-            raise Mistakes(sweep.name, [f"claims, since {where}: {one}" for one in problems])
     folder = _folder(sweep, jobs, shared, tell)
     runs = shared or folder.path / RUNS
     measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()

@@ -321,7 +321,7 @@ def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, ca
     assert told in (place / "table.md").read_text()
 
 
-def test_a_claim_is_held_against_the_result_that_is_kept_too(folder, capsys):
+def test_a_claim_is_held_against_the_result_that_is_kept_too(folder, capsys, monkeypatch):
     words = ["reproduce", "cdmi", "table98", "seeds=1", "--results", "kept"]
     assert main(words) == 0
     shutil.rmtree(folder / "runs")
@@ -330,6 +330,9 @@ def test_a_claim_is_held_against_the_result_that_is_kept_too(folder, capsys):
     before = (folder / "kept" / "cdmi" / "table_98.json").read_bytes()
     assert main(words) == 2
     assert "claims, since the result that is kept: 'value: lucky" in capsys.readouterr().err
+    monkeypatch.setattr(reproduce, "tables", lambda paper: {"table98": "papers/cdmi/table_98"})
+    assert main(["reproduce", "cdmi", *words[3:]]) == 2  # before any table of the paper is run
+    assert not (folder / "runs").exists()
     assert (folder / "kept" / "cdmi" / "table_98.json").read_bytes() == before
 
 

@@ -138,12 +138,10 @@ def test_weights_of_another_model_are_refused_before_anything_starts(tmp_path):
     assert wrong.startswith("RoBERTa, no privacy: ")
     assert "holds a model of type 'layoutlmv3': expected 'roberta'" in wrong
     assert "rows=[…]" in wrong
-    fits = sweep_jobs.plan(sweep.read(name, [weights, "rows=['without image']"]))
-    sweep_jobs.check_weights(name, fits)
+    assert sweep_jobs.checked(sweep.read(name, [weights, "rows=['without image']"]))
     nowhere = [f"pretrained={tmp_path / 'nowhere'}", "rows=[RoBERTa]"]
-    jobs = sweep_jobs.plan(sweep.read(name, nowhere))
     with pytest.raises(Mistakes, match=r"RoBERTa, no privacy: .*nowhere"):
-        sweep_jobs.check_weights(name, jobs)
+        sweep_jobs.checked(sweep.read(name, nowhere))
 
 
 def test_models_of_base_size_from_random_weights_are_told(monkeypatch):
