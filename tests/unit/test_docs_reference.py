@@ -3,9 +3,11 @@
 import ast
 import json
 import re
+import shutil
 import sys
 
 import pytest
+import yaml
 from doc_pages import DOCS, ROOT
 
 sys.path.append(str(DOCS / "_ext"))
@@ -128,18 +130,25 @@ def test_the_result_is_described_field_by_field():
     assert not re.search(r"\|  \|$", text, re.MULTILINE)
 
 
-def test_a_claim_is_told_in_the_words_that_its_file_has_today(tmp_path, monkeypatch):
-    """What it compares, and what was found, stay."""
+def test_a_result_is_told_in_the_words_that_its_file_has_today(tmp_path, monkeypatch):
+    """What a claim compares, and what was found, stay."""
     path = generated.RESULTS / "pried_kie" / "figure_6.json"
     before = json.loads(path.read_text("utf-8"))
     place = tmp_path / "experiments" / "papers" / "pried_kie"
-    place.mkdir(parents=True)
+    shutil.copytree(ROOT / "experiments" / "papers" / "pried_kie", place)
     first = before["claims"][0]
     claim = {"text": "all of it is best (nobody)", "says": first["says"]}
-    (place / "figure_6.yaml").write_text(json.dumps({"paper": "Nobody 2026", "claims": [claim]}))
+    file = place / "figure_6.yaml"
+    columns = {before["columns"][0]["path"]: "F1 of today"}
+    words = {"title": "A title", "paper": "Nobody 2026", "claims": [claim], "columns": columns}
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text("utf-8")) | words))
     monkeypatch.chdir(tmp_path)
     found = generated.recorded(path)
-    assert found.paper == "Nobody 2026"
+    assert (found.title, found.paper, found.columns[0].label) == (
+        "A title",
+        "Nobody 2026",
+        "F1 of today",
+    )
     (told,) = found.claims
     assert (told["text"], told["note"]) == (claim["text"], "")
     assert (told["says"], told["holds"]) == (first["says"], first["holds"])
