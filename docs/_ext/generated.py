@@ -260,8 +260,8 @@ def reproduced(paper: str, *, studies: bool = False) -> Reproduced:
     """
     about, found = PAPERS[paper], {}
     for path in (RESULTS / about.folder).glob("*.json"):
-        table, varied = of_result(path.name)
-        name = " ".join((table.removeprefix("papers/").replace("_", ""), *varied))
+        table, varied = of_result(str(path.relative_to(RESULTS)))
+        name = " ".join((Path(table).name.replace("_", ""), *varied))
         if of_the_paper(name) is not studies:
             found[name] = recorded(path)
     return Reproduced(about.told, {name: found[name] for name in sorted(found, key=in_order)})

@@ -193,8 +193,9 @@ def run(
         except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
             end.add_note("repeat the command to go on")
             raise
-    for column in _without_numbers(sweep, measured):
-        tell(f"claims: no row has a number {column!r}")
+    for column in claiming.columns(sweep.claims):  # perhaps it is misspelt
+        if all(row.values.get(column) is None for row in measured):
+            tell(f"claims: no row has a number {column!r}")
     return folder, measured
 
 
@@ -230,8 +231,12 @@ def _folder(
     home = Path(sweep.runs) / "sweeps" / sweep.name
     if found := newest(home, fits):
         return found
-    older = newest(home, lambda folder: (folder.read_json(PLAN) or {}).get("rows") == rows)
-    if shared and older and (older.read_json(PLAN) or {}).get("shared"):
+
+    def of_other_code(folder: RunFolder) -> bool:
+        plan = folder.read_json(PLAN) or {}
+        return plan.get("rows") == rows and bool(plan.get("shared"))
+
+    if shared and (older := newest(home, of_other_code)):
         tell(f"{older.path} was measured by other code, so everything is measured anew")
     folder = RunFolder.create(home.parent, home.name)
     folder.write_json(PLAN, settings)
@@ -336,9 +341,7 @@ def _measure(
         "run": last,
         "ledger": folder.read_json(LEDGER),
     }
-    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
-    paths = [term.column for one in compared for term in (one.above, one.below)]
-    paths = list(dict.fromkeys([*(column.path for column in sweep.columns), *paths]))
+    paths = dict.fromkeys([*(c.path for c in sweep.columns), *claiming.columns(sweep.claims)])
     intervals = {c.path: _at(numbers, c.interval) for c in sweep.columns if c.interval}
     return Measured(
         row=job.row.name,
@@ -353,13 +356,6 @@ def _measure(
         commit=costs[-1].get("commit", "") if costs else "",
         date=costs[-1].get("date", "") if costs else "",
     )
-
-
-def _without_numbers(sweep: Sweep, measured: Sequence[Measured]) -> set[str]:
-    """Returns the columns of claims that no row has: perhaps they are misspelt."""
-    compared = [c for claim in sweep.claims for c in claiming.comparisons(claim.says).values()]
-    named = {t.column for one in compared for t in (one.above, one.below) if t.row is not None}
-    return {one for one in named if all(row.values.get(one) is None for row in measured)}
 
 
 def _at(values: Any, path: str) -> Any:

@@ -249,6 +249,13 @@ def comparisons(says: str) -> dict[str, Comparison]:
     return found
 
 
+def columns(claims: Sequence[Claim]) -> list[str]:
+    """Returns the columns of rows that claims compare, each once."""
+    compared = (one for claim in claims for one in comparisons(claim.says).values())
+    terms = (term for one in compared for term in (one.above, one.below))
+    return list(dict.fromkeys(term.column for term in terms if term.row is not None))
+
+
 def verdicts(claims: Sequence[Claim], measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
     """Yields each claim with whether it holds, why, and its comparisons, as JSON has it.
 

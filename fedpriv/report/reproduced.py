@@ -64,6 +64,7 @@ class Reproduced:
 
     def html(self) -> str:
         """Returns the page of the paper."""
+        notes = self._notes()
         return page(
             "reproduced.html.j2",
             title=self.paper,
@@ -74,10 +75,10 @@ class Reproduced:
                 for name, one in self.tables.items()
             ],
             claims=[
-                (name, _numbered(claim, self._notes()), _outcome(claim), _deciding(claim))
+                (name, _numbered(claim, notes), _outcome(claim), _deciding(claim))
                 for name, claim in self.claims
             ],
-            notes=[f"Note {number}: {note}." for note, number in self._notes().items()],
+            notes=[f"Note {number}: {note}." for note, number in notes.items()],
         )
 
     def chart(self) -> Chart | None:

@@ -301,6 +301,22 @@ def test_a_table_is_made_again_from_its_run_folders_alone(capsys):
     assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)} == trained
 
 
+def test_a_row_keeps_the_commit_of_when_it_was_made(capsys, monkeypatch):
+    commits = []
+    for commit, seeds in (("first", 1), ("second", 2), ("third", 2)):
+        monkeypatch.setattr(versions, "commit", lambda commit=commit: commit)
+        assert main(["reproduce", "cdmi", "table98", f"seeds={seeds}"]) == 0
+        place = Path(capsys.readouterr().out.splitlines()[-1])
+        rows = json.loads((place / "results.json").read_text())["rows"]
+        commits.append({(row["row"], row["seed"]): row["commit"] for row in rows})
+    assert {*commits[0].values()} == {"first"}
+    assert (
+        commits[2]
+        == commits[1]
+        == {(row, seed): ("first", "second")[seed] for row, seed in commits[1]}
+    )
+
+
 def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, capsys):
     file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
     assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0

@@ -95,7 +95,7 @@ def test_tables_of_inversion_are_of_receipts_too(data):
 
 
 @pytest.mark.parametrize("name", [*(f"table_{number}" for number in range(2, 9)), "figure_6"])
-def test_so_are_all_rows_of_each(name):
+def test_all_rows_of_each_table_of_inversion_are_of_receipts_too(name):
     jobs = sweep_jobs.plan(sweep.read(f"papers/gi_dqa/{name}", ["data=sroie_64"]))
     sources = {job.config["data"]["source"]["_target_"] for job in jobs}
     assert sources == {"fedpriv.data.cropped.Cropped"}
@@ -219,7 +219,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     monkeypatch.setattr(versions, "commit", lambda: "later")
     again, measured = sweep_jobs.run(sweep.read(table()))
     assert again.path == folder
-    # What was measured before the interruption keeps its commit, with more seeds, too.
+    # What was measured before the interruption keeps its commit.
     assert [one.commit == "later" for one in measured] == [False] * 3 + [True] * 5
     assert len(measured) == 8
     assert len(made) == 6  # three attacks under two seeds, none of them twice
@@ -429,16 +429,15 @@ def test_a_value_that_no_row_depends_on_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("words", "why"),
     [
-        ("rows=[closed", r"rows=\[closed: cannot be read; a list is quoted like 'rows="),
-        ("rows=[GI-DQA tuned, a tenth]", "rows=a tenth: .*; labels with commas need quotes"),
-        ("experiment=nope", "experiment=nope: no experiment of that name"),
-        ("victims=2 side=64 victims=3", "victims=2, victims=3: expected one value"),
+        (["rows=[closed"], r"rows=\[closed: cannot be read; a list is quoted like 'rows="),
+        (["rows=[GI-DQA tuned, a tenth]"], "rows=a tenth: .*; labels with commas need quotes"),
+        (["experiment=nope"], "experiment=nope: no experiment of that name"),
+        (["victims=2", "side=64", "victims=3"], "victims=2, victims=3: expected one value"),
     ],
 )
-def test_what_the_command_line_gets_wrong_is_named(word, why):
-    words = word.split() if word.count("=") > 1 else [word]
+def test_what_the_command_line_gets_wrong_is_named(words, why):
     with pytest.raises(Mistakes, match=why):
         sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
 
