@@ -101,7 +101,7 @@ def noise_multiplier(
     It is at most .01 below the target, or a hundredth of a target below 1.
 
     The same dyadic search as Opacus' `get_noise_multiplier`, so that with "prv_opacus" the noise
-    multipliers of PFL-DocVQA, Table 12 come out to the last digit.
+    multipliers of PFL-DocVQA, Table 12 come out exactly, but for one that is a step away.
 
     Args:
         history_of: the history at a noise multiplier; its ε must fall as that grows.
