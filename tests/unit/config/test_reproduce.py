@@ -390,7 +390,12 @@ def test_results_are_of_the_claims_as_they_stand():
         ("pried-kie", "table3", "me/layoutlmv3", ["data=xfund", "rows=['with image']"]),
         ("gi-dqa", "table1", "microsoft/layoutlmv3-base", ["model=layoutlmv3", "side=224"]),
         ("cdmi", "table5", "microsoft/layoutlm-base-uncased", ["rows=[LayoutLM]"]),
-        ("extraction", "table1", "naver-clova-ix/donut-base", ["splits=50"]),
+        (
+            "extraction",
+            "table1",
+            "naver-clova-ix/donut-base",
+            ["count=5400", "attack.attack.target=loss"],
+        ),
     ],
 )
 def test_whoever_has_weights_and_data_runs_it_at_full_size(
