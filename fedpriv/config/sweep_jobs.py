@@ -104,7 +104,8 @@ def plan(sweep: Sweep) -> list[Job]:
         kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
         jobs.append(Job(row, seed, config, order, digest(kept)))
     if problems:
-        raise Mistakes(sweep.name, [f"{row}: {problem}" for problem, row in problems.items()])
+        given = " ".join((sweep.name, *sweep.varied))  # a row's mistake names where the value went
+        raise Mistakes(given, [f"{row}: {problem}" for problem, row in problems.items()])
     return jobs
 
 

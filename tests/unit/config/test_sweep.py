@@ -435,6 +435,7 @@ def test_a_value_that_no_row_depends_on_is_refused():
         (["rows=[GI-DQA tuned, a tenth]"], "rows=a tenth: .*; labels with commas need quotes"),
         (["experiment=nope"], "experiment=nope: no experiment of that name"),
         (["victims=2", "side=64", "victims=3"], "victims=2, victims=3: expected one value"),
+        (["victims=0"], r"gi_dqa/table_1 victims=0: (?s:.*)data.source: Expected providers=0 in 1"),
     ],
 )
 def test_what_the_command_line_gets_wrong_is_named(words, why):
