@@ -208,9 +208,10 @@ def mean_losses(scores: Tensor, labels: Tensor) -> Tensor:
         scores: (batch, L, classes).
         labels: (batch, L), `IGNORED` where there is no label.
     """
+    # Flattened, as scores of (batch, classes, L) are copied first: much, where tokens are classes.
     each = nn.functional.cross_entropy(
-        scores.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
-    )
+        scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+    ).view(labels.shape)
     return each.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
 

@@ -48,10 +48,10 @@ class Pointer(nn.Module):
         """
         size, length, width = vectors.shape
         keys = torch.cat([self.key(vectors), self.none.expand(size, 1, width)], 1)
-        scores: Tensor = self.query(vectors) @ keys.transpose(1, 2) / math.sqrt(width)
+        scores: Tensor = self.query(vectors) / math.sqrt(width) @ keys.transpose(1, 2)
         itself = torch.eye(length, dtype=torch.bool, device=vectors.device)
         closed = functional.pad(~candidates.unsqueeze(1) | itself, (0, 1), value=False)
-        return scores.masked_fill(closed, torch.finfo(scores.dtype).min)
+        return scores.masked_fill_(closed, torch.finfo(scores.dtype).min)
 
 
 class PointerModel(EncoderModel):
