@@ -82,7 +82,9 @@ def machine() -> str:
     """Returns the kind of machine and its accelerator, without its name."""
     import torch
 
-    cores = f"{platform.system()} on {platform.machine()} with {os.cpu_count()} cores"
+    # Which instructions torch uses decides over the last bits, and so over a training's course.
+    processor = f"{platform.machine()} ({torch.backends.cpu.get_cpu_capability()})"
+    cores = f"{platform.system()} on {processor} with {os.cpu_count()} cores"
     return f"{cores} and {torch.cuda.get_device_name()}" if torch.cuda.is_available() else cores
 
 
