@@ -270,7 +270,8 @@ def reproduced(paper: str, *, studies: bool = False) -> Reproduced:
 def claims(paper: str) -> str:
     """Returns the claims of a paper and of our studies, with outcomes and what tables took."""
     told, ours = reproduced(paper).markdown(), reproduced(paper, studies=True)
-    left = filter(of_the_paper, set(tables(paper)) - {*reproduced(paper).tables})
+    run = {name.partition(" ")[0] for name in reproduced(paper).tables}
+    left = filter(of_the_paper, set(tables(paper)) - run)
     if missing := sorted(left, key=in_order):
         told += f"\nNot run yet: {', '.join(f'`{name}`' for name in missing)}.\n"
     return f"{told}\nStudies of ours:\n\n{ours.markdown()}" if ours.tables else told

@@ -202,6 +202,9 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         varied=varied,
         workers=workers,
     )
+    if not sweep.rows:
+        left_out = ", ".join(map(repr, file["without"]))
+        problems.append(f"no row is left: `without` of the file leaves out {left_out}")
     problems += [*_idle(file, sweep.rows, name), *dict.fromkeys(_misfits(file, sweep, overrides))]
     if problems:
         raise Mistakes(name, problems)
@@ -238,6 +241,8 @@ def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
     for key, value in file["let"].items():
         options = " | ".join(file.get("choices", {}).get(key, ()))
         remark = said.get(key, "")
+        if remark.startswith("or ") and key in file[GIVEN].get("let", {}):
+            remark = ""  # which others there are, beside the file's own
         told = remark if remark.startswith("or ") else "; ".join(filter(None, (options, remark)))
         yield _text(key, value) + (f"  # {told}" if told else "")
     for axis, values in _axes(file).items():
@@ -308,6 +313,8 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
             quoted = """'rows=["one label", "another, with a comma"]'"""
             raise ValueError(f"{text}: cannot be read; a list is quoted like {quoted}") from error
         if equals and key in values:
+            if _is_number(values[key]) and not (_is_number(value) or "${" in str(value)):
+                raise ValueError(f"{text}: expected a number, such as {values[key]}")
             values[key] = given.setdefault("let", {})[key] = value
         elif equals and key in axes:
             axes[key] = _narrow(key, axes[key], value)
@@ -320,6 +327,10 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"{text}: expected one of {'=, '.join(there)}={near(key, there)}")
     rows = axes.pop("rows")
     return {**file, "let": values, "rows": rows, "grid": axes, GIVEN: given}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
 
 
 def _wrong(section: Any, types: Mapping[str, type], place: str = "") -> list[str]:
@@ -336,7 +347,22 @@ def _wrong(section: Any, types: Mapping[str, type], place: str = "") -> list[str
 
 
 def _axes(file: Mapping[str, Any]) -> dict[str, Any]:
-    return {"rows": file.get("rows", {"": {}}), **file.get("grid", {})}
+    """Returns the axes, without the labels of which `without` leaves no row."""
+    axes = {"rows": file.get("rows", {"": {}}), **file.get("grid", {})}
+    labels = [[label for label, _ in _parts(name, axis)] for name, axis in axes.items()]
+    kept = [one for one in itertools.product(*labels) if not _left_out(file, one)]
+    seen = [{*some} for some in zip(*kept, strict=True)] or [set[str]() for _ in axes]
+    return {
+        name: {label: part for label, part in axis.items() if str(label) in there}
+        if isinstance(axis, Mapping)
+        else axis
+        for (name, axis), there in zip(axes.items(), seen, strict=True)
+    }
+
+
+def _left_out(file: Mapping[str, Any], labels: Sequence[str]) -> bool:
+    name = ", ".join(filter(None, labels))
+    return any(fnmatchcase(name, pattern) for pattern in file.get("without", ()))
 
 
 def _narrow(name: str, axis: Any, chosen: Any) -> Any:
@@ -367,9 +393,10 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
     axes = [[*_parts(name, axis)] for name, axis in _axes(file).items()]
     x = file.get("x", "")
     for combination in itertools.product(*axes):
-        name = ", ".join(label for label, _ in combination if label)
-        if any(fnmatchcase(name, pattern) for pattern in file.get("without", ())):
+        labels = [label for label, _ in combination]
+        if _left_out(file, labels):
             continue
+        name = ", ".join(filter(None, labels))
         parts = [*shared, *(part for _, part in combination)]
         if wrong := [p for part in parts[1:] for p in _wrong(part, PART, name)]:
             problems += wrong
@@ -400,7 +427,7 @@ def _idle(file: Mapping[str, Any], rows: Sequence[Row], source: str) -> Iterator
     for key, value in given.get("let", {}).items():
         if key in choices:
             continue
-        another = value + 1 if type(value) in (int, float) else f"{value}, another"
+        another = value + 1 if _is_number(value) else f"{value}, another"
         let = {"let": {**file["let"], key: another}}
         try:
             same = tuple(_rows({**file, **let, GIVEN: {**given, **let}}, source)) == tuple(rows)

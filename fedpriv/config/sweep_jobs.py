@@ -25,6 +25,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.resumable import digest, newest
 from fedpriv.config.retraining import MOST_WAIT
 from fedpriv.config.sweep import Row, Sweep
+from fedpriv.data.document import found_in
 from fedpriv.report import claims as claiming
 from fedpriv.report import sweep as report
 from fedpriv.report.claims import Measured
@@ -117,10 +118,12 @@ def checked(sweep: Sweep, kept: Mapping[str, Any] | None = None) -> list[Job]:
         kept: a result of it that is kept elsewhere, as results.json has it.
 
     Raises:
-        Mistakes: with everything that is wrong in the rows; or with weights that are not there or
-            of another model; or with claims that were changed since a result without a note.
+        Mistakes: with everything that is wrong in the rows; or with data sets that are not there;
+            or with weights that are not there or of another model; or with claims that were changed
+            since a result without a note.
     """
     jobs = plan(sweep)
+    _check_folders(sweep.name, jobs)
     _check_weights(sweep.name, jobs)
     last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
     earlier = {"the result that is kept": kept or {}}
@@ -129,6 +132,29 @@ def checked(sweep: Sweep, kept: Mapping[str, Any] | None = None) -> list[Job]:
         if problems := [*claiming.unexplained(sweep.claims, result)]:
             raise Mistakes(sweep.name, [f"claims, since {where}: {one}" for one in problems])
     return jobs
+
+
+def _check_folders(source: str, jobs: Sequence[Job]) -> None:
+    """Looks for the folders of data sets, which readers miss only when they read."""
+    problems = dict[str, str]()  # each is told once, with the first row
+    for job in jobs:
+        attacked = attack.compose(job.row.attack) if job.row.attack is not None else {}
+        for root in _roots([job.config, attacked]):
+            if not Path(root).exists():
+                problems.setdefault(found_in(Path(root)), job.row.name)
+    if problems:
+        raise Mistakes(source, [f"{row}: {problem}" for problem, row in problems.items()])
+
+
+def _roots(config: Any) -> Iterator[str]:
+    """Yields what readers of data sets are given as `root`."""
+    if isinstance(config, Mapping):
+        if isinstance(config.get("root"), str):
+            yield config["root"]
+        config = [*config.values()]
+    if isinstance(config, list):
+        for one in config:
+            yield from _roots(one)
 
 
 def _check_weights(source: str, jobs: Sequence[Job]) -> None:
@@ -173,14 +199,16 @@ def run(
     folder = _folder(sweep, jobs, shared, tell)
     runs = shared or folder.path / RUNS
     measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()
-    took: list[float] = []  # by the rows that were not there yet
+    took: dict[str, float] = {}  # seconds of each row that was not there yet, under its last seed
     with run_lock.writing(folder.path, "sweep"):
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
             if sweep.workers:
                 _on_workers(jobs, runs, sweep.workers, tell)
             for number, job in enumerate(jobs, 1):
-                left = sum(took) / len(took) * (len(jobs) - number + 1) if took else 0.0
+                # Rows differ too much to tell before each was run under one seed.
+                rest = [one.row.name for one in jobs[number - 1 :]]
+                left = sum(took[row] for row in rest) if took.keys() >= {*rest} else 0.0
                 about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
                 tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
                 begun, place = time.monotonic(), runs / job.run
@@ -188,7 +216,7 @@ def run(
                 costs |= (own := _costs(job, place))
                 measured.append(_measure(sweep, job, folder.path, place, [*own.values()]))
                 if trained or attacked:
-                    took.append(time.monotonic() - begun)
+                    took[job.row.name] = time.monotonic() - begun
                 if trained or attacked or number == len(jobs):
                     _write(sweep, folder, measured, costs.values(), finished=number == len(jobs))
         except (KeyboardInterrupt, SystemExit, JobsFailed) as end:

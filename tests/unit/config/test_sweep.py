@@ -435,12 +435,32 @@ def test_a_value_that_no_row_depends_on_is_refused():
         (["rows=[GI-DQA tuned, a tenth]"], "rows=a tenth: .*; labels with commas need quotes"),
         (["experiment=nope"], "experiment=nope: no experiment of that name"),
         (["victims=2", "side=64", "victims=3"], "victims=2, victims=3: expected one value"),
+        (["evaluations=many"], "evaluations=many: expected a number, such as 250"),
         (["victims=0"], r"gi_dqa/table_1 victims=0: (?s:.*)data.source: Expected providers=0 in 1"),
     ],
 )
 def test_what_the_command_line_gets_wrong_is_named(words, why):
     with pytest.raises(Mistakes, match=why):
         sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
+
+
+def test_rows_that_the_file_leaves_out_cannot_be_chosen():
+    links = "papers/cdmi/table_5_links"
+    with pytest.raises(Mistakes, match=r"rows=BROS: expected some of 'LayoutLM', 'LayoutLM, bim"):
+        sweep.read(links, ["rows=[BROS]"])
+    assert 'rows=[LayoutLM, "LayoutLM, bimodal"]' in [*sweep.settings(links)]
+    with pytest.raises(Mistakes, match=r"no row is left: `without` .* leaves out 'BROS, EE-\*'"):
+        sweep.read("papers/cdmi/table_5", ["rows=[BROS]", "task=[EE-BIO]"])
+
+
+def test_folders_that_are_not_there_are_named_before_anything_starts():
+    words = ["rows=[forms]"]
+    with pytest.raises(Mistakes) as caught:
+        sweep_jobs.checked(sweep.read("papers/cdmi/figure_8_shift", words))
+    assert caught.value.problems == [
+        f"forms: there is no folder /somewhere/{name} (is FEDPRIV_DATA set?)"
+        for name in ("open/sroie", "restricted/funsd")
+    ]
 
 
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
