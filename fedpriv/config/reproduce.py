@@ -170,10 +170,12 @@ def run(
     folder.write_json(TABLE, content)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["row", "column", "mean", "low", "high", "paper"])
+    numbers = ("mean", "low", "high", "paper")
+    labels = {column.path: column.label for column in table.columns}
+    writer.writerow(["row", "column", "label", *numbers])
     for row in content["rows"]:
         for path, one in row["columns"].items():
-            writer.writerow([row["row"], path, one["mean"], one["low"], one["high"], one["paper"]])
+            writer.writerow([row["row"], path, labels[path], *(one[name] for name in numbers)])
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
         RunFolder.at(results).write_json(result_name(table), folder.read_json(RESULTS))

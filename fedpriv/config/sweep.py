@@ -304,6 +304,8 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         raise ValueError(f"{told}: expected one value")
     for key, text in zip(keys, overrides, strict=True):
         equals = "=" in text
+        if not equals:
+            raise ValueError(f"{text}: expected NAME=value, such as seeds=[1,2]")
         section, _, inner = key.partition(".")
         # OmegaConf reads the value as YAML, a list or a mapping too.
         try:
@@ -312,15 +314,15 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         except yaml.YAMLError as error:
             quoted = """'rows=["one label", "another, with a comma"]'"""
             raise ValueError(f"{text}: cannot be read; a list is quoted like {quoted}") from error
-        if equals and key in values:
+        if key in values:
             if _is_number(values[key]) and not (_is_number(value) or "${" in str(value)):
                 raise ValueError(f"{text}: expected a number, such as {values[key]}")
             values[key] = given.setdefault("let", {})[key] = value
-        elif equals and key in axes:
+        elif key in axes:
             axes[key] = _narrow(key, axes[key], value)
-        elif equals and key in OPEN:
+        elif key in OPEN:
             file[key] = value
-        elif equals and inner and section in ("run", "attack"):
+        elif inner and section in ("run", "attack"):
             given.setdefault(section, {})[inner] = value
         else:
             there = [*values, *axes, *OPEN, "run.KEY", "attack.KEY"]
@@ -376,7 +378,9 @@ def _narrow(name: str, axis: Any, chosen: Any) -> Any:
     if unknown := [label for label in chosen if label not in axis]:
         told = f"{name}={unknown[0]}: expected some of {', '.join(map(repr, axis))}"
         commas = "; labels with commas need quotes" if any("," in str(one) for one in axis) else ""
-        raise ValueError(f"{told}{near(str(unknown[0]), axis)}{commas}")
+        whole = any(label and str(unknown[0]).startswith(f"{label}, ") for label in axis)
+        rest = "; what follows in the name of a row is of another axis" if whole else ""
+        raise ValueError(f"{told}{near(str(unknown[0]), axis)}{commas}{rest}")
     return {label: axis[label] for label in chosen}
 
 

@@ -207,7 +207,8 @@ def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
     assert (lucky["row"], lucky["seeds"]) == ("lucky", [*range(6)])
     assert lucky["columns"]["value"] == {"mean": 10, "low": 10, "high": 10, "paper": 12.5}
     with (place / "table.csv").open(encoding="utf-8") as file:
-        assert [*csv.DictReader(file)][1]["paper"] == "12.5"
+        told = [*csv.DictReader(file)][1]
+    assert (told["column"], told["label"], told["paper"]) == ("value", "the value", "12.5")
     page = (place / "report.html").read_text()
     assert "luck beats guessing" in page
     assert "(paper: 12.500)" in page

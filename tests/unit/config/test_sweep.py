@@ -369,7 +369,7 @@ def test_mistakes_in_a_file_are_named(table, old, new, message):
         ),
         ("seeds=[]", "seeds=[]: expected a list"),
         ("workers=-1", "workers=-1: expected how many, or 0"),
-        ("run.rounds", "run.rounds: expected one of"),
+        ("run.rounds", "run.rounds: expected NAME=value"),
         ("run.roundz=3", "roundz: there is no setting 'roundz'; did you mean 'rounds'?"),
     ],
 )
@@ -435,6 +435,7 @@ def test_a_value_that_no_row_depends_on_is_refused():
         (["rows=[GI-DQA tuned, a tenth]"], "rows=a tenth: .*; labels with commas need quotes"),
         (["experiment=nope"], "experiment=nope: no experiment of that name"),
         (["victims=2", "side=64", "victims=3"], "victims=2, victims=3: expected one value"),
+        (["victims"], r"victims: expected NAME=value, such as seeds=\[1,2\]"),
         (["evaluations=many"], "evaluations=many: expected a number, such as 250"),
         (["victims=0"], r"gi_dqa/table_1 victims=0: (?s:.*)data.source: Expected providers=0 in 1"),
     ],
@@ -473,3 +474,5 @@ def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
 def test_names_with_commas_are_told_apart():
     with pytest.raises(Mistakes, match=r"'TSP, all labels'; did you mean 'TSP, all labels'"):
         sweep.read("papers/pried_kie/table_2", ["rows=['TSP, all label']"])
+    with pytest.raises(Mistakes, match=r"what follows in the name of a row is of another axis"):
+        sweep.read("papers/pried_kie/table_2", ["rows=['no TSP, ε = 8']"])
