@@ -135,14 +135,15 @@ def read_all(
     for name in filter(of_the_paper, tables(paper)):
         try:
             found[name] = read(paper, name, overrides)
-            sweep_jobs.checked(found[name], _kept(found[name], results))
+            sweep_jobs.checked(found[name], _kept(found[name], results), _shared(found[name]))
         except Mistakes as error:
-            if DATA in os.environ or not all(DATA in problem for problem in error.problems):
+            if not all(DATA in problem for problem in error.problems):
                 raise
             found.pop(name, None)
-            tell(f"{name}: left out, because {DATA} is not set")
+            unset = f", because {DATA} is not set"
+            tell(f"{name}: left out{f'; {error.problems[0]}' if DATA in os.environ else unset}")
     if not found:
-        told = f"all of its tables need data sets with these settings, and {DATA} is not set"
+        told = f"all of its tables need data sets with these settings: set {DATA} to their folder"
         raise Mistakes(paper, [told])
     return found
 
@@ -163,9 +164,8 @@ def run(
 
     Returns the folder, and what the rows measured.
     """
-    place = Path(table.runs) / "sweeps" / Path(table.name).parent
-    shared = place / TRAINED / versions.code()[:12]
-    folder, measured = sweep_jobs.run(table, progress, tell, shared, _kept(table, results))
+    kept = _kept(table, results)
+    folder, measured = sweep_jobs.run(table, progress, tell, _shared(table), kept)
     content = as_json(table, measured)
     folder.write_json(TABLE, content)
     text = io.StringIO()
@@ -180,6 +180,12 @@ def run(
     if results is not None:
         RunFolder.at(results).write_json(result_name(table), folder.read_json(RESULTS))
     return folder, measured
+
+
+def _shared(table: Sweep) -> Path:
+    """Returns the folder of the runs that the tables of a paper share."""
+    place = Path(table.runs) / "sweeps" / Path(table.name).parent
+    return place / TRAINED / versions.code()[:12]
 
 
 def _kept(table: Sweep, results: Path | None) -> dict[str, Any] | None:

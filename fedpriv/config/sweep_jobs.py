@@ -110,28 +110,37 @@ def plan(sweep: Sweep) -> list[Job]:
     return jobs
 
 
-def checked(sweep: Sweep, kept: Mapping[str, Any] | None = None) -> list[Job]:
+def checked(
+    sweep: Sweep, kept: Mapping[str, Any] | None = None, shared: Path | None = None
+) -> list[Job]:
     """Returns what `plan` does, of a sweep whose weights and claims are fine, too.
 
     Args:
         sweep: to be run.
         kept: a result of it that is kept elsewhere, as results.json has it.
+        shared: see `run`.
 
     Raises:
-        Mistakes: with everything that is wrong in the rows; or with data sets that are not there;
-            or with weights that are not there or of another model; or with claims that were changed
-            since a result without a note.
+        Mistakes: with everything that is wrong in the rows; or with data sets that are not there
+            and that a row still needs; or with weights that are not there or of another model; or
+            with claims that were changed since a result without a note.
     """
     jobs = plan(sweep)
-    _check_folders(sweep.name, jobs)
-    _check_weights(sweep.name, jobs)
     last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
+    runs = shared or (last.path / RUNS if last else Path(RUNS))
+    _check_folders(sweep.name, [job for job in jobs if not _is_done(job, runs / job.run)])
+    _check_weights(sweep.name, jobs)
     earlier = {"the result that is kept": kept or {}}
     earlier |= {str(last.path): _results(last)} if last else {}
     for where, result in earlier.items():
         if problems := [*claiming.unexplained(sweep.claims, result)]:
             raise Mistakes(sweep.name, [f"claims, since {where}: {one}" for one in problems])
     return jobs
+
+
+def _is_done(job: Job, place: Path) -> bool:
+    attacked = job.order is None or (place / FINDINGS / job.order.name / RESULT).is_file()
+    return attacked and (place / FINAL).is_file()
 
 
 def _check_folders(source: str, jobs: Sequence[Job]) -> None:
@@ -192,7 +201,7 @@ def run(
         Mistakes: with what `checked` finds, before anything starts.
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
-    jobs = checked(sweep, kept)
+    jobs = checked(sweep, kept, shared)
     models = [job.config["model"] for job in jobs]
     if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
         tell("models of size=base start from random weights here; pretrained= names published ones")

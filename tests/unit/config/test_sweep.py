@@ -17,7 +17,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
-from fedpriv.runtime.run_folder import FINAL
+from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT
 from fedpriv.runtime.workers.jobs import JobsFailed
 
 FILE = f"""
@@ -462,6 +462,17 @@ def test_folders_that_are_not_there_are_named_before_anything_starts():
         f"forms: there is no folder /somewhere/{name} (is FEDPRIV_DATA set?)"
         for name in ("open/sroie", "restricted/funsd")
     ]
+
+
+def test_folders_are_not_needed_where_all_is_done(tmp_path):
+    table = sweep.read("papers/cdmi/table_5_links", ["rows=[LayoutLM]"])
+    (job,) = sweep_jobs.plan(table)
+    with pytest.raises(Mistakes, match="no folder /somewhere/restricted/funsd"):
+        sweep_jobs.checked(table, shared=tmp_path)
+    for name in (FINAL, f"{FINDINGS}/{job.order.name}/{RESULT}"):
+        (tmp_path / job.run / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / job.run / name).touch()
+    assert [one.run for one in sweep_jobs.checked(table, shared=tmp_path)] == [job.run]
 
 
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
