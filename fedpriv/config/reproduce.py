@@ -140,8 +140,8 @@ def read_all(
             if not all(DATA in problem for problem in error.problems):
                 raise
             found.pop(name, None)
-            unset = f", because {DATA} is not set"
-            tell(f"{name}: left out{f'; {error.problems[0]}' if DATA in os.environ else unset}")
+            why = error.problems[0] if DATA in os.environ else f"{DATA} is not set"
+            tell(f"{name}: left out, because {why}")
     if not found:
         told = f"all of its tables need data sets with these settings: set {DATA} to their folder"
         raise Mistakes(paper, [told])

@@ -303,8 +303,7 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         told = ", ".join(text for text in overrides if text.startswith(f"{twice[0]}="))
         raise ValueError(f"{told}: expected one value")
     for key, text in zip(keys, overrides, strict=True):
-        equals = "=" in text
-        if not equals:
+        if "=" not in text:
             raise ValueError(f"{text}: expected NAME=value, such as seeds=[1,2]")
         section, _, inner = key.partition(".")
         # OmegaConf reads the value as YAML, a list or a mapping too.
@@ -352,14 +351,12 @@ def _axes(file: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the axes, without the labels of which `without` leaves no row."""
     axes = {"rows": file.get("rows", {"": {}}), **file.get("grid", {})}
     labels = [[label for label, _ in _parts(name, axis)] for name, axis in axes.items()]
-    kept = [one for one in itertools.product(*labels) if not _left_out(file, one)]
-    seen = [{*some} for some in zip(*kept, strict=True)] or [set[str]() for _ in axes]
-    return {
-        name: {label: part for label, part in axis.items() if str(label) in there}
-        if isinstance(axis, Mapping)
-        else axis
-        for (name, axis), there in zip(axes.items(), seen, strict=True)
-    }
+    kept = [row for row in itertools.product(*labels) if not _left_out(file, row)]
+    seen = {pair for row in kept for pair in zip(axes, row, strict=True)}
+    for name, axis in axes.items():
+        if isinstance(axis, Mapping):
+            axes[name] = {label: axis[label] for label in axis if (name, str(label)) in seen}
+    return axes
 
 
 def _left_out(file: Mapping[str, Any], labels: Sequence[str]) -> bool:

@@ -98,16 +98,23 @@ def plan(sweep: Sweep) -> list[Job]:
                 settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
                 order = ordered(settings)
         except Mistakes as error:
-            # Rows share settings, and so mistakes: each is told once, with the first row.
             for problem in error.problems:
                 problems.setdefault(problem, row.name)
             continue
         kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
         jobs.append(Job(row, seed, config, order, digest(kept)))
-    if problems:
-        given = " ".join((sweep.name, *sweep.varied))  # a row's mistake names where the value went
-        raise Mistakes(given, [f"{row}: {problem}" for problem, row in problems.items()])
+    _refuse(sweep, problems)
     return jobs
+
+
+def _refuse(sweep: Sweep, problems: Mapping[str, str]) -> None:
+    """Raises `Mistakes` if there are problems: rows share them, and each is told with the first.
+
+    A problem names the place of a value in the experiment, so what was given stands above.
+    """
+    if problems:
+        given = " ".join((sweep.name, *sweep.varied))
+        raise Mistakes(given, [f"{row}: {problem}" for problem, row in problems.items()])
 
 
 def checked(
@@ -127,9 +134,9 @@ def checked(
     """
     jobs = plan(sweep)
     last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
-    runs = shared or (last.path / RUNS if last else Path(RUNS))
-    _check_folders(sweep.name, [job for job in jobs if not _is_done(job, runs / job.run)])
-    _check_weights(sweep.name, jobs)
+    runs = shared or (last and last.path / RUNS)
+    _check_folders(sweep, [one for one in jobs if not (runs and _is_done(one, runs / one.run))])
+    _check_weights(sweep, jobs)
     earlier = {"the result that is kept": kept or {}}
     earlier |= {str(last.path): _results(last)} if last else {}
     for where, result in earlier.items():
@@ -139,20 +146,22 @@ def checked(
 
 
 def _is_done(job: Job, place: Path) -> bool:
-    attacked = job.order is None or (place / FINDINGS / job.order.name / RESULT).is_file()
-    return attacked and (place / FINAL).is_file()
+    return (place / FINAL).is_file() and _is_attacked(job, place)
 
 
-def _check_folders(source: str, jobs: Sequence[Job]) -> None:
+def _is_attacked(job: Job, place: Path) -> bool:
+    return job.order is None or (place / FINDINGS / job.order.name / RESULT).is_file()
+
+
+def _check_folders(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Looks for the folders of data sets, which readers miss only when they read."""
-    problems = dict[str, str]()  # each is told once, with the first row
-    for job in jobs:
-        attacked = attack.compose(job.row.attack) if job.row.attack is not None else {}
-        for root in _roots([job.config, attacked]):
-            if not Path(root).exists():
-                problems.setdefault(found_in(Path(root)), job.row.name)
-    if problems:
-        raise Mistakes(source, [f"{row}: {problem}" for problem, row in problems.items()])
+    problems = dict[str, str]()
+    for job in {one.row.name: one for one in jobs}.values():  # seeds change no folder
+        attacked = {} if job.row.attack is None else attack.compose(job.row.attack)
+        for root in map(Path, _roots([job.config, attacked])):
+            if not root.exists():
+                problems.setdefault(found_in(root), job.row.name)
+    _refuse(sweep, problems)
 
 
 def _roots(config: Any) -> Iterator[str]:
@@ -166,19 +175,19 @@ def _roots(config: Any) -> Iterator[str]:
             yield from _roots(one)
 
 
-def _check_weights(source: str, jobs: Sequence[Job]) -> None:
+def _check_weights(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Loads the weights that models start from, as those of another model show only then."""
     models = {json.dumps(job.config["model"], default=str): job for job in reversed(jobs)}
-    problems = dict[str, str]()  # each is told once, with the first row
+    problems = dict[str, str]()
     for job in reversed(models.values()):
         if any(job.config["model"].get(name) for name in STARTED_FROM):
             try:
-                experiment.model_of(job.config, source)(labels=("any",))
+                experiment.model_of(job.config, sweep.name)(labels=("any",))
             except (ValueError, OSError) as error:
-                problems.setdefault(" ".join(str(error).split()), job.row.name)
-    if problems:
-        advice = "; rows=[…] chooses the rows that the weights are for"
-        raise Mistakes(source, [f"{row}: {told}{advice}" for told, row in problems.items()])
+                told = " ".join(str(error).split())
+                advice = "; rows=[…] chooses the rows that the weights are for"
+                problems.setdefault(f"{told}{advice}", job.row.name)
+    _refuse(sweep, problems)
 
 
 def run(
@@ -302,7 +311,7 @@ def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[s
     attacks = {
         f"{job.row.name}, seed {job.seed}": (_attack, job, runs / run, name)
         for (run, name), job in found.items()
-        if not (runs / run / FINDINGS / name / RESULT).is_file()
+        if not _is_attacked(job, runs / run)
     }
     pool = Pool(workers, RaySettings(), tell)
     pool.map(_on_a_worker, trainings)
@@ -331,7 +340,7 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -
 def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> bool:
     """Makes the attack of a row; returns False if there is none or it is done."""
     folder = RunFolder.existing(place)
-    if job.order is None or folder.has(f"{FINDINGS}/{job.order.name}/{RESULT}"):
+    if job.order is None or _is_attacked(job, place):
         return False
     with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
         attack.made(folder, job.order, tell, trust=True)

@@ -208,7 +208,7 @@ def mean_losses(scores: Tensor, labels: Tensor) -> Tensor:
         scores: (batch, L, classes).
         labels: (batch, L), `IGNORED` where there is no label.
     """
-    # Flattened, as scores of (batch, classes, L) are copied first: much, where tokens are classes.
+    # Scores of (batch, classes, L) would be copied first, which is slow where tokens are classes.
     each = nn.functional.cross_entropy(
         scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
     ).view(labels.shape)
