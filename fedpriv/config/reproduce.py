@@ -230,8 +230,11 @@ def as_json(table: Sweep, measured: Sequence[Measured]) -> dict[str, Any]:
             ours = interval(column, seeds)
             mean, low, high = (ours.mean, ours.low, ours.high) if ours else (None, None, None)
             theirs = table.published.get(name, {}).get(column.path)
-            columns[column.path] = {"mean": mean, "low": low, "high": high, "paper": theirs}
-        rows.append({"row": name, "seeds": sorted(one.seed for one in seeds), "columns": columns})
+            of_seeds = {one.seed: one.values.get(column.path) for one in seeds}
+            around = {"mean": mean, "low": low, "high": high, "paper": theirs}
+            columns[column.path] = {**around, "seeds": of_seeds}
+        made = {one.seed: (Path(one.run) / one.findings).as_posix() for one in seeds}
+        rows.append({"row": name, "seeds": sorted(made), "made": made, "columns": columns})
     return {
         "title": table.title,
         "paper": table.paper,

@@ -175,7 +175,9 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 < len({*seeds}) == len(seeds):
-        raise Mistakes(name, [f"seeds={seeds}: expected a list of different whole numbers"])
+        raise Mistakes(
+            name, [f"seeds={seeds}: expected a list of different whole numbers, such as [1,2]"]
+        )
     workers = file.get("workers", 0)
     if type(workers) is not int or workers < 0:
         raise Mistakes(name, [f"workers={workers}: expected how many, or 0 for this process alone"])
@@ -377,7 +379,7 @@ def _narrow(name: str, axis: Any, chosen: Any) -> Any:
         commas = "; labels with commas need quotes" if any("," in str(one) for one in axis) else ""
         whole = any(label and str(unknown[0]).startswith(f"{label}, ") for label in axis)
         rest = "; what follows in the name of a row is of another axis" if whole else ""
-        raise ValueError(f"{told}{near(str(unknown[0]), axis)}{commas}{rest}")
+        raise ValueError(f"{told}{commas}{rest}{near(str(unknown[0]), axis)}")
     return {label: axis[label] for label in chosen}
 
 

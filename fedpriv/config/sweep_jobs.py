@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -208,17 +208,22 @@ def run(
 
     Raises:
         Mistakes: with what `checked` finds, before anything starts.
+        InUse: if another sweep has the shared folder, before anything starts.
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
     jobs = checked(sweep, kept, shared)
     models = [job.config["model"] for job in jobs]
     if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
         tell("models of size=base start from random weights here; pretrained= names published ones")
-    folder = _folder(sweep, jobs, shared, tell)
-    runs = shared or folder.path / RUNS
     measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()
     took: dict[str, float] = {}  # seconds of each row that was not there yet, under its last seed
-    with run_lock.writing(folder.path, "sweep"):
+    with ExitStack() as locks:
+        if shared:
+            shared.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(run_lock.writing(shared, "sweep"))
+        folder = _folder(sweep, jobs, shared, tell)
+        locks.enter_context(run_lock.writing(folder.path, "sweep"))
+        runs = shared or folder.path / RUNS
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
         try:
             if sweep.workers:
@@ -402,6 +407,7 @@ def _measure(
         curve=job.row.curve,
         commit=costs[-1].get("commit", "") if costs else "",
         date=costs[-1].get("date", "") if costs else "",
+        findings=f"{FINDINGS}/{job.order.name}" if job.order else "",
     )
 
 

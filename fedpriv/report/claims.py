@@ -49,7 +49,7 @@ class Measured:
     Attributes:
         row: its name.
         seed: of run and attack.
-        run: folder of the run.
+        run: folder of the run, from that of the sweep.
         headline: of the attack; "" without one.
         refused: whether the attack was not run at all.
         values: by path; None for what was not measured.
@@ -58,6 +58,7 @@ class Measured:
         curve: name of the row's curve in that figure.
         commit: of the code that measured it.
         date: of the day.
+        findings: the attack's folder in that of the run; "" without an attack.
     """
 
     row: str
@@ -71,6 +72,7 @@ class Measured:
     curve: str = ""
     commit: str = ""
     date: str = ""
+    findings: str = ""
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,10 @@ def unexplained(claims: Sequence[Claim], before: Mapping[str, Any]) -> Iterator[
     kept = {one.was for one in claims if one.note}
     for says, one in then.items():
         if says not in now and says not in kept:
-            yield f"{says!r} has a result and is gone; let another claim's was name it, with a note"
+            yield (
+                f"{says!r} has a result and is gone: the claim in its place needs "
+                f"`was: {says!r}` and a `note:` that says why"
+            )
         elif says in now and one.get("note") and not now[says].note:
             yield f"{says!r} had a note, {one['note']!r}: keep it"
     for one in claims:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, by_owner, counts, origin, outcome, was_measured
-from fedpriv.report.wording import counted, plain, show_bytes, show_seconds
+from fedpriv.report.sweep import Recorded, by_owner, counts, origin, outcome_so_far, was_measured
+from fedpriv.report.wording import plain, show_bytes, show_seconds
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
 """Of a claim that holds, does not, or cannot be told, and the shade of its bar."""
@@ -53,7 +53,7 @@ class Reproduced:
         notes = self._notes()
         for name, claim in self.claims:
             text = _numbered(claim, notes).replace("|", "\\|")
-            lines.append(f"| {text} | `{name}` | {_outcome(claim)} |")
+            lines.append(f"| {text} | `{name}` | {outcome_so_far(claim)} |")
         lines += ["", *(f"- Note {number}: {note}." for note, number in notes.items())]
         return "\n".join(lines) + "\n"
 
@@ -75,7 +75,7 @@ class Reproduced:
                 for name, one in self.tables.items()
             ],
             claims=[
-                (name, _numbered(claim, notes), _outcome(claim), _deciding(claim))
+                (name, _numbered(claim, notes), outcome_so_far(claim), _deciding(claim))
                 for name, claim in self.claims
             ],
             notes=[f"Note {number}: {note}." for note, number in notes.items()],
@@ -129,21 +129,6 @@ def _numbered(claim: Mapping[str, Any], notes: Mapping[str, int]) -> str:
     """Returns a claim in words, and the number of its note."""
     note = claim.get("note")
     return f"{claim['text']} (note {notes[note]})" if note else str(claim["text"])
-
-
-def _outcome(claim: Mapping[str, Any]) -> str:
-    """Returns whether a claim holds, and what it would take to tell."""
-    if claim["holds"] is not None or not was_measured(claim):
-        return outcome(claim)
-    open_ones = [one for one in claim["comparisons"] if one["holds"] is None]
-    gaps = [one.get("gap") for one in open_ones]
-    told = outcome(claim)
-    if against := sum(gap is not None and gap < 0 for gap in gaps):
-        told += ", so far the other way round"
-        told += f" in {against} of {len(gaps)}" if len(gaps) > 1 else ""
-    if None in gaps:
-        told += "; measured in part"
-    return told + (f"; {counted(claim['needs'], 'seed')} would tell" if claim.get("needs") else "")
 
 
 def _deciding(claim: Mapping[str, Any]) -> str:

@@ -251,6 +251,20 @@ def outcome(claim: Mapping[str, Any]) -> str:
     return OUTCOMES[claim["holds"]] if was_measured(claim) else NOT_MEASURED
 
 
+def outcome_so_far(claim: Mapping[str, Any]) -> str:
+    """Returns whether a claim holds; if it cannot be told, how it looks and what would tell."""
+    told = outcome(claim)
+    if claim["holds"] is not None or not was_measured(claim):
+        return told
+    gaps = [one.get("gap") for one in claim["comparisons"] if one["holds"] is None]
+    if against := sum(gap is not None and gap < 0 for gap in gaps):
+        told += ", so far the other way round"
+        told += f" in {against} of {len(gaps)}" if len(gaps) > 1 else ""
+    if None in gaps:
+        told += "; measured in part"
+    return told + (f"; {counted(claim['needs'], 'seed')} would tell" if claim.get("needs") else "")
+
+
 def counts(claims: Sequence[Mapping[str, Any]]) -> str:
     """Returns how many claims hold, do not hold, cannot be told, or were not measured."""
     if not claims:
@@ -290,7 +304,7 @@ def told(claim: Mapping[str, Any]) -> list[str]:
         compared = f" ({one['text']})" if one["text"] != claim["text"] else ""
         return [f"- {said_of}: {one['verdict']}{compared}"]
     return [
-        f"- {said_of}: {outcome(claim)}",
+        f"- {said_of}: {outcome_so_far(claim)}",
         *(f"  - {one['text']}: {one['verdict']}" for one in parts),
     ]
 
@@ -365,7 +379,9 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
         theirs=theirs(sweep.paper, sweep.published),
         legend=sweep.legend,
         chart=chart,
-        claims=[{**one, "text": noted(one), "outcome": outcome(one)} for one in sweep.claims],
+        claims=[
+            {**one, "text": noted(one), "outcome": outcome_so_far(one)} for one in sweep.claims
+        ],
         table=Table((first or "row", *head), tuple(map(tuple, rows))),
         finished=sweep.finished,
         redacted=redacted,

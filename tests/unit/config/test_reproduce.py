@@ -14,7 +14,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.papers import PAPERS, of_the_paper
 from fedpriv.report.claims import unexplained, whose
 from fedpriv.report.sweep import Recorded
-from fedpriv.runtime import versions
+from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.run_folder import FINAL
 
 RESULTS = Path(__file__).parents[3] / "docs" / "papers" / "results"
@@ -205,7 +205,13 @@ def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
     ]
     lucky = content["rows"][1]
     assert (lucky["row"], lucky["seeds"]) == ("lucky", [*range(6)])
-    assert lucky["columns"]["value"] == {"mean": 10, "low": 10, "high": 10, "paper": 12.5}
+    value = lucky["columns"]["value"]
+    assert value["seeds"] == {str(seed): 10 for seed in range(6)}
+    around = {"mean": 10, "low": 10, "high": 10, "paper": 12.5}
+    assert value == {**around, "seeds": value["seeds"]}
+    for found in lucky["made"].values():
+        finding = json.loads((place / found / "result.json").read_text())
+        assert finding["details"]["value"] == 10
     with (place / "table.csv").open(encoding="utf-8") as file:
         told = [*csv.DictReader(file)][1]
     assert (told["column"], told["label"], told["paper"]) == ("value", "the value", "12.5")
@@ -290,6 +296,16 @@ def test_a_finished_table_stays_where_it_is(capsys):
     assert len(places) == 1
 
 
+def test_of_two_tables_with_the_same_runs_the_second_is_refused_at_once(folder, capsys):
+    shared = reproduce._shared(reproduce.read("cdmi", "table98"))
+    shared.mkdir(parents=True)
+    with run_lock.writing(shared, "sweep"):
+        assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 2
+        assert "is being written by process" in capsys.readouterr().err
+        assert [*folder.glob("runs/sweeps/cdmi/table_98/*")] == []
+    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+
+
 def test_a_table_is_made_again_from_its_run_folders_alone(capsys):
     assert main(["reproduce", "cdmi", "table98", "seeds=2"]) == 0
     place = Path(capsys.readouterr().out.splitlines()[-1])
@@ -365,8 +381,9 @@ def test_claims_of_a_papers_tables_say_whose_they_are(monkeypatch):
     assert {*found.values()} == {"paper", "ours"}
 
 
-def test_results_are_of_the_claims_as_they_stand():
+def test_results_are_of_the_claims_as_they_stand(monkeypatch):
     """Of what is checked in; the claims of the files may be changed with a note only."""
+    monkeypatch.setenv("FEDPRIV_DATA", "/data")  # no data are read
     found = [*RESULTS.rglob("*.json")]
     assert len(found) > 6
     for path in found:

@@ -91,6 +91,10 @@ def test_markdown_has_the_table_its_origin_and_the_claims():
     results["claims"] += judged(["nothing: a > b"], rows)
     assert "never measured" not in markdown(Recorded.of(results))
     assert markdown(Recorded.of(results)).endswith("\n- Not measured: 1 further claim\n")
+    results["claims"] = judged(["psnr: b > a | c"], rows)
+    told = "- psnr: b > a | c: cannot tell, so far the other way round in 1 of 2; measured in part"
+    assert told in markdown(Recorded.of(results))
+    assert told.removeprefix("- psnr: b > a | c: ") in html(Recorded.of(results))
     assert "| a | 8.000 [7.000, 9.000] | 1.000 | not granted |" in markdown(Recorded.of(results))
 
 
