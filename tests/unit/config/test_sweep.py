@@ -484,7 +484,8 @@ def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
 
 def test_names_with_commas_are_told_apart():
     with pytest.raises(
-        Mistakes, match=r"'TSP, all labels'; labels.*; did you mean 'TSP, all labels'"
+        Mistakes,
+        match=r"'TSP, all labels'; labels with commas need quotes; did you mean 'TSP, all labels'",
     ):
         sweep.read("papers/pried_kie/table_2", ["rows=['TSP, all label']"])
     with pytest.raises(Mistakes, match=r"what follows in the name of a row is of another axis"):
