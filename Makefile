@@ -15,7 +15,7 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile
 # modules again, which takes 8 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: quickstart test test-all test-base test-fast check format docs reproduce benchmark gpu gpu-wheels clean
 
@@ -29,7 +29,7 @@ test-all: $(VENV)/.installed     ## the slow tests too, and more examples of eac
 	THOROUGH=1 $(PYTEST) -m "not base"
 
 test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 GiB, and minutes each
-	$(BIN)/python -m pytest -m base
+	OMP_NUM_THREADS=$(JOBS) $(BIN)/python -m pytest -m base
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
 	$(PYTEST) -m "not slow and not base" tests/unit tests/properties

@@ -2,10 +2,15 @@
 
 `FEW=1` tries few of them: for another version of Python, where all are tried on one version.
 
-Encoded pages and pretrained weights go to a folder of the test session, not to the user's.
+Encoded pages and pretrained weights go to a folder of the test session, not to the user's. Nothing
+waits for the disk, which is half of the time of a run as small as these: real processes do.
+
+Torch has one thread, as a client has: several would only wait for one another on models so small.
 """
 
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported first
 
 import pytest
 from hypothesis import settings
@@ -19,7 +24,20 @@ elif os.environ.get("CI"):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_of_the_session(tmp_path_factory):
+def _of_the_session(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(os, "fsync", lambda file: None)
         yield
+
+
+@pytest.fixture
+def in_own_folder(tmp_path, monkeypatch):
+    """Run folders go to a folder of this test."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def budget_untold(monkeypatch):
+    """A run keeps its ledger and works out no ε, which has tests of its own and takes longer."""
+    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())

@@ -568,20 +568,14 @@ def real_cases(count):
             yield plan, scenario, dict(zip("acd", drawn, strict=True))
 
 
-@pytest.fixture
-def quick(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    return tmp_path
-
-
-def test_the_loop_books_what_the_model_of_it_says(quick, monkeypatch):
+@pytest.mark.usefixtures("in_own_folder", "budget_untold")
+def test_the_loop_books_what_the_model_of_it_says(tmp_path, monkeypatch):
     for number, case in enumerate(real_cases(1)):
-        check_real_loop(*case, quick / str(number), monkeypatch)
+        check_real_loop(*case, tmp_path / str(number), monkeypatch)
 
 
+@pytest.mark.usefixtures("in_own_folder", "budget_untold")
 @pytest.mark.slow
-def test_the_loop_books_what_the_model_of_it_says_in_hundreds_of_cases(quick, monkeypatch):
+def test_the_loop_books_what_the_model_of_it_says_in_hundreds_of_cases(tmp_path, monkeypatch):
     for number, case in enumerate(real_cases(25)):
-        check_real_loop(*case, quick / str(number), monkeypatch)
+        check_real_loop(*case, tmp_path / str(number), monkeypatch)

@@ -33,11 +33,7 @@ SIZE = first_model().size
 LOOP = PerExample("loop")
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
-    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def examples(**rates):

@@ -9,14 +9,6 @@ from fedpriv.metrics.answers import is_exact
 from fedpriv.models.vt5 import vt5
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run(name, tmp_path, *overrides):
     config = experiment.load(name, ["federation.workers=0", f"runs={tmp_path}", *overrides])
     parts = experiment.build(config)

@@ -30,9 +30,7 @@ class Signalled(Faulty):
         return super().train(context)
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def run(*more):

@@ -18,10 +18,7 @@ from fedpriv.training.loops import Optimizer
 TRAINING = LocalTraining(batch_size=5, optimizer=Optimizer(lr=0.02))
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    """Run folders go to a temporary folder."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def note(message, context, call_next, *, notes):

@@ -11,10 +11,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.federation.loop import Unworkable
 from fedpriv.training.loops import Optimizer
 
-
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def problems(*overrides, name="quickstart"):

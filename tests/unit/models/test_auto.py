@@ -57,12 +57,8 @@ DISTILBERT = DistilBertConfig(
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def same_draws():
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def saved(network, folder):

@@ -37,14 +37,6 @@ SUBWORDS = with_prompt(Subwords.shipped())
 MARKS = [SUBWORDS.tokenizer.token_to_id(token) for token in MARK_TEXTS]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def noisy(document, seed):
     """With an image of its own: on plain grey ones, many gradients are zero."""
     pixels = np.random.default_rng(seed).integers(0, 256, (100, 200, 3), dtype=np.uint8)

@@ -60,14 +60,6 @@ def long_document(words, name="long"):
     )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def tiny():
     return seeded_model(lambda: layoutlmv3(LABELS), 0)

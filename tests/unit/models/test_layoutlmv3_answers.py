@@ -35,14 +35,6 @@ from fedpriv.runtime.torch_state import seeded_model
 SHIPPED = Subwords.shipped()
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(seed=0, **more):
     settings = {"max_length": 40, "image_size": 16, "hidden_size": 16, "layers": 1, **more}
     return seeded_model(functools.partial(layoutlmv3, task="answers", **settings), seed)

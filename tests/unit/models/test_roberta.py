@@ -25,14 +25,6 @@ from fedpriv.runtime.torch_state import seeded_model
 LABELLED = SMALL[:2]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(**more):
     settings = {"max_length": 24, **more}
     return seeded_model(functools.partial(roberta, LABELS, **settings), 0)

@@ -42,14 +42,6 @@ KINDS = {
 EVERY = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Every kind of model beside the folder that it was saved in."""

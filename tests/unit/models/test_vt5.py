@@ -33,14 +33,6 @@ PAGE = Document(
 INVOICES = Invoices(providers=4, documents_per_provider=2, seed=3)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def tiny():
     torch.manual_seed(0)

@@ -28,10 +28,7 @@ from fedpriv.training.loops import Optimizer
 DELTA = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def private(rounds=4, lr=0.3, scale=1.0, strategy=FLProviderDP, run_dir=None, **settings):

@@ -39,11 +39,7 @@ CLIENTS, PROVIDERS, SIGMA, CLIP = 3, 2, 50.0, 0.5
 SGD = Optimizer("sgd", lr=0.3)
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
-    monkeypatch.setattr("os.fsync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def mechanism(**changes):

@@ -39,13 +39,7 @@ LOOP = ExampleGradients(PerExample("loop"))
 CLIP = 0.3
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json()
-    )  # ε has its own tests
-    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def mechanism(sigma=1.5, examples=30, record_rate=0.4, clip_norm=CLIP, **more):

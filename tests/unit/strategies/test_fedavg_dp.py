@@ -39,9 +39,7 @@ CLIP = 0.3
 START = {"float": np.array([10, 20], np.float32)}
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def mechanism(sigma=1.5, examples=40, record_rate=0.4, **more):

@@ -21,9 +21,7 @@ class Plain(Net):
         self.layers[3].p = 0.0
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def updates(client, clients=2, **kw):

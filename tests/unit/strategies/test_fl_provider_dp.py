@@ -50,13 +50,7 @@ ADAMW = Optimizer("adamw", lr=0.05)
 HUGE = 1e9
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json()
-    )  # ε has its own tests
-    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def silent(clip_norm=HUGE, providers=1, **rates):

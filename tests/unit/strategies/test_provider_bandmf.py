@@ -41,11 +41,7 @@ from fedpriv.training.loops import Optimizer
 HALF = ProviderUpdates(steps=1, batch_size=4, optimizer=Optimizer("sgd", lr=0.3))
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
-    monkeypatch.setattr("os.fsync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def mechanism(bands=3, noise=0.0, rate=1.0, **settings):

@@ -31,15 +31,6 @@ CLIP_NORM = 0.3
 COUNT = 7
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As a client has; several threads only wait for one another on models as small as these."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Plain(nn.Module):
     """Three numbers to two classes; the part of most other models here."""
 

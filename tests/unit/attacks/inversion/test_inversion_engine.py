@@ -25,14 +25,6 @@ from fedpriv.training.loops import Optimizer
 SIDE = 32
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def layoutlm(labels=()):
     """With as many features as a patch has numbers, drawn with the square root's deviation."""
     return layoutlmv3(

@@ -30,14 +30,6 @@ from fedpriv.runtime.torch_state import seeded_model
 ANSWERS = partial(layoutlmv3, task="answers")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # Distances
 
 MINE = {"a": torch.tensor([1.0, 0.0]), "pos_embed": torch.tensor([[2.0], [2.0], [1.0]])}

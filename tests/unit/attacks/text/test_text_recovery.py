@@ -34,14 +34,6 @@ ANSWERS = functools.partial(layoutlmv3, task="answers")
 WIDE = functools.partial(ANSWERS, hidden_size=768, initializer_range=0.036)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @functools.lru_cache(maxsize=2)
 def built(build, seed=0):
     model = seeded_model(build, seed).eval()

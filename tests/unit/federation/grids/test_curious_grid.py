@@ -16,10 +16,7 @@ from fedpriv.threat import transcript
 from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 
-
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def seen_by(result, **what):

@@ -27,10 +27,7 @@ HALF = ProviderUpdates(steps=1, batch_size=4, optimizer=Optimizer("sgd", lr=0.3)
 DISCRETE = Masking(mechanism="discrete")
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda file: None)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def providers(noise=1.0, bands=1, **settings):

@@ -39,11 +39,7 @@ MASKED = Masking(threshold=0.6)
 EXAMPLES = example_gaussian(clip_norm=1, examples=9, noise_multiplier=1)
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedpriv.federation.loop.statement", lambda ledger, spent: ledger.to_json())
-    monkeypatch.setattr("os.fsync", lambda file: None)  # half of the time of so small a run
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def strategy(threshold=0.6, rate=1.0, sigma=0.2):

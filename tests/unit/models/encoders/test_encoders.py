@@ -60,14 +60,6 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(name, task="tags", image=False, **more):
     settings = {
         "max_length": 48, "hidden_size": WIDTHS[name], "task": task,

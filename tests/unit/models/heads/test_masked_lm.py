@@ -25,14 +25,6 @@ DOCUMENTS = [page(WORDS, step=10, name="a"), page("one two three", name="b")]
 LONG = page(" ".join(WORDS.split() * 60), step=0, name="long")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(build=bert, **more):
     settings = {"max_length": 32, "hidden_size": 32, "task": "mlm", **more}
     return seeded_model(functools.partial(build, LABELS, **settings), 0)

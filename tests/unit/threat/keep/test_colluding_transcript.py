@@ -30,9 +30,7 @@ PLAIN = {"strategy": FedAvg(weighted=False, buffers=False), "client": SGD, "mode
 MASKS = Masking(0.6, bound=4.0)
 
 
-@pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_own_folder")
 
 
 def made(masking=MASKS, keep=(), **settings):
