@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: quickstart test test-all test-base test-fast check format docs reproduce benchmark gpu gpu-wheels clean
+.PHONY: quickstart test test-all test-base test-fast mutants check format docs reproduce benchmark gpu gpu-wheels clean
 
 quickstart: $(VENV)/.installed   ## install, then federations, attacks on them, ε, and the report
 	@PATH="$$(pwd)/$(BIN):$$PATH" sh experiments/quickstart.sh
@@ -33,6 +33,11 @@ test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 Gi
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
 	$(PYTEST) -m "not slow and not base" tests/unit tests/properties
+
+mutants: $(VENV)/.installed      ## small wrong changes that no test notices; an hour or two
+	$(PIP) cosmic-ray coverage
+	$(BIN)/python tests/mutants.py map today
+	$(BIN)/python tests/mutants.py try today
 
 check: $(VENV)/.installed        ## formatting, lint, types
 	$(BIN)/ruff format --check .
