@@ -4,21 +4,11 @@ import dataclasses
 
 import numpy as np
 import torch
+from pages import page
 
-from fedpriv.data.document import Document, Entity, Question, Word
+from fedpriv.data.document import Entity, Question
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.training.per_example import PerExample
-
-
-def page(text, *, entities=(), questions=(), size=(200, 100), name="page", step=10):
-    """A grey page whose words stand in one row, each in a segment of its own."""
-    words = tuple(
-        Word(word, (step * k, 10, step * k + step - 1, 30), k)
-        for k, word in enumerate(text.split())
-    )
-    grey = np.full((size[1], size[0]), 99, np.uint8)
-    return Document(name, "Vega", grey, size, words, tuple(entities), tuple(questions))
-
 
 SMALL = [
     page(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from pages import page
 
-from fedpriv.data.document import Document, Word
 from fedpriv.data.partition import (
     ByClient,
     ByProvider,
@@ -20,13 +20,11 @@ from fedpriv.data.partition import (
 )
 from fedpriv.runtime.seeds import generator
 
-PAGE = np.zeros((2, 2), np.uint8)
 seeds = st.integers(0, 2**32)
 
 
 def document(number, provider, split=""):
-    word = Word("word", (0, 0, 1, 1), 0)
-    return Document(f"d{number}", provider, PAGE, (2, 2), (word,), split=split)
+    return page("word", name=f"d{number}", provider=provider, split=split)
 
 
 def documents(providers, splits=None):

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import page
 from scipy.stats import binom
 
 from fedpriv.attacks.exposure import Exposure
 from fedpriv.attacks.one_run_audit import Audit, LossAccess, LossScore
 from fedpriv.attacks.server_membership import ServerMembership
-from fedpriv.data.document import Document, Question
+from fedpriv.data.document import Question
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.one_run import epsilon_lower, p_value
 from fedpriv.threat.access import (
@@ -358,11 +359,8 @@ def test_the_bound_is_held_against_the_view_of_what_was_looked_at():
 
 
 def test_an_audit_by_exposure_keeps_the_ranks():
-    question = (Question("account", "Which?", ("12",)),)
-    pages = {
-        name: (Document(name, name, np.zeros((2, 2), np.uint8), (2, 2), (), questions=question),)
-        for name in "abcd"
-    }
+    question = Question("account", "Which?", ("12",))
+    pages = {name: (page(name=name, provider=name, questions=[question]),) for name in "abcd"}
 
     def losses(documents):
         return [
@@ -377,13 +375,13 @@ def test_an_audit_by_exposure_keeps_the_ranks():
     assert [rank.provider for rank in ranks] == list("abcd")
 
 
-def page(name, provider):
-    question = (Question("total", "How much?", ("1",)),)
-    return Document(name, provider, np.zeros((2, 2), np.uint8), (2, 2), (), questions=question)
+def asked(name):
+    question = Question("total", "How much?", ("1",))
+    return page(name=name, provider=name[0], questions=[question])
 
 
 def test_the_loss_score_is_by_how_much_the_loss_fell():
-    pages = {"a": (page("a0", "a"), page("a1", "a")), "b": (page("b0", "b"),)}
+    pages = {"a": (asked("a0"), asked("a1")), "b": (asked("b0"),)}
     losses = {"a0": 1.0, "a1": 2.0, "b0": 3.0}
 
     def after(documents):
@@ -405,7 +403,7 @@ def loss_scores(pages, final, start):
 
 
 def test_a_model_that_has_diverged_is_not_audited():
-    pages = {"a": (page("a0", "a"),)}
+    pages = {"a": (asked("a0"),)}
     box = GreyBox(lambda documents: [(Reply("", 0.5, float("nan")),) for _ in documents])
     with pytest.raises(NotApplicable, match="diverged"):
         loss_scores(pages, box, box)

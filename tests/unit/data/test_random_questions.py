@@ -5,16 +5,11 @@ import dataclasses
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import page
 
-from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.document import Question
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.random_questions import with_random_questions
-
-
-def page(text, *questions):
-    words = tuple(Word(word, (0.0, 0.0, 1.0, 1.0), 0) for word in text.split())
-    blank = np.full((8, 8, 3), 255, np.uint8)
-    return Document("d", "p", blank, (8, 8), words, questions=questions)
 
 
 @given(st.sampled_from([(64, 64), (112, 112), (224, 224)]), st.integers(0, 50))
@@ -37,11 +32,12 @@ def test_a_random_question_is_as_long_and_answered_by_other_words_of_the_page(si
 
 def test_no_accepted_answer_is_taken_for_another():
     asked = Question("total", "How much?", ("9.00", "EUR"))
-    found = with_random_questions(page("9.00 EUR paid", asked), np.random.default_rng(0))
+    document = page("9.00 EUR paid", questions=[asked])
+    found = with_random_questions(document, np.random.default_rng(0))
     assert found.questions[0].answers == ("paid",)
 
 
 def test_a_page_without_other_words_has_no_random_question():
     questions = (Question("total", "How much?", ("9.00",)), Question("all", "?", ("9.00 EUR",)))
-    found = with_random_questions(page("9.00 EUR", *questions), np.random.default_rng(0))
+    found = with_random_questions(page("9.00 EUR", questions=questions), np.random.default_rng(0))
     assert [(one.key, one.answers) for one in found.questions] == [("total", ("EUR",))]

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from pages import page
 from torch import nn
 from toy import data, federation
 
 from fedpriv.clients.fedavg import LocalTraining
-from fedpriv.data.document import Document, DocumentSet, Word
+from fedpriv.data.document import DocumentSet
 from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
@@ -23,16 +24,8 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 def pages(providers=10, each=6, tests=0):
-    blank = np.zeros((2, 2), np.uint8)
     return tuple(
-        Document(
-            f"{p}-{n}",
-            f"P{p}",
-            blank,
-            (2, 2),
-            (Word(f"w{p}", (0, 0, 1, 1), 0),),
-            split="test" if n < tests else "train",
-        )
+        page(f"w{p}", name=f"{p}-{n}", provider=f"P{p}", split="test" if n < tests else "train")
         for p in range(providers)
         for n in range(each)
     )

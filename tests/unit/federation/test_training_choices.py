@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import toy_answers
+from pages import page
 
-from fedpriv.data.document import Document, DocumentSet, Question
+from fedpriv.data.document import DocumentSet, Question
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
@@ -17,13 +17,12 @@ class Pages:
     """Six documents of three providers with two questions each."""
 
     def load(self):
-        return DocumentSet("pages", tuple(page(number) for number in range(6)), ())
+        return DocumentSet("pages", tuple(asked(number) for number in range(6)), ())
 
 
-def page(number):
+def asked(number):
     questions = tuple(Question(key, f"{key}?", (f"{key} {number}",)) for key in ("name", "date"))
-    blank = np.full((8, 8, 3), 255, np.uint8)
-    return Document(f"d{number}", f"p{number // 2}", blank, (8, 8), (), (), questions)
+    return page(name=f"d{number}", provider=f"p{number // 2}", questions=questions)
 
 
 def shouted(documents):

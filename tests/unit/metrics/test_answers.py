@@ -5,8 +5,9 @@ import pytest
 from anls_star import anls_score
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import page
 
-from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.document import Question
 from fedpriv.data.examples import Examples
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.models.base import Answer
@@ -60,18 +61,14 @@ def test_a_question_without_an_accepted_answer_is_refused(score):
 # Rows of questions
 
 
-def page(*questions):
-    words = (Word("a", (0.0, 0.0, 1.0, 1.0), 0),)
-    return Document("d", "p", np.zeros((4, 4), np.uint8), (4, 4), words, questions=questions)
-
-
-def rows(*documents):
-    return table([question.columns() for question in asked(documents)])
+def rows(*questions):
+    """The rows of pages that have these questions."""
+    return table([row.columns() for row in asked([page(questions=q) for q in questions])])
 
 
 def test_questions_are_counted_over_all_documents_and_belong_to_theirs():
     examples = rows(
-        page(Question("date", "When?", ("1  May", "May 1"))), page(), page(Question("", "Who?", ()))
+        [Question("date", "When?", ("1  May", "May 1"))], [], [Question("", "Who?", ())]
     )
     assert examples.column("question").tolist() == [0, 1]
     assert examples.column("document").tolist() == [0, 2]
@@ -81,8 +78,8 @@ def test_questions_are_counted_over_all_documents_and_belong_to_theirs():
 
 def test_scores_are_means_over_questions_overall_and_by_key():
     examples = rows(
-        page(Question("date", "When?", ("1 may", "may 1")), Question("total", "What?", ("10.00",))),
-        page(Question("date", "When?", ("2 june",)), Question("", "Why?", ("because",))),
+        [Question("date", "When?", ("1 may", "may 1")), Question("total", "What?", ("10.00",))],
+        [Question("date", "When?", ("2 june",)), Question("", "Why?", ("because",))],
     )
     answers = [Answer(text, 0.5) for text in ("May 1", "10.01", "xyz", "because")]
     assert answer_scores(examples, answers) == pytest.approx(
@@ -98,12 +95,13 @@ def test_scores_are_means_over_questions_overall_and_by_key():
 
 
 def test_questions_without_accepted_answers_are_not_scored():
-    examples = rows(page(Question("", "When?", ())), page(Question("", "Who?", ("me",))))
+    examples = rows([Question("", "When?", ())], [Question("", "Who?", ("me",))])
     answers = [Answer("x", 1.0), Answer("me", 1.0)]
     assert answer_scores(examples, answers) == {"accuracy": 1.0, "anls": 1.0}
 
 
 def test_several_windows_of_a_question_are_scored_once():
-    one = asked([page(Question("", "Who?", ("me",)), Question("", "When?", ("now",)))])
+    questions = Question("", "Who?", ("me",)), Question("", "When?", ("now",))
+    one = asked([page(questions=questions)])
     examples: Examples = table([question.columns() for question in (one[0], one[0], one[1])])
     assert answer_scores(examples, [Answer("me", 1.0), Answer("x", 1.0)])["accuracy"] == 0.5

@@ -16,8 +16,8 @@ from model_checks import (
     check_vmap_gives_what_the_loop_gives,
     invoices,
     learn,
-    page,
 )
+from pages import page
 from PIL import Image
 from transformers.models.donut.image_processing_pil_donut import DonutImageProcessorPil
 

@@ -13,8 +13,8 @@ from model_checks import (
     check_alone_or_together_the_answers_are_the_same,
     invoices,
     learn,
-    page,
 )
+from pages import page
 from transformers import (
     AutoProcessor,
 )

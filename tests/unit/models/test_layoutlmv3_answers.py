@@ -16,8 +16,8 @@ from model_checks import (
     check_the_batch_is_the_mean_of_its_examples,
     check_vmap_gives_what_the_loop_gives,
     learn,
-    page,
 )
+from pages import page
 from PIL import Image
 from transformers import LayoutLMv3Processor, LayoutLMv3Tokenizer
 from transformers.models.layoutlmv3.image_processing_pil_layoutlmv3 import (

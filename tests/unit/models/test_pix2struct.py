@@ -20,8 +20,8 @@ from model_checks import (
     check_vmap_gives_what_the_loop_gives,
     invoices,
     learn,
-    page,
 )
+from pages import page
 from PIL import Image, ImageFont
 from transformers import Pix2StructConfig, Pix2StructForConditionalGeneration
 from transformers.models.pix2struct.image_processing_pil_pix2struct import (

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from model_checks import LABELS, page
+from model_checks import LABELS
+from pages import page
 from seqeval.metrics.sequence_labeling import get_entities
 from torch import nn
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from pages import page
 from safetensors import safe_open
 from torch import nn
 
 from fedpriv.cli import clean
 from fedpriv.clients.fedavg import LocalTraining
-from fedpriv.data.document import DataError, Document, DocumentSet, Entity, Question, Word
+from fedpriv.data.document import DataError, DocumentSet, Entity, Question
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider
@@ -47,11 +48,9 @@ class Pages:
     labels: tuple[str, ...] = ("a", "b")
 
     def load(self):
-        blank = np.zeros((2, 2), np.uint8)
         numbers = np.random.default_rng(self.seed).random(self.count)
         documents = tuple(
-            Document(f"d{i}", f"P{i % 4}", blank, (2, 2), (Word(f"{x:.6f}", (0, 0, 1, 1), 0),))
-            for i, x in enumerate(numbers)
+            page(f"{x:.6f}", name=f"d{i}", provider=f"P{i % 4}") for i, x in enumerate(numbers)
         )
         return DocumentSet("pages", documents, self.labels)
 
@@ -318,22 +317,19 @@ def test_what_cannot_be_pretrained_is_refused(data, build, message, tmp_path):
 
 def test_documents_without_a_field_have_no_entity_link_or_question_of_it():
     entities = tuple(Entity(label, (n,)) for n, label in enumerate("abca"))
-    page = Document(
-        *("d", "P", np.zeros((2, 2), np.uint8), (2, 2)),
-        words=tuple(Word(text, (0, 0, 1, 1), 0) for text in "wxyz"),
-        entities=entities,
-        questions=(Question("b", "b?", ("x",)), Question("asked only", "?", ("w",))),
-        links=((0, 1), (2, 3), (3, 0)),
+    questions = (Question("b", "b?", ("x",)), Question("asked only", "?", ("w",)))
+    whole = dataclasses.replace(
+        page("w x y z", entities=entities, questions=questions), links=((0, 1), (2, 3), (3, 0))
     )
-    found = without_fields(DocumentSet("pages", (page,), tuple("abc")), ["b", "asked only"])
+    found = without_fields(DocumentSet("pages", (whole,), tuple("abc")), ["b", "asked only"])
     assert found.labels == ("a", "c")
     (left,) = found.documents
     assert left.entities == (entities[0], entities[2], entities[3])
     assert left.links == ((1, 2), (2, 0))
     assert left.questions == ()
     assert left.tags() == ["B-a", "O", "B-c", "B-a"]
-    same = {"entities": entities, "links": page.links, "questions": page.questions}
-    assert dataclasses.replace(left, **same) == page
+    same = {"entities": entities, "links": whole.links, "questions": questions}
+    assert dataclasses.replace(left, **same) == whole
 
 
 def test_generated_documents_can_be_without_a_field():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from pages import page
 from torch import nn
 
 from fedpriv.attacks.cdmi import decoding, fingerprints
@@ -14,7 +15,6 @@ from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.fingerprints import of_model
 from fedpriv.attacks.cdmi.generator import Training, untrained
 from fedpriv.attacks.cdmi.public_data import PublicData
-from fedpriv.data.document import Document, Word
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
@@ -115,14 +115,6 @@ class Silent(Remembers):
         return torch.full((len(batch["input_ids"]),), 0.7)
 
 
-def page(number, text):
-    words = tuple(
-        Word(word, (0.0, 10.0 * n, 9.0, 10.0 * n + 9), n) for n, word in enumerate(text.split())
-    )
-    white = np.full((40, 40), 255, np.uint8)
-    return Document(f"public-{number}", "nobody", white, (40, 40), words)
-
-
 @dataclasses.dataclass(frozen=True)
 class Held:
     """What the adversary holds of documents."""
@@ -141,8 +133,7 @@ def scrubbed(numbers=tuple(FIELDS), public=("3 4 5 6", "6 5 4 3")):
         ids[number, end:], mask[number, end:] = PAD, 0
     columns = {"input_ids": ids, "attention_mask": mask, "number": np.arange(len(FIELDS))}
     fields = tuple(ScrubbedField(n, f"document {n}", "date", FIELDS[n]) for n in numbers)
-    documents = tuple(page(number, text) for number, text in enumerate(public))
-    return Held(fields, Examples.of(columns), documents)
+    return Held(fields, Examples.of(columns), tuple(page(text) for text in public))
 
 
 def table(seed=0, spread=0.3):
@@ -673,7 +664,7 @@ RECEIPTS = ["SAM 'S RESTAURANT 3", "SHOP 25/12/2018 4", "SHOP 25/12/18 5", "SHOP
     ],
 )
 def test_public_documents_of_another_distribution(settings, left):
-    documents = [page(number, text) for number, text in enumerate(RECEIPTS)]
+    documents = [page(text) for text in RECEIPTS]
 
     kept = PublicData(**settings).of(documents)
 
@@ -681,16 +672,16 @@ def test_public_documents_of_another_distribution(settings, left):
 
 
 def test_another_data_set_takes_the_place_of_the_public_documents():
-    other = SimpleNamespace(load=lambda: SimpleNamespace(documents=(page(9, "form"),)))
+    other = SimpleNamespace(load=lambda: SimpleNamespace(documents=(page("form", name="other"),)))
 
-    (kept,) = PublicData(other=other).of([page(0, "receipt")])
+    (kept,) = PublicData(other=other).of([page("receipt")])
 
-    assert kept.id == "public-9"
+    assert kept.id == "other"
 
 
 def test_a_pattern_that_leaves_nothing_is_named():
     with pytest.raises(ValueError, match="without='receipt'"):
-        PublicData(without="receipt").of([page(0, "receipt")])
+        PublicData(without="receipt").of([page("receipt")])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pages import page
 
 from fedpriv.attacks.extraction.canaries import Curation
 from fedpriv.attacks.extraction.inferable import (
@@ -15,23 +16,11 @@ from fedpriv.attacks.extraction.inferable import (
     stands_in_question,
 )
 from fedpriv.attacks.extraction.values import days, hundredths
-from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.document import Question
 from fedpriv.data.generated.identities import Identities
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.answers import without_answer
-
-
-def page(*lines, name="a", provider="p", questions=()):
-    """Lines of words, 50 pixels apart; "_" leaves a place free."""
-    words = tuple(
-        Word(text, (10 + 50 * place, 10 + 30 * row, 50 + 50 * place, 22 + 30 * row), row)
-        for row, line in enumerate(lines)
-        for place, text in enumerate(line.split())
-        if text != "_"
-    )
-    pixels = np.zeros((300, 500, 3), np.uint8)
-    return Document(name, provider, pixels, (500, 300), words, questions=questions)
 
 
 def removed(*lines, answer, text="What?"):

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from pages import page
 
 from fedpriv.attacks.extraction.paraphrases import CannotParaphrase, TableParaphraser
 from fedpriv.attacks.extraction.prompts import (
@@ -13,7 +14,7 @@ from fedpriv.attacks.extraction.prompts import (
     PrependRandom,
     defended,
 )
-from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.document import Question
 
 WHO = Question("provider", "Who is the seller?", ("Vega", "Vega Ltd"))
 WHEN = Question("date", "When is the bill dated?", ("11/02",))
@@ -68,10 +69,7 @@ def test_the_defences_have_the_papers_names():
 
 
 def test_every_question_of_every_page_is_defended_and_nothing_else_changes():
-    pages = [
-        Document(name, "Vega", np.zeros((4, 4, 3), np.uint8), (4, 4), (word,), (), (WHO, WHEN))
-        for name, word in (("a", Word("x", (0, 0, 1, 1), 0)), ("b", Word("y", (0, 0, 1, 1), 0)))
-    ]
+    pages = [page(word, name=word, questions=(WHO, WHEN)) for word in "xy"]
     found = defended(pages, PrependRandom(), rng())
     asked = [question.text for page in found for question in page.questions]
     assert [text[7:] for text in asked] == [WHO.text, WHEN.text] * 2

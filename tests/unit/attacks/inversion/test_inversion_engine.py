@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from model_checks import page
+from pages import page
 
 from fedpriv.attacks.inversion import Inversion, Objective, engine, invert
 from fedpriv.attacks.inversion.drift import read

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import page as plain_page
 from sklearn.metrics import roc_auc_score
 
 from fedpriv.attacks.membership import classifiers as classifiers_module
@@ -29,7 +30,7 @@ from fedpriv.attacks.membership.pmia import (
     abstaining,
     judged,
 )
-from fedpriv.data.document import Document, Question, Word
+from fedpriv.data.document import Question
 from fedpriv.data.redaction.painting import Redacted
 from fedpriv.threat.access import HeldOutDocuments, KnownMembershipSplit, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
@@ -44,19 +45,16 @@ OUTSIDE = {"azk", "azk_accuracy", "azk_g4", "cls1", "cls2", "azk_ensemble"}
 
 def page(provider, number, *questions):
     """A page on which the provider's name and one number stand."""
-    texts = [*provider.split(), "number", f"{number:04d}"]
-    words = tuple(Word(t, (10 + 40 * i, 10, 40 + 40 * i, 20), i) for i, t in enumerate(texts))
-    return Document(
-        id=f"{provider} {number}",
+    digits = f"{number:04d}"
+    usual = (
+        Question("provider", "Who wrote this?", (provider,)),
+        Question("number", "Which number?", (digits,)),
+    )
+    return plain_page(
+        f"{provider} number {digits}",
+        name=f"{provider} {number}",
         provider=provider,
-        page=np.full((40, 200, 3), 255, np.uint8),
-        size=(200, 40),
-        words=words,
-        questions=questions
-        or (
-            Question("provider", "Who wrote this?", (provider,)),
-            Question("number", "Which number?", (f"{number:04d}",)),
-        ),
+        questions=questions or usual,
     )
 
 

@@ -16,8 +16,8 @@ from model_checks import (
     check_gradients_of_gradients,
     check_vmap_gives_what_the_loop_gives,
     learn,
-    page,
 )
+from pages import page
 from torch import nn
 from transformers import AutoModel, BeitConfig, BeitModel
 

@@ -6,7 +6,8 @@ import functools
 import numpy as np
 import pytest
 import torch
-from model_checks import LABELS, check_vmap_gives_what_the_loop_gives, page
+from model_checks import LABELS, check_vmap_gives_what_the_loop_gives
+from pages import page
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from model_checks import check_every_parameter_learns, check_vmap_gives_what_the_loop_gives, page
+from model_checks import check_every_parameter_learns, check_vmap_gives_what_the_loop_gives
+from pages import page
 from transformers import BrosConfig, LayoutLMConfig, LayoutLMModel
 from transformers.models.bros.modeling_bros import BrosRelationExtractor
 
