@@ -63,6 +63,19 @@ class OutOfLuck(RuntimeError):
     """What a failing client raises; its text must not reach the server."""
 
 
+def befall(fault, context: ClientContext) -> None:
+    """Does to a client what its fault is."""
+    if fault == "raise":
+        raise OutOfLuck("the invoice of ACME Ltd could not be read")
+    if fault == "exit":
+        os._exit(3)
+    if fault == "hang":
+        time.sleep(3600)
+    if fault == "nan":
+        with torch.no_grad():
+            next(context.model.parameters()).fill_(float("nan"))
+
+
 @dataclass(frozen=True)
 class Faulty:
     """Local training, except where `faults` says what happens: {"round/client": kind}."""
@@ -77,16 +90,7 @@ class Faulty:
 
     def train(self, context: ClientContext) -> ClientUpdate:
         time.sleep(self.pause)
-        kind = self.faults.get(f"{context.instruction.round}/{context.client}")
-        if kind == "raise":
-            raise OutOfLuck("the invoice of ACME Ltd could not be read")
-        if kind == "exit":
-            os._exit(3)
-        if kind == "hang":
-            time.sleep(3600)
-        if kind == "nan":
-            with torch.no_grad():
-                next(context.model.parameters()).fill_(float("nan"))
+        befall(self.faults.get(f"{context.instruction.round}/{context.client}"), context)
         return self.inner.train(context)
 
 

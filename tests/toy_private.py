@@ -1,19 +1,21 @@
-"""Small parts for tests of what is private: models, providers, one message, a watched grid."""
+"""Small parts for tests of what is private: models, providers, clients, a watched grid."""
 
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from torch import nn
-from toy import OutOfLuck
+from toy import OutOfLuck, befall, data
 
+from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER, Examples
-from fedpriv.federation.client import WorkerSpec, build_app
+from fedpriv.federation.client import ClientContext, ClientUpdate, WorkerSpec, build_app
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.grids.base import ClientGrid
 from fedpriv.federation.grids.inline import InlineGrid
@@ -30,6 +32,7 @@ from fedpriv.federation.messages import (
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import ParameterLayout
+from fedpriv.training.loops import Optimizer
 
 SEED = 5
 
@@ -103,6 +106,33 @@ def provider_data(clients, providers, documents=4, seed=0, scale=1.0):
     owners = np.repeat(np.arange(clients * providers), documents)
     sizes = [providers * documents] * clients
     return ArrayData(numbers(sum(sizes), seed, owners, scale), rows_of(*sizes))
+
+
+def private_data(clients=8):
+    """The toy's numbers; every four of a client's in a row are one provider's."""
+    plain = data(clients)
+    owners = np.concatenate([10 * k + np.arange(len(r)) // 4 for k, r in enumerate(plain.rows)])
+    return ArrayData({**plain.train, PROVIDER: owners}, plain.rows, plain.test)
+
+
+@dataclass(frozen=True)
+class FaultyProviders:
+    """FL-PROVIDER-DP's client half, except at `faults`: {"round/attempt/client": kind}."""
+
+    action: ClassVar[str] = ProviderUpdates.action
+
+    # Who fails, and how long it takes, changes no message: the noise must stay what it is.
+    faults: Mapping[str, str] = field(default_factory=dict, metadata={"message": False})
+    pause: float = field(default=0.0, metadata={"message": False})
+    inner: ProviderUpdates = field(
+        default_factory=lambda: ProviderUpdates(steps=2, optimizer=Optimizer(lr=0.02))
+    )
+
+    def train(self, context: ClientContext) -> ClientUpdate:
+        time.sleep(self.pause)
+        asked = context.instruction
+        befall(self.faults.get(f"{asked.round}/{asked.attempt}/{context.client}"), context)
+        return self.inner.train(context)
 
 
 def federation(

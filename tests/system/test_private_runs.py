@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from private_toy import FaultyProviders, private_data
 from processes import TESTS, run, run_dir, start
 from toy import Net, weights
+from toy_private import FaultyProviders, private_data
 
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from flwr.clientapp import ClientApp
-from private_toy import FaultyProviders, private_data
 from toy import federation, norm_net, weights
+from toy_private import FaultyProviders, private_data
 
 from fedpriv.federation.client import build_app
 from fedpriv.federation.faults import Crashing, Dropout, Slow

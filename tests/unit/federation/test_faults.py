@@ -5,8 +5,8 @@ import time
 
 import numpy as np
 import pytest
-from private_toy import FaultyProviders, private_data
 from toy import federation, norm_net, weights
+from toy_private import FaultyProviders, private_data
 
 from fedpriv.config import experiment
 from fedpriv.config.experiment import Mistakes
