@@ -14,7 +14,7 @@ import yaml
 from experiments_run import ran, result_of
 from processes import TESTS, TOY, finish, run_dir, start
 from toy import Net, federation
-from toy_retraining import Seeds
+from toy_attacks import Seeds
 
 from fedpriv import run_attack
 from fedpriv.config import retraining, trust
@@ -25,7 +25,7 @@ from fedpriv.runtime.run_lock import InUse
 EXPERIMENT = str(TESTS / "system" / "retraining.yaml")
 NAMES = ["seed-1", "seed-2", "seed-3"]
 OVERRIDES = "attack.overrides=[{}]"
-ATTACK = ["attack=toy_retraining.Seeds", "retrain=true"]
+ATTACK = ["attack=toy_attacks.Seeds", "retrain=true"]
 
 
 @pytest.fixture(scope="module")

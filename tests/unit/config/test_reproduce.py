@@ -24,7 +24,7 @@ FILE = f"""
 experiment: {TOY}
 seeds: [0]
 run: {{data.clients: 4, rounds: 1}}
-attack: {{attack: toy_sweep.Guess, attack.value: 5.0}}
+attack: {{attack: toy_attacks.Guess, attack.value: 5.0}}
 rows:
   guessed: {{}}
   lucky: {{attack: {{attack.value: 10.0}}}}

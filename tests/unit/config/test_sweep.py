@@ -28,7 +28,7 @@ let: {{value: 5.0, size: small}}
 choices:
   size: {{small: {{run: {{rounds: 1}}}}, large: {{run: {{rounds: 2}}}}}}
 run: {{data.clients: 4}}
-attack: {{attack: toy_sweep.Guess, attack.value: "${{let.value}}"}}
+attack: {{attack: toy_attacks.Guess, attack.value: "${{let.value}}"}}
 rows:
   trained: {{attack: {{~attack: 0}}}}
   guessed: {{}}
@@ -300,7 +300,7 @@ def test_a_file_extends_another(table):
     )
     (row,) = sweep.read(name).rows
     assert row.run == ("data.clients=4", "rounds=1")  # the choice comes after what all share
-    assert row.attack == ("attack=toy_sweep.Guess",)
+    assert row.attack == ("attack=toy_attacks.Guess",)
 
 
 def test_a_column_of_a_claim_that_no_row_has_is_told(table):
@@ -318,11 +318,11 @@ def test_a_row_that_a_claim_misspells_is_told_unless_rows_are_chosen(table):
 
 
 def test_nested_settings_are_built(table):
-    section = "{_target_: toy_sweep.Number, value: 2.0}"
+    section = "{_target_: toy_attacks.Found, told: two}"
     parts = f"lucky: {{attack: {{attack.parts: [[0.1, {section}], []], attack.luck: -1.5e-7}}}}"
     name = table(FILE.replace("  refused:", f"  nested {parts}\n  refused:"))
     row = next(row for row in sweep.read(name).rows if row.name == "nested lucky")
-    assert "attack.parts=[[0.1, {_target_: toy_sweep.Number, value: 2.0}], []]" in row.attack
+    assert "attack.parts=[[0.1, {_target_: toy_attacks.Found, told: two}], []]" in row.attack
 
 
 def test_all_mistakes_are_told_before_anything_starts(table):
@@ -330,7 +330,7 @@ def test_all_mistakes_are_told_before_anything_starts(table):
     told = mistakes(table(wrong))
     assert "trained: data.clints: toy.data takes no 'clints'; did you mean 'clients'?" in told
     told = mistakes(table(FILE.replace("luck: 0.5", "lukc: 1, known: 0.3")))
-    assert "lucky: attack.lukc: toy_sweep.Guess takes no 'lukc'; did you mean 'luck'?" in told
+    assert "lucky: attack.lukc: toy_attacks.Guess takes no 'lukc'; did you mean 'luck'?" in told
     told = mistakes(table(FILE.replace("attack.refuse: true", "known: 0.3")))
     assert told.startswith("refused: known=0.3: nothing that this attack uses depends on it")
 
