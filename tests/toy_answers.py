@@ -8,7 +8,6 @@ from torch import nn
 
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import Document, DocumentSet, Question, Word
-from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
@@ -59,15 +58,6 @@ class Chooser(QuestionAnswerer):
         return {"model": "chooser", "windows": self.windows}
 
 
-def pages_as_examples(documents):
-    """One row for each question: its columns, and the document's page as it is."""
-    rows = asked(documents)
-    columns = [row.columns() for row in rows]
-    stacked = {name: np.stack([c[name] for c in columns]) for name in columns[0]}
-    pages = np.stack([documents[row.document].page for row in rows])
-    return Examples.of({**stacked, "page": pages})
-
-
 def page(
     colour: int, *answers: str, provider: str = "p", name: str = "", mark: int = 0
 ) -> Document:
@@ -107,6 +97,33 @@ class Pages:
             for n in range(self.each)
         )
         return DocumentSet("toy", pages, ())
+
+
+@dataclass(frozen=True)
+class Badges:
+    """Pages of a colour each, with one of four names, to extract; the last `held` are held out."""
+
+    count: int = 24
+    held: int = 4
+
+    def load(self):
+        pages = tuple(badge(number, self.count - self.held) for number in range(self.count))
+        return DocumentSet("badges", pages, ())
+
+
+def badge(number, trained):
+    """Names change from page to page; each is asked for by a question of its own."""
+    name = WORDS[number % len(WORDS)]
+    pixels = np.full((16, 16), 40 + 4 * number, np.uint8)
+    words = (Word(name, (4.0, 4.0, 10.0, 8.0), 0), Word("badge", (4.0, 10.0, 12.0, 14.0), 1))
+    question = Question("name", f"Who is it on page {number}?", (name,))
+    split = "train" if number < trained else "test"
+    return Document(f"b{number}", f"p{number}", pixels, (16, 16), words, (), (question,), split)
+
+
+def shouting(question, rng):
+    """A paraphraser."""
+    return question.text.upper()
 
 
 def chooser(labels=()):

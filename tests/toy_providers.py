@@ -5,16 +5,31 @@ import math
 import numpy as np
 import torch
 from torch import nn
-from toy_answers import pages_as_examples
 
 from fedpriv.data.document import Document, Question
+from fedpriv.data.examples import Examples
 from fedpriv.models.base import Answer
-from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.models.question_answering import QuestionAnswerer, asked
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.training.loops import Optimizer, train_steps
 
 WIDTH = 64
 SGD = Optimizer("sgd", lr=0.3)
+
+
+def page_of(numbers, name="", provider="p"):
+    """A page of numbers in place of pixels, with one question."""
+    question = Question("total", "How much?", ("1",))
+    return Document(name, provider, numbers, (1, 1), (), questions=(question,))
+
+
+def pages_as_examples(documents):
+    """One row for each question: its columns, and the document's page as it is."""
+    rows = asked(documents)
+    columns = [row.columns() for row in rows]
+    stacked = {name: np.stack([c[name] for c in columns]) for name in columns[0]}
+    pages = np.stack([documents[row.document].page for row in rows])
+    return Examples.of({**stacked, "page": pages})
 
 
 class Pointer(QuestionAnswerer):
@@ -39,13 +54,12 @@ def documents_of(providers=24, documents=4, seed=0):
     """Returns each provider's pages around a direction of its own, and as many to train on."""
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(providers, WIDTH)) / math.sqrt(WIDTH)
-    question = (Question("total", "How much?", ("1",)),)
 
     def pages(provider, kind):
         near = directions[provider] + 0.05 * rng.normal(size=(documents, WIDTH))
         return tuple(
-            Document(f"{kind}{n}", f"p{provider:02}", p, (1, 1), (), questions=question)
-            for n, p in enumerate(near.astype(np.float32))
+            page_of(numbers, f"{kind}{n}", f"p{provider:02}")
+            for n, numbers in enumerate(near.astype(np.float32))
         )
 
     held = {f"p{n:02}": pages(n, "held") for n in range(providers)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from toy_answers import pages_as_examples
+from toy_providers import page_of, pages_as_examples
 
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.server_membership import (
@@ -22,7 +22,6 @@ from fedpriv.attacks.server_membership import (
     trained,
     upper_group,
 )
-from fedpriv.data.document import Document, Question
 from fedpriv.data.generated.slips import Slips
 from fedpriv.models.base import ExampleLosses
 from fedpriv.models.question_answering import QuestionAnswerer
@@ -54,10 +53,9 @@ class Toy(QuestionAnswerer):
         raise NotImplementedError
 
 
-def page_of(direction, provider, number, rng):
+def page_near(direction, provider, number, rng):
     page = (direction + 0.03 * rng.normal(size=WIDTH)).astype(np.float32)
-    question = (Question("total", "How much?", ("1",)),)
-    return Document(f"{provider}-{number}", provider, page, (1, 1), (), questions=question)
+    return page_of(page, f"{provider}-{number}", provider)
 
 
 class World:
@@ -70,7 +68,7 @@ class World:
         directions = self.rng.normal(size=(len(names), WIDTH)) / np.sqrt(WIDTH)
         self.holder = {name: n % clients if n < members else -1 for n, name in enumerate(names)}
         pages = {
-            name: [page_of(direction, name, n, self.rng) for n in range(2 * documents)]
+            name: [page_near(direction, name, n, self.rng) for n in range(2 * documents)]
             for name, direction in zip(names, directions, strict=True)
         }
         self.trained = {name: own[:documents] for name, own in pages.items()}
@@ -404,11 +402,7 @@ def test_a_cosine_gives_every_question_the_same_weight():
     model.weight.data[:] = 0.01
     pages = np.zeros((2, WIDTH), np.float32)
     pages[0, 0], pages[1, 1] = 1, 1000  # the second's gradient is far longer, and across
-    question = (Question("total", "How much?", ("1",)),)
-    documents = [
-        Document(str(n), "p", x, (1, 1), (), questions=question) for n, x in enumerate(pages)
-    ]
-    examples = {"p": model.encode(documents)}
+    examples = {"p": model.encode([page_of(page) for page in pages])}
     sent = {"weight": model.weight.detach().clone()}
     change = torch.zeros(WIDTH)
     change[0] = 7.0
