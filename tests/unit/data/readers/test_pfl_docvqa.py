@@ -1,7 +1,6 @@
-"""The PFL-DocVQA reader on small hand-made releases, converted as a user converts them."""
+"""The PFL-DocVQA reader on small hand-made releases."""
 
 import json
-import shutil
 import sys
 
 import numpy as np
@@ -10,9 +9,10 @@ import pytest
 from PIL import Image
 
 from fedpriv.cli import main
-from fedpriv.cli.data.convert import arrays, convert
+from fedpriv.cli.data.convert import arrays
 from fedpriv.data.document import DataError, Question, Word
 from fedpriv.data.partition import HoldOut
+from fedpriv.data.readers.pfl_arrow import write_records
 from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 
 SIZE = (100, 200)
@@ -35,7 +35,10 @@ WORDS = (Word("Total", (10, 20, 20, 40), 0), Word("9.00", (30, 20, 50, 40), 2))
 
 
 class Release:
-    """A release under `root`, written array by array."""
+    """A release under `root`, written array by array.
+
+    Each is converted at once, by what the process of `fedpriv data convert` calls.
+    """
 
     def __init__(self, root):
         self.root = root
@@ -52,7 +55,7 @@ class Release:
         for item in records:
             image = self.root / "images" / f"{item['image_name']}.jpg"
             Image.new("L", SIZE, 255).save(image)
-        convert(self.imdb / f"{stem}.npy", self.imdb)
+        write_records(self.imdb / f"{stem}.npy", self.imdb / f"{stem}.parquet")
         return self
 
     def json(self, name, content):
@@ -66,10 +69,8 @@ def release(tmp_path):
     return Release(tmp_path / "pfl")
 
 
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory):
-    """Converted once for all tests: each file takes a process of its own."""
-    release = Release(tmp_path_factory.mktemp("release") / "pfl")
+@pytest.fixture
+def two_clients(release):
     release.array("imdb_train_client_0", record("d1_1"), record("d1_1", "Date?"), record("d1_2"))
     release.array("imdb_train_client_10", record("d3_1"))
     release.array("imdb_train_client_2", record("d2_1"))
@@ -77,12 +78,6 @@ def converted(tmp_path_factory):
     points = {"client_0": {"A\n&  B": [1, 2, 3]}, "client_2": {"C": [1]}, "client_10": {"D": [1]}}
     release.json("data_points.json", points)
     release.json("red_doc2provider.json", {"d4": {"provider": "C"}})
-    return release.root
-
-
-@pytest.fixture
-def two_clients(converted, release):
-    shutil.copytree(converted, release.root, dirs_exist_ok=True)
     return release
 
 
@@ -307,29 +302,27 @@ def test_arrays_alone_are_not_read_but_the_command_is_named(two_clients):
         PflDocvqa(two_clients.root).load()
 
 
-def test_the_command_converts_and_out_is_read_from_there(
-    two_clients, tmp_path, monkeypatch, capsys
-):
-    for path in two_clients.imdb.glob("*.parquet"):
+def test_the_command_converts_and_out_is_read_from_there(release, tmp_path, monkeypatch, capsys):
+    release.array("imdb_train", record("d1_1", provider="A"), record("d2_1", provider="B"))
+    release.array("imdb_val", record("d3_1"))
+    for path in release.imdb.glob("*.parquet"):
         path.unlink()
     out = tmp_path / "elsewhere"
-    arguments = ["data", "convert", str(two_clients.root), "--out", str(out)]
+    arguments = ["data", "convert", str(release.root), "--out", str(out)]
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main.main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert (
-        f"imdb_train_client_0.npy: 3 records, 0 skipped -> {out}/imdb_train_client_0.parquet"
-        in lines
-    )
-    assert len(lines) == 4
-    assert len(PflDocvqa(two_clients.root, converted=out).load().documents) == 6
-    assert list(two_clients.imdb.glob("*.parquet")) == []
-    (two_clients.imdb / "imdb_val.npy").write_bytes(b"no array")
+    assert capsys.readouterr().out.splitlines() == [
+        f"imdb_train.npy: 2 records, 0 skipped -> {out}/imdb_train.parquet",
+        f"imdb_val.npy: 1 records, 0 skipped -> {out}/imdb_val.parquet",
+    ]
+    assert len(PflDocvqa(release.root, converted=out).load().documents) == 3
+    assert list(release.imdb.glob("*.parquet")) == []
+    (release.imdb / "imdb_train.npy").write_bytes(b"no array")
     assert main.main(arguments) == 1
     said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 3
+    assert said.out.startswith("imdb_val.npy: 1 records")
     assert "not converted: " in said.err
-    assert "imdb_val.npy: not a safe array of records" in said.err
+    assert "imdb_train.npy: not a safe array of records" in said.err
 
 
 def test_a_killed_conversion_leaves_nothing_that_is_read(two_clients):
