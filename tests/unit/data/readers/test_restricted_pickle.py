@@ -13,6 +13,7 @@ import pytest
 
 from fedpriv.cli.data.convert import arrays, convert
 from fedpriv.data.document import DataError
+from fedpriv.data.readers.pfl_arrow import write_records
 from fedpriv.data.readers.restricted_pickle import Array, load_objects
 
 RECORD = {
@@ -137,31 +138,40 @@ def test_no_gadget_runs_or_imports(tmp_path, monkeypatch, name):
     with pytest.raises(DataError, match="not a safe array of records"):
         load_objects(path)
     with pytest.raises(DataError, match="not a safe array of records"):
-        convert(path, tmp_path / "out")
+        write_records(path, tmp_path / "a.parquet")
     assert not marker.exists()
     assert "runs_when_imported" not in sys.modules
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "a.parquet").exists()
+
+
+MAIN = """
+import sys
+from fedpriv.data.readers.pfl_arrow import main
+for path in sys.argv[1:]:
+    print(path, main([path, path + ".parquet", str(2**30), "120"]))
+"""
+
+
+def test_the_process_of_a_conversion_runs_no_gadget(tmp_path):
+    """All of them in one process, as its start takes longer than they do."""
+    marker = tmp_path / "it-ran"
+    paths = [npy(tmp_path / f"{name}.npy", pickled) for name, pickled in gadgets(marker)]
+    command = [sys.executable, "-c", MAIN, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 2 * len(NAMES)
+    assert all(line.startswith('{"why": "not a safe array of records: ') for line in said[::2])
+    assert said[1::2] == [f"{path} 1" for path in paths]
+    assert {*tmp_path.iterdir()} == {*paths}
 
 
 def test_the_gadgets_do_run_where_nothing_holds_them(tmp_path):
     """Otherwise the test above would prove nothing."""
-    ran = []
-    for name in (
-        "reduce-0",
-        "nested-4",
-        "global",
-        "stack-global",
-        "inst",
-        "obj",
-        "eval",
-        "python-2",
-    ):
-        marker = tmp_path / name
-        pickled = dict(gadgets(marker))[name]
-        code = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
-        subprocess.run([sys.executable, "-c", code], input=pickled, check=False)
-        ran.append(marker.exists())
-    assert all(ran)
+    names = ["reduce-0", "nested-4", "global", "stack-global", "inst", "obj", "eval", "python-2"]
+    pickles = [dict(gadgets(tmp_path / name))[name] for name in names]
+    code = "import pickle, sys; [*map(pickle.loads, pickle.load(sys.stdin.buffer))]"
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(pickles), check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 def array_of(shape, dtype, data):
@@ -249,10 +259,10 @@ def test_a_header_that_does_not_fit_is_named(tmp_path, shape, descr, says):
 
 def test_every_cut_of_a_file_is_a_data_error(tmp_path):
     whole = npy(tmp_path / "a.npy", pickle.dumps(objects(RECORD), 4)).read_bytes()
-    for end in range(len(whole)):
-        (tmp_path / "b.npy").write_bytes(whole[:end])
+    for end in reversed(range(len(whole))):
+        os.truncate(tmp_path / "a.npy", end)
         with pytest.raises(DataError):
-            load_objects(tmp_path / "b.npy")
+            load_objects(tmp_path / "a.npy")
     with pytest.raises(DataError, match="No such file"):
         load_objects(tmp_path / "none.npy")
 
@@ -281,7 +291,7 @@ def test_records_that_share_one_list_for_ever_are_a_bomb_too(tmp_path):
     record = RECORD | {"ocr_tokens": ["x" * 10**6, "y"]}
     np.save(tmp_path / "a.npy", objects(*[record] * 1000), allow_pickle=True)
     with pytest.raises(DataError, match="spell out to far more than its size"):
-        convert(tmp_path / "a.npy", tmp_path / "out")
+        write_records(tmp_path / "a.npy", tmp_path / "a.parquet")
 
 
 @pytest.mark.slow
@@ -372,7 +382,7 @@ def test_the_conversion_keeps_every_field(tmp_path):
 )
 def test_a_broken_record_is_counted_with_its_reason(tmp_path, field, value, says):
     np.save(tmp_path / "x.npy", objects(RECORD, RECORD | {field: value}), allow_pickle=True)
-    done = convert(tmp_path / "x.npy", tmp_path)
+    done = write_records(tmp_path / "x.npy", tmp_path / "x.parquet")
     assert (done.records, done.skipped) == (1, 1)
     (reason,) = done.reasons
     assert reason.startswith("record 1: ")
@@ -391,22 +401,21 @@ def test_boxes_may_be_lists_or_arrays_of_objects(tmp_path):
     ]
     records = [RECORD | {"ocr_normalized_boxes": form} for form in forms]
     np.save(tmp_path / "x.npy", objects(*records), allow_pickle=True)
-    rows = pq.read_table(convert(tmp_path / "x.npy", tmp_path).target).to_pylist()
+    write_records(tmp_path / "x.npy", tmp_path / "x.parquet")
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
     assert [row["boxes"] for row in rows] == [boxes.astype("float32").tolist()] * len(forms)
 
 
 def test_a_failed_conversion_leaves_the_last_good_one(tmp_path):
     path = tmp_path / "x.npy"
-    np.save(path, objects(HEADER, RECORD), allow_pickle=True)
-    target = convert(path, tmp_path).target
-    before = target.read_bytes()
+    (tmp_path / "x.parquet").write_bytes(b"good")
     np.save(path, objects(Runs(os.system, "true")), allow_pickle=True)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match="not a safe array of records"):
         convert(path, tmp_path)
     np.save(path, objects(HEADER), allow_pickle=True)
     with pytest.raises(DataError, match="none of its 1 items is a record"):
         convert(path, tmp_path)
-    assert target.read_bytes() == before
+    assert (tmp_path / "x.parquet").read_bytes() == b"good"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.npy", "x.parquet"]
 
 
