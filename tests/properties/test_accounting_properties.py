@@ -28,7 +28,7 @@ DELTAS = spread(1e-8, 1e-3)
 LARGEST = 40
 """Of the ε at which all accountants are compared: PRV takes seconds above."""
 
-quick = settings(max_examples=20 if os.environ.get("THOROUGH") else 6, deadline=None)
+quick = settings(max_examples=20 if os.environ.get("THOROUGH") else 6)
 """An example takes up to seconds; `make test-all` takes more of them."""
 
 

@@ -30,7 +30,7 @@ def test_a_p_value_is_a_probability(made, epsilon, delta):
     assert 0 <= p_value(*made, epsilon, delta) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(counts(), deltas)
 def test_more_right_guesses_never_show_less(made, delta):
     canaries, guesses, right = made
@@ -39,14 +39,14 @@ def test_more_right_guesses_never_show_less(made, delta):
     assert epsilon_lower(canaries, guesses, right + 1, delta) >= less - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(counts(), deltas, st.floats(0.5, 0.999), st.floats(0.5, 0.999))
 def test_more_confidence_never_shows_more(made, delta, one, other):
     low, high = sorted((one, other))
     assert epsilon_lower(*made, delta, high) <= epsilon_lower(*made, delta, low) + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(counts(), epsilons)
 def test_a_larger_delta_never_shows_more(made, epsilon):
     by_delta = [p_value(*made, epsilon, delta) for delta in (0.0, 1e-8, 1e-5, 1e-3, 0.1)]

@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpriv.privacy.sampling import FixedSize, Poisson
@@ -22,7 +22,6 @@ def assert_is_a_cohort(cohort, clients):
     assert set(cohort) <= set(range(clients))
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(1, 60), seeds)
 def test_fixed_size_draws_exactly_that_many(data, clients, seed):
     count = data.draw(st.integers(1, clients))
@@ -31,7 +30,6 @@ def test_fixed_size_draws_exactly_that_many(data, clients, seed):
     assert len(cohort) == count
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 60), seeds)
 def test_a_fraction_draws_within_half_a_client_of_it_but_somebody(fraction, clients, seed):
     cohort = FixedSize(fraction=fraction).draw(clients, np.random.default_rng(seed))
@@ -40,7 +38,6 @@ def test_a_fraction_draws_within_half_a_client_of_it_but_somebody(fraction, clie
     assert abs(len(cohort) - fraction * clients) <= 0.5 or len(cohort) == 1
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.integers(1, 60), seeds)
 def test_poisson_draws_a_set_of_clients(rate, clients, seed):
     assert_is_a_cohort(Poisson(rate).draw(clients, np.random.default_rng(seed)), clients)

@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpriv.attacks.extraction.canary import Canary
@@ -72,7 +72,6 @@ def check_boxes(page, slack):
 
 
 @given(page=drawn_pages(), degrees=st.floats(0, 45), seed=SEEDS)
-@settings(deadline=None)
 def test_a_turned_words_box_is_on_the_page_and_around_its_ink(page, degrees, seed):
     turned = only(Rotation(degrees), page, seed)
     assert np.asarray(turned.image()).shape == np.asarray(page.image()).shape
@@ -80,7 +79,6 @@ def test_a_turned_words_box_is_on_the_page_and_around_its_ink(page, degrees, see
 
 
 @given(page=drawn_pages(), pixels=st.integers(1, 80), seed=SEEDS)
-@settings(deadline=None)
 def test_a_shifted_words_box_is_on_the_page_and_around_its_ink(page, pixels, seed):
     shifted = only(Translation(pixels, reference=None), page, seed)
     if shifted is None:
@@ -100,7 +98,6 @@ def test_a_shifted_words_box_is_on_the_page_and_around_its_ink(page, pixels, see
 
 
 @given(page=drawn_pages(), degrees=st.floats(0, 10), seed=SEEDS)
-@settings(deadline=None)
 def test_a_word_at_the_centre_survives_a_small_turn(page, degrees, seed):
     width, height = page.size
     box = (width / 2 - 3, height / 2 - 3, width / 2 + 3, height / 2 + 3)
@@ -109,7 +106,6 @@ def test_a_word_at_the_centre_survives_a_small_turn(page, degrees, seed):
 
 
 @given(page=drawn_pages(), seed=SEEDS)
-@settings(deadline=None)
 def test_brightness_one_and_no_turn_change_nothing(page, seed):
     noise = np.random.default_rng(seed).integers(0, 256, page.page.shape).astype(np.uint8)
     page = dataclasses.replace(page, page=noise)
@@ -120,7 +116,6 @@ def test_brightness_one_and_no_turn_change_nothing(page, seed):
 
 
 @given(page=drawn_pages(), factor=st.floats(0, 4), seed=SEEDS)
-@settings(deadline=None)
 def test_brightness_keeps_the_order_of_levels(page, factor, seed):
     noise = np.random.default_rng(seed).integers(0, 256, page.page.shape).astype(np.uint8)
     shown = np.asarray(only(Brightness(factor), dataclasses.replace(page, page=noise), 0).image())
@@ -130,7 +125,6 @@ def test_brightness_keeps_the_order_of_levels(page, factor, seed):
 
 
 @given(page=drawn_pages(), margin=st.integers(0, 5), seed=SEEDS)
-@settings(deadline=None)
 def test_no_dark_pixel_is_left_where_a_word_stood(page, margin, seed):
     noise = np.random.default_rng(seed).integers(0, 128, page.page.shape).astype(np.uint8)
     # Boxes need not be whole pixels.
@@ -199,7 +193,6 @@ def is_asked(text, page):
 
 
 @given(study=studies(), seed=SEEDS)
-@settings(deadline=None)
 def test_a_shuffled_question_meets_the_papers_conditions_or_none_could(study, seed):
     canaries, training = study
     whole = {page.id: page for page in training}
@@ -222,7 +215,6 @@ def test_a_shuffled_question_meets_the_papers_conditions_or_none_could(study, se
 
 
 @given(study=studies(), seed=SEEDS)
-@settings(deadline=None)
 def test_a_question_to_the_image_alone_is_unrelated_and_its_own_answer_does_not_count(study, seed):
     canaries, training = study
     whole = {page.id: page for page in training}

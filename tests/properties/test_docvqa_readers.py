@@ -27,7 +27,6 @@ from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 SIZE = (60, 80)
 ROOMY = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

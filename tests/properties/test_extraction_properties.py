@@ -41,7 +41,6 @@ def scores(draw):
     return Scores(draw(counts), draw(counts), 2 * half)
 
 
-@settings(deadline=None)
 @given(halves, st.integers(1, 60), seeds)
 def test_each_canary_is_in_exactly_half_of_the_splits(half, canaries, seed):
     inside = balanced_splits(2 * half, canaries, np.random.default_rng(seed))
@@ -52,7 +51,6 @@ def test_each_canary_is_in_exactly_half_of_the_splits(half, canaries, seed):
     assert (inside == again).all()
 
 
-@settings(deadline=None)
 @given(halves, st.integers(1, 12), seeds, st.data())
 def test_scores_are_in_their_ranges(half, canaries, seed, data):
     inside = balanced_splits(2 * half, canaries, np.random.default_rng(seed))
@@ -72,7 +70,6 @@ def test_scores_are_in_their_ranges(half, canaries, seed, data):
     assert m[0] == pytest.approx(with_it.mean() - without.mean())
 
 
-@settings(deadline=None)
 @given(scores())
 def test_the_histogram_counts_each_canary_once_at_its_place(found):
     counts = histogram(found.memorization, found.simplicity, found.splits)
@@ -85,7 +82,6 @@ def test_the_histogram_counts_each_canary_once_at_its_place(found):
     }
 
 
-@settings(deadline=None)
 @given(sets, st.data())
 def test_the_sets_are_sets(pair, data):
     e, g = pair
@@ -105,7 +101,6 @@ def test_the_sets_are_sets(pair, data):
         assert one == pytest.approx(other)
 
 
-@settings(deadline=None)
 @given(sets, st.data())
 def test_repeat_counts_share_the_sets_out(pair, data):
     repeats = data.draw(st.lists(st.integers(1, 4), min_size=len(pair[0]), max_size=len(pair[0])))
@@ -117,7 +112,7 @@ def test_repeat_counts_share_the_sets_out(pair, data):
         assert sum(row[name] for row in rows) == whole[name]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(scores(), st.data())
 def test_the_rank_test_is_of_ranks_only(found, data):
     in_m = data.draw(arrays(bool, found.hits_in.shape))

@@ -33,7 +33,6 @@ def in_order(wrong, tokens=k_tokens):
     return Shots(confidence, (wrong == 0).astype(np.float64), wrong / tokens)
 
 
-@settings(deadline=None)
 @given(distances, st.data())
 def test_the_better_one_of_two_neighbours_first_never_lowers_and_mostly_raises(wrong, data):
     i = data.draw(st.integers(0, len(wrong) - 2))
@@ -49,7 +48,6 @@ def test_the_better_one_of_two_neighbours_first_never_lowers_and_mostly_raises(w
     np.testing.assert_allclose(np.delete(after.ham_curve, i), np.delete(before.ham_curve, i))
 
 
-@settings(deadline=None)
 @given(distances, st.data())
 def test_any_two_places_may_be_swapped(wrong, data):
     i = data.draw(st.integers(0, len(wrong) - 2))
@@ -63,7 +61,7 @@ def test_any_two_places_may_be_swapped(wrong, data):
     np.testing.assert_allclose(after.ham_curve[j:], before.ham_curve[j:])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(few)
 def test_the_sorted_orders_and_no_others_reach_the_maximum(wrong):
     orders = list(itertools.permutations(wrong))
@@ -76,7 +74,6 @@ def test_the_sorted_orders_and_no_others_reach_the_maximum(wrong):
     assert best == right_first
 
 
-@settings(deadline=None)
 @given(distances, st.data())
 def test_a_better_reconstruction_raises_both_areas(wrong, data):
     i = data.draw(st.integers(0, len(wrong) - 1))
@@ -91,7 +88,7 @@ def test_a_better_reconstruction_raises_both_areas(wrong, data):
         assert after.acc_auc > before.acc_auc + TINY
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(few, st.data())
 def test_ties_are_the_mean_over_all_orders_of_the_tied(wrong, data):
     m = len(wrong)
@@ -111,7 +108,6 @@ def test_ties_are_the_mean_over_all_orders_of_the_tied(wrong, data):
         assert getattr(found, name)(1 / m) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(distances, st.data())
 def test_all_numbers_lie_where_they_must_and_only_the_order_of_confidence_counts(wrong, data):
     m = len(wrong)

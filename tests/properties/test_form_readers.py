@@ -159,7 +159,7 @@ def test_the_sound_folder_reads(name):
 # --------------------------------------------------------------------------------- broken files
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(which=st.sampled_from(FILES), cut=st.integers(0, 3000), tail=st.binary(max_size=4))
 def test_truncated_files(which, cut, tail):
     name, file = which
@@ -205,7 +205,7 @@ def written(value):
     return text.replace(f'"{DEEP}"', "[" * 60_000 + "]" * 60_000)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(which=st.sampled_from(OBJECTS), data=st.data())
 def test_wrong_values_at_random_places(which, data):
     name, file = which
@@ -221,7 +221,7 @@ def test_wrong_values_at_random_places(which, data):
         check(LAYOUTS[name], base)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     box=st.lists(
         st.one_of(st.floats(), st.integers(-(10**30), 10**30), st.text(max_size=3)),
@@ -238,7 +238,7 @@ def test_lines_of_sroies_box_files(box, text):
         check(LAYOUTS["sroie"], Path(folder))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(text=st.text(max_size=40))
 def test_lines_of_wildreceipts_class_list(text):
     with tempfile.TemporaryDirectory() as folder:
@@ -300,7 +300,7 @@ def with_a_secret(base):
     return root
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(name=CLIMBING, layout=st.sampled_from(["xfund", "wildreceipt", "docile"]))
 def test_names_in_the_data_do_not_lead_out_of_the_folder(name, layout):
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,6 @@ def metrics(trial):
     return membership_metrics([trial]).numbers
 
 
-@settings(deadline=None)
 @given(scored())
 def test_auc_and_roc_do_not_change_under_rising_transforms(pair):
     members, scores = pair
@@ -47,7 +46,6 @@ def test_auc_and_roc_do_not_change_under_rising_transforms(pair):
             np.testing.assert_array_equal(mine, theirs)
 
 
-@settings(deadline=None)
 @given(scored())
 def test_the_auc_is_the_area_under_the_roc_and_turns_with_the_scores(pair):
     members, scores = pair
@@ -57,7 +55,6 @@ def test_the_auc_is_the_area_under_the_roc_and_turns_with_the_scores(pair):
     assert auc(~members, scores) == pytest.approx(1 - auc(members, scores))
 
 
-@settings(deadline=None)
 @given(scored(), st.floats(0, 0.99))
 def test_no_threshold_finds_more_members_at_the_rate(pair, rate):
     members, scores = pair
@@ -69,7 +66,7 @@ def test_no_threshold_finds_more_members_at_the_rate(pair, rate):
     assert found_at(rate, members, scores).mean() == pytest.approx(best)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scored(), st.randoms(use_true_random=False))
 def test_the_order_of_the_providers_does_not_matter(pair, random):
     members, scores = pair
@@ -82,7 +79,7 @@ def test_the_order_of_the_providers_does_not_matter(pair, random):
         assert one[name] == pytest.approx(other[name])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scored())
 def test_everything_lies_where_it_must(pair):
     found = metrics(trial_of(*pair))

@@ -198,7 +198,7 @@ class Neighbours:
         return float(np.dot(clues, np.sqrt(np.arange(2, 2 + len(clues)))))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(DIRT), unique=True), st.booleans(), st.booleans(), st.booleans())
 @example(dirt=DIRT, fails=False, buffers=False, summed=False)
 @example(dirt=DIRT, fails=True, buffers=True, summed=False)
@@ -439,7 +439,7 @@ numbers = st.one_of(st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
 names = st.text(min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.dictionaries(names, numbers, max_size=6), st.booleans(), st.booleans())
 def test_a_reply_holds_the_update_and_the_metrics_asked_for(data, metrics, buffers, summed):
     metrics.pop(CLIENT, None)
@@ -461,7 +461,7 @@ def test_a_reply_holds_the_update_and_the_metrics_asked_for(data, metrics, buffe
     assert sizes == ({"float": (40,), "integer": (1,)} if buffers else {"float": (32,)})
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sets(names, min_size=1, max_size=4))
 def test_a_client_that_lacks_a_metric_fails_and_says_which_to_its_own_side(asked):
     asked -= {"size"}
@@ -526,7 +526,7 @@ def test_an_update_that_would_spoil_the_sum_is_refused(odd, summed, chunk_size):
         assert ours.vectors["float"].tobytes() == theirs.vectors["float"].tobytes()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 31), st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_one_bad_number_anywhere_is_enough(place, value):
     def change(update):
@@ -609,7 +609,7 @@ def test_batch_norms_statistics_stay_with_the_client_unless_asked_for():
     assert bits(moved) != bits(still)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.text(st.characters(categories=["L", "N"]), min_size=12, max_size=40))
 def test_no_word_of_an_error_reaches_the_server(text):
     @dataclass(frozen=True)

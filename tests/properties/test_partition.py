@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pages import page
 
@@ -70,7 +70,6 @@ def dealt(method, docs, seed):
     return method.deal(docs, seed) if enough >= method.clients else None
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_every_document_is_dealt_once_and_nobody_goes_empty(docs, clients, seed):
     for method in methods(clients):
@@ -83,14 +82,12 @@ def test_every_document_is_dealt_once_and_nobody_goes_empty(docs, clients, seed)
             assert all(type(k) is int for hand in deal for k in hand)
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_the_same_seed_deals_the_same(docs, clients, seed):
     for method in methods(clients):
         assert dealt(method, docs, seed) == dealt(method, docs, seed)
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 8), seeds)
 def test_each_provider_goes_to_the_client_that_has_the_fewest_documents(docs, clients, seed):
     deal = dealt(ByProvider(clients), docs, seed)
@@ -109,7 +106,6 @@ def test_another_seed_deals_otherwise():
         assert len({method.deal(docs, seed) for seed in range(10)}) > 5
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_by_provider_gives_each_provider_to_one_client(docs, clients, seed):
     deal = dealt(ByProvider(clients), docs, seed)
@@ -118,7 +114,6 @@ def test_by_provider_gives_each_provider_to_one_client(docs, clients, seed):
     assert len(set(owners)) == len({provider for provider, _ in owners})
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_by_provider_deals_sizes_as_even_as_the_providers_allow(docs, clients, seed):
     """A client held least when it got its last provider: it is ahead by that one at most."""
@@ -137,7 +132,6 @@ def test_by_provider_evens_out_unequal_providers():
         assert sorted(map(len, ByProvider(3).deal(docs, seed))) == [10, 11, 11]
 
 
-@settings(deadline=None)
 @given(some_documents, st.integers(1, 10), seeds)
 def test_iid_parts_differ_by_one_document_at_most(docs, clients, seed):
     deal = dealt(Iid(clients), docs, seed)
@@ -169,7 +163,6 @@ def test_a_small_alpha_concentrates_providers_and_a_large_one_spreads_them(seed)
     assert concentration(1000.0, seed) < 0.36
 
 
-@settings(deadline=None)
 @given(some_documents, seeds)
 def test_dirichlet_feeds_the_empty_even_where_alpha_is_tiny(docs, seed):
     deal = DirichletOverProviders(len(docs), 1e-6).deal(docs, seed)
@@ -179,7 +172,6 @@ def test_dirichlet_feeds_the_empty_even_where_alpha_is_tiny(docs, seed):
 # Held-out documents
 
 
-@settings(deadline=None)
 @given(some_documents, st.floats(0, 0.99), seeds, st.sampled_from(["document", "provider"]))
 def test_a_split_holds_every_document_on_one_side(docs, fraction, seed, by):
     try:

@@ -163,7 +163,6 @@ ODD = st.sampled_from([None, np.nan, np.inf, -np.inf, 3e38])
 
 @pytest.mark.parametrize("name", PARTS)
 @settings(
-    deadline=None,
     max_examples=5,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

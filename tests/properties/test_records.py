@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app.message.array import Array
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedpriv.federation.grids._flwr import VectorArray
@@ -75,7 +75,6 @@ def over_the_wire(thing):
     return inflate_object_from_contents(thing.object_id, contents(thing))
 
 
-@settings(deadline=None)
 @given(vectors)
 @odd_floats
 @counter
@@ -83,7 +82,6 @@ def test_a_record_gives_back_its_vectors(named):
     assert_same_bits(to_vectors(to_array_record(named)), named)
 
 
-@settings(deadline=None)
 @given(vectors)
 @odd_floats
 @counter
@@ -93,7 +91,6 @@ def test_a_pickled_record_gives_back_its_vectors(named):
 
 
 @pytest.mark.parametrize("make", [to_array_record, record_of_vector_arrays])
-@settings(deadline=None)
 @given(named=vectors)
 @example(named={"float": ODD_FLOATS.view(np.float32)})
 @example(named={"integer": np.array(2**53 + 1), "empty": np.zeros((2, 0), np.float16)})
@@ -104,13 +101,11 @@ def test_a_record_gives_back_its_vectors_from_the_wire(make, named):
 
 
 @pytest.mark.parametrize("make", [to_array_record, record_of_vector_arrays])
-@settings(deadline=None)
 @given(named=vectors)
 def test_on_the_wire_a_record_is_byte_for_byte_that_of_stock_flower(make, named):
     assert contents(make(named)) == contents(stock_record(named))
 
 
-@settings(deadline=None)
 @given(arrays())
 def test_a_pickled_vector_array_is_one_again(array):
     again = pickle.loads(pickle.dumps(VectorArray(array), protocol=5))  # noqa: S301
@@ -188,7 +183,6 @@ def assert_same_instruction(got, expected):
     assert {key: type(value) for key, value in got.settings.items()} == kinds
 
 
-@settings(deadline=None)
 @given(instructions)
 def test_a_record_gives_back_its_instruction(instruction):
     record = instruction.to_record()
@@ -196,7 +190,6 @@ def test_a_record_gives_back_its_instruction(instruction):
     assert_same_instruction(Instruction.from_record(record), instruction)
 
 
-@settings(deadline=None)
 @given(instructions)
 def test_an_instruction_comes_back_from_the_wire(instruction):
     content = instruct(to_array_record({"float": np.ones(2, np.float32)}), instruction)

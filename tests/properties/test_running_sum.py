@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flwr.app import Error, Message, MetricRecord, RecordDict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -50,7 +50,6 @@ def added(vectors, factors):
     return total.vectors["float"]
 
 
-@settings(deadline=None)
 @given(st.data(), updates())
 def test_a_sum_is_one_rounded_product_and_one_rounded_addition_a_client(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -63,7 +62,6 @@ def test_a_sum_is_one_rounded_product_and_one_rounded_addition_a_client(data, ve
         assert total[place].tobytes() == np.float32(expected).tobytes()
 
 
-@settings(deadline=None)
 @given(st.data(), updates())
 def test_a_weighted_sum_is_the_exact_one_within_float32_rounding(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -78,7 +76,6 @@ def test_a_weighted_sum_is_the_exact_one_within_float32_rounding(data, vectors):
         assert abs(Fraction(float(total[place])) - sum(products)) <= slack
 
 
-@settings(deadline=None)
 @given(updates())
 def test_the_same_order_gives_the_same_bits(vectors):
     factors = range(1, len(vectors) + 1)
@@ -91,7 +88,6 @@ def test_another_order_gives_other_bits():
     assert added([vectors[0], vectors[2], vectors[1]], [1, 1, 1]).tolist() == [1]
 
 
-@settings(deadline=None)
 @given(updates(least=2))
 def test_adding_changes_no_update(vectors):
     before = [vector.copy() for vector in vectors]
@@ -118,7 +114,6 @@ def test_a_float64_sum_stays_float64():
 big = st.integers(-(2**52), 2**52)
 
 
-@settings(deadline=None)
 @given(st.data(), updates(elements=big, dtype=np.int64))
 def test_integers_add_exactly(data, vectors):
     factors = data.draw(st.lists(weights, min_size=len(vectors), max_size=len(vectors)))
@@ -130,7 +125,6 @@ def test_integers_add_exactly(data, vectors):
     ]
 
 
-@settings(deadline=None)
 @given(updates(elements=st.integers(0, 2**32 - 1), dtype=np.uint32))
 def test_ring_elements_wrap_around_at_their_width(vectors):
     total = added(vectors, [1] * len(vectors))
@@ -180,7 +174,6 @@ def served(cohort, replies, size, instruction):
 WEIGHTED = Instruction(round=1, weight=NUM_EXAMPLES, metrics=(NUM_EXAMPLES,))
 
 
-@settings(deadline=None)
 @given(st.data(), updates(), st.integers(1, 11))
 def test_sums_of_chunks_are_the_documented_additions(data, vectors, size):
     count = len(vectors)
@@ -258,7 +251,6 @@ def test_without_a_wish_for_sums_every_reply_travels_as_it_is(instruction):
     assert all(one is other for one, other in zip(chunk.replies(), replies, strict=True))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 50))
 def test_chunks_are_runs_of_the_cohort(cohort, size):
     cut = list(chunks(cohort, size))
@@ -274,7 +266,6 @@ class NoGrid(ClientGrid):
         raise NotImplementedError
 
 
-@settings(deadline=None)
 @given(st.integers(0, 200), st.one_of(st.none(), st.integers(1, 30)))
 def test_every_grid_cuts_a_cohort_into_eighths_unless_told_otherwise(count, size):
     cut = NoGrid(300, size).chunked(list(range(count)))

@@ -60,7 +60,7 @@ def run(threshold, leaving, vectors, ring, session=None):
     return survivors, unmask(session, roster, boxes.keys(), survivors, total, answers)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(cohorts(), st.integers(0, 40), st.data())
 def test_the_integers_of_the_survivors_add_up_exactly(cohort, size, data):
     threshold, leaving = cohort
@@ -73,7 +73,7 @@ def test_the_integers_of_the_survivors_add_up_exactly(cohort, size, data):
     assert ring.decode(total).tolist() == expected
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(-3, 3), cohorts())
 def test_blocks_end_nowhere(offset, cohort):
     """Vectors about as long as a block, so that one ends, or begins, on the last coordinate."""
@@ -104,7 +104,7 @@ def test_one_more_dropout_and_there_is_no_sum(stage):
         run(3, leaving, vectors, Ring.fitting(1.0, 4))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cohorts(), st.floats(1e-3, 1e3), st.sampled_from([np.float32, np.float64]), st.data())
 def test_the_decoded_sum_is_as_close_as_promised(cohort, bound, dtype, data):
     threshold, leaving = cohort
@@ -118,7 +118,6 @@ def test_the_decoded_sum_is_as_close_as_promised(cohort, bound, dtype, data):
         assert abs(Fraction(float(decoded)) - exact) <= Fraction(ring.clients * ring.step / 2)
 
 
-@settings(deadline=None)
 @given(st.floats(2.0**-64, 2.0**64), st.integers(1, 2**31 - 1))
 @example(1.0, 8)
 @example(2.0**-64, 1)
@@ -142,7 +141,7 @@ def delta_of(p, q, epsilon):
     return float(np.maximum(p - np.exp(epsilon) * q, 0).sum())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.floats(4.0, 12.0),
     st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=3),
@@ -185,7 +184,6 @@ def test_a_share_of_less_than_a_step_does_cost_privacy():
     assert delta_of(*twice, 0.0) > bound + 0.05
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 1e3), st.integers(1, 50), st.data())
 def test_one_vector_comes_back_within_half_a_step(bound, clients, data):
     ring = Ring.fitting(bound, clients)
@@ -198,7 +196,6 @@ def test_one_vector_comes_back_within_half_a_step(bound, clients, data):
     np.testing.assert_allclose(float32, ring.decode(words), rtol=2**-24)
 
 
-@settings(deadline=None)
 @given(
     secrets,
     secrets,
@@ -217,14 +214,13 @@ def test_any_threshold_of_shares_gives_the_secret(secret, coins, points, data):
             assert shamir.combine(few) != secret
 
 
-@settings(deadline=None)
 @given(arrays.arrays(np.uint32, st.integers(0, 50)), st.lists(secrets, max_size=4))
 def test_what_is_added_can_be_taken_away(vector, keys):
     masked = masks.with_masks(vector, keys, [])
     assert np.array_equal(masks.with_masks(masked, [], keys), vector)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cohorts(), st.floats(1e-3, 1e3), st.sampled_from([np.float32, np.float64]), st.data())
 def test_a_client_gets_back_what_it_put_under_its_own_mask(cohort, bound, dtype, data):
     threshold, leaving = cohort
@@ -243,7 +239,7 @@ def test_a_client_gets_back_what_it_put_under_its_own_mask(cohort, bound, dtype,
     assert np.array_equal(ring.decode(own, dtype), ring.decode(own))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(numbers, min_size=2, max_size=6, unique=True), st.integers(1, 20))
 def test_pair_masks_cancel_and_own_masks_do_not(clients, size):
     """The sum of all masked zeros is the sum of the own masks, which takes unmasking to remove."""

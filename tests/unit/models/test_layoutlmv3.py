@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from model_checks import LABELS as SMALL_LABELS
 from model_checks import (
@@ -140,7 +140,6 @@ def test_boxes_over_the_edge_end_at_the_edge():
     assert batch["bbox"][0][1].tolist() == [0, 0, 1000, 1000]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3000), st.data())
 def test_whole_pixels_are_scaled_without_a_rounding_error(width, data):
     x = data.draw(st.integers(0, width))

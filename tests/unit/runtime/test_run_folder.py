@@ -242,7 +242,7 @@ def test_a_line_spoiled_in_the_middle_is_an_error_that_says_where(folder):
         folder.records(METRICS)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters())))
 @example(["\x85", "\u2028", "\u2029", "\x1c", "\r\n", "\udcff"])
 def test_any_text_fits_in_a_line(folder, texts):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpriv.runtime.seeds import entropy, generator, torch_seed
@@ -60,13 +60,11 @@ def test_round_and_client_are_zero_where_none_is_named():
     assert entropy(1, "partition") == entropy(1, "partition", 0, 0)
 
 
-@settings(deadline=None)
 @given(keys)
 def test_the_same_arguments_give_the_same_stream(key):
     assert first_numbers(key) == first_numbers(key)
 
 
-@settings(deadline=None)
 @given(keys, keys, st.sampled_from(sorted(KEY)))
 def test_any_argument_changed_gives_another_stream(key, other, name):
     changed = key | {name: other[name]}
@@ -95,7 +93,6 @@ def test_streams_of_neighbouring_clients_are_uncorrelated():
     assert max(map(abs, correlations)) < 0.078
 
 
-@settings(deadline=None)
 @given(keys)
 def test_torch_takes_its_seed(key):
     seed = torch_seed(**key)

@@ -136,7 +136,7 @@ def test_two_equal_shares_are_seldom_told_apart():
         assert level <= 0.05
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(1, 30), st.data())
 def test_interval_and_p_value_of_a_difference_agree(one, other, data):
     a, b = data.draw(st.integers(0, one)), data.draw(st.integers(0, other))

@@ -89,7 +89,7 @@ def test_each_client_ends_where_it_ends_alone(optimizer):
     check_as_if_alone(model(), of_sizes([7, 3, 0, 8, 12, 5, 1]), optimizer, 2, 4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=5),
     st.integers(1, 3),

@@ -62,7 +62,7 @@ def test_every_part_is_traced_to_the_sum_that_it_went_into(seed, count, sums):
     assert owners(parts, totals).tolist() == into.tolist()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(SEEDS)
 def test_more_parts_than_dimensions_are_traced_where_sums_are_short(seed):
     rng = np.random.default_rng(seed)

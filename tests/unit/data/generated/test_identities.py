@@ -103,7 +103,7 @@ def test_account_numbers_are_uniform():
     assert any(text_of(page, "account").startswith("0") for page in pages)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(each=st.integers(1, 3), seed=st.integers(0, 99))
 def test_counts_do_not_change_the_pages_they_have_in_common(each, seed):
     few = Identities((1, 3), each, seed=seed).load().documents

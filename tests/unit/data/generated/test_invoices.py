@@ -120,7 +120,7 @@ def test_documents_of_a_provider_share_its_identity_and_nothing_else(many):
 
 
 @given(seed=st.integers(0, 2**32), start=st.integers(0, NAME_SPACE - 200))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_no_two_providers_share_a_name_or_an_email(seed, start):
     companies = [draw_provider(seed, index) for index in range(start, start + 100)]
     assert len({company.name for company in companies}) == 100
@@ -130,7 +130,7 @@ def test_no_two_providers_share_a_name_or_an_email(seed, start):
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 300))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_order_of_names_is_a_permutation(seed, size):
     assert sorted(_shuffled(index, size, seed) for index in range(size)) == list(range(size))
 
@@ -305,7 +305,7 @@ def test_printed_amounts_add_up(many):
 
 
 @given(seed=st.integers(0, 1000), provider=st.integers(0, 50), number=st.integers(0, 50))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_bills_add_up(seed, provider, number):
     bill = draw_bill(seed, draw_provider(seed, provider).habits, provider, number)
     subtotal = sum(Decimal(item.quantity * item.price) for item in bill.items)

@@ -50,7 +50,7 @@ def by_hand(plane, box, samples=SAMPLES):
     return sum(points) / len(points)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ends=st.tuples(SIDES, SIDES, SIDES, SIDES),
     size=st.tuples(st.integers(1, 5), st.integers(1, 5)),

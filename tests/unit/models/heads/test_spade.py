@@ -79,7 +79,7 @@ def test_scores_are_products_of_queries_and_keys():
     assert scores.tolist() == [[least, 5, 0, 0], [5, least, 1, 3], [0, 1, least, 3]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(candidates=arrays.arrays(bool, (2, 6)), seed=st.integers(0, 99))
 def test_it_never_points_to_what_is_no_candidate_nor_at_itself(candidates, seed):
     torch.manual_seed(seed)
@@ -308,7 +308,7 @@ def test_a_word_belongs_to_the_entity_of_its_first_token():
     assert window([0, 1], [2, 2], word=[0, -1]) == set()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     initial=st.lists(st.integers(0, 2), min_size=7, max_size=7),
     previous=st.lists(st.integers(0, 7), min_size=7, max_size=7),

@@ -1,7 +1,7 @@
 """Words to tokens and tokens to windows: nothing is lost, nothing comes twice."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -31,7 +31,6 @@ def shipped():
 # Windows
 
 
-@settings(deadline=None)
 @given(pieces_of_words, st.integers(1, 30))
 def test_windows_hold_every_token_once_and_in_order(pieces, length):
     cut = windows(pieces, length)
@@ -41,7 +40,6 @@ def test_windows_hold_every_token_once_and_in_order(pieces, length):
     assert all(len(window.ids) == length for window in cut[:-1])
 
 
-@settings(deadline=None)
 @given(pieces_of_words, st.integers(1, 30))
 def test_every_token_knows_its_word_and_every_word_has_one_first_token(pieces, length):
     cut = windows(pieces, length)
@@ -67,7 +65,6 @@ def test_a_document_without_words_is_one_empty_window():
 # The shipped tokenizer
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_any_text_gives_every_word_at_least_one_token(words):
     shipped = Subwords.shipped()
@@ -77,14 +74,12 @@ def test_any_text_gives_every_word_at_least_one_token(words):
     assert all(0 <= token < shipped.size for tokens in pieces for token in tokens)
 
 
-@settings(deadline=None)
 @given(plain_text)
 def test_no_text_is_unknown(word):
     shipped = Subwords.shipped()
     assert shipped.tokenizer.token_to_id(UNKNOWN) not in shipped.pieces([word])[0]
 
 
-@settings(deadline=None)
 @given(st.lists(plain_text, min_size=1, max_size=5))
 def test_the_tokens_of_a_word_spell_it_in_lower_case(words):
     shipped = Subwords.shipped()
