@@ -1,7 +1,7 @@
 """A redesign moves no bit: weights of every strategy and numbers of every attack as they were.
 
-On the machine and versions of `frozen.json` all is equal; elsewhere, close. An entry that was added
-on another machine names that.
+On the machine and versions of `frozen.json`, weights are equal to the bit and numbers to six
+digits; elsewhere, both are close. An entry that was added on another machine names that.
 """
 
 import json
@@ -62,8 +62,10 @@ def test_the_numbers_of_an_attack_are_what_they_were(name, run):
     attacked = name in frozen.ATTACKS
     found = frozen.attack(name, folder) if attacked else frozen.findings(folder, name)
     expected = GOLDEN["attacks"][name]
+    assert found.keys() == expected.keys()
     if SAME_MACHINE:
-        assert found == expected
+        # A distance between what is equal is the rounding of a transform or a solver, which two
+        # generations of one vendor's processors round otherwise: 3.4671e-13 and 3.4674e-13.
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
     else:  # three steps of an optimiser, or a coin that fell on another side
-        assert found.keys() == expected.keys()
         assert found == pytest.approx(expected, rel=0.1, abs=0.1)
