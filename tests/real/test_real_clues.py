@@ -2,12 +2,10 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedpriv.data.readers.sroie import Sroie
 from fedpriv.data.redaction.clues import without_clues
 from fedpriv.data.redaction.painting import CannotRemove
 
@@ -15,7 +13,6 @@ DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
     not DATA, reason="FEDPRIV_DATA is not set: the folder that holds open/sroie"
 )
-ROOT = Path(DATA or "unset") / "open" / "sroie"
 
 
 def spelt(text):
@@ -24,9 +21,9 @@ def spelt(text):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["company", "address"])
-def test_the_clues_are_taken_off_nearly_all_receipts(key, record_property):
+def test_the_clues_are_taken_off_nearly_all_receipts(sroie, key, record_property):
     counts = Counter()
-    for receipt in Sroie(ROOT).load().documents:
+    for receipt in sroie.documents:
         question = next((q for q in receipt.questions if q.key == key), None)
         if question is None:
             counts["not asked"] += 1

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +9,11 @@ import pytest
 from fedpriv.attacks.extraction.canary import Canary
 from fedpriv.attacks.extraction.contexts import contexts
 from fedpriv.attacks.extraction.paraphrases import TableParaphraser
-from fedpriv.data.readers.sroie import Sroie
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
     not DATA, reason="FEDPRIV_DATA is not set: the folder that holds open/sroie"
 )
-ROOT = Path(DATA or "unset") / "open" / "sroie"
 
 
 def spelt(text):
@@ -39,11 +36,11 @@ def canary(receipt, key):
 
 
 @pytest.fixture(scope="module")
-def study():
+def study(sroie):
     """Two receipts whose companies and questions differ, the company of each as canary."""
     receipts = [
         receipt
-        for receipt in Sroie(ROOT).load().documents
+        for receipt in sroie.documents
         if {"company", "date", "address", "total"} == {e.label for e in receipt.entities}
     ]
     first = receipts[0]

@@ -17,8 +17,8 @@ SROIE = Sroie(Path(DATA or "unset") / "open" / "sroie")
 
 
 @pytest.fixture(scope="module")
-def receipts():
-    return {document.id: document for document in SROIE.load().documents}
+def receipts(sroie):
+    return {document.id: document for document in sroie.documents}
 
 
 @pytest.mark.slow

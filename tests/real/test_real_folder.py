@@ -6,7 +6,6 @@ The release is CC BY 4.0 (Huang et al., ICDAR 2019); nothing of it is stored her
 import csv
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 from folder_pages import pdf
@@ -14,7 +13,6 @@ from PIL import Image
 
 from fedpriv.data.folder.placing import place_fields
 from fedpriv.data.folder.reader import Folder
-from fedpriv.data.readers.sroie import Sroie
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
@@ -24,8 +22,8 @@ FIELDS = ("company", "date", "total")
 
 
 @pytest.fixture(scope="module")
-def receipts():
-    return Sroie(Path(DATA) / "open" / "sroie").load().documents
+def receipts(sroie):
+    return sroie.documents
 
 
 def test_fields_are_found_among_the_words_that_the_release_gives(receipts):

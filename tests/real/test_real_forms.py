@@ -14,7 +14,6 @@ from PIL import Image
 
 from fedpriv.data.readers.cord import Cord
 from fedpriv.data.readers.docile import Docile
-from fedpriv.data.readers.sroie import Sroie
 from fedpriv.data.readers.xfund import Xfund
 
 DATA = os.environ.get("FEDPRIV_DATA")
@@ -165,8 +164,8 @@ def test_docile_blank_pages_have_the_rendered_size():
 # ---------------------------------------------------------------------------------------- SROIE
 
 
-def test_sroie_questions_are_the_values_of_the_key_files():
-    documents = Sroie(ROOT / "open" / "sroie").load().documents
+def test_sroie_questions_are_the_values_of_the_key_files(sroie):
+    documents = sroie.documents
     count = Counter(q.key for document in documents for q in document.questions)
     assert count == {"company": 269, "date": 269, "address": 269, "total": 269}
     for document in documents:

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedpriv.data.readers.funsd import Funsd
-
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
     not DATA, reason="FEDPRIV_DATA is not set: the folder that holds restricted/funsd"
@@ -21,8 +19,8 @@ ROOT = Path(DATA or "unset") / "restricted" / "funsd"
 
 
 @pytest.fixture(scope="module")
-def found():
-    return Funsd(ROOT).load()
+def found(funsd):
+    return funsd
 
 
 def raw(document):

@@ -8,21 +8,19 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 
 from fedpriv.data.hub.reader import HubData
-from fedpriv.data.readers.funsd import Funsd
-from fedpriv.data.readers.sroie import Sroie
 from fedpriv.models.tagging import tags_of
 
 DATA = Path(os.environ.get("FEDPRIV_DATA", "missing"))
 PAGES = 12
 
 
-@pytest.mark.parametrize(("reader", "place"), [(Sroie, "open/sroie"), (Funsd, "restricted/funsd")])
+@pytest.mark.parametrize(("name", "place"), [("sroie", "open"), ("funsd", "restricted")])
 @pytest.mark.parametrize("unit", ["pixel", "thousandth"])
-def test_the_same_pages_by_another_way(reader, place, unit, tmp_path, monkeypatch):
-    if not (DATA / place).is_dir():
+def test_the_same_pages_by_another_way(name, place, unit, request, tmp_path, monkeypatch):
+    if not (DATA / place / name).is_dir():
         pytest.skip("needs real documents in FEDPRIV_DATA")
     monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
-    found = reader(DATA / place).load()
+    found = request.getfixturevalue(name)
     documents = found.documents[:PAGES]
     tags = tags_of(found.labels)
 

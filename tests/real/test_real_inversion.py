@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from attacked import attacked
@@ -14,7 +13,6 @@ from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.partition import HoldOut, Iid
-from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.models.donut import donut
@@ -29,23 +27,25 @@ SMALL = partial(layoutlmv3, task="answers", size="small")
 
 
 @dataclass(frozen=True)
-class Some:
-    """The first receipts, cut out around their date."""
+class First:
+    """The first receipts of a set that was read."""
 
+    receipts: DocumentSet
     count: int
 
     def load(self) -> DocumentSet:
-        found = Cropped(Sroie(SROIE), 112, "date", word_height=16.0).load()
-        return replace(found, documents=found.documents[: self.count])
+        return replace(self.receipts, documents=self.receipts.documents[: self.count])
 
 
-SROIE = Path(DATA or "") / "open" / "sroie"
+def cropped(receipts, count):
+    """The first receipts, cut out around their date."""
+    return Cropped(First(receipts, count), 112, "date", word_height=16.0)
 
 
-def run(model, folder):
+def run(model, receipts, folder):
     federation = Federation(
         model=model,
-        data=DocumentData(Some(3), Iid(3), HoldOut(fraction=0), cache="off"),
+        data=DocumentData(cropped(receipts, 3), Iid(3), HoldOut(fraction=0), cache="off"),
         strategy=FedSGD(),
         client=BatchGradient(),
         keep=[KeepTranscript()],
@@ -54,8 +54,8 @@ def run(model, folder):
     return federation.run(1).run_dir
 
 
-def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
-    folder = run(SMALL, tmp_path)
+def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(sroie, tmp_path):
+    folder = run(SMALL, sroie, tmp_path)
     page = attacked(folder, ClosedForm(), SMALL, "closed_form")
     assert page["psnr_roi"] > 60
     assert page["psnr_roi"] > page["template_psnr_roi"] + 30
@@ -68,9 +68,11 @@ def test_receipts_are_copied_from_the_gradients_of_a_layoutlmv3(tmp_path):
 @pytest.mark.parametrize(
     "model", [partial(donut, attention="eager"), partial(vt5, attention="eager")]
 )
-def test_question_and_answer_are_read_from_the_gradients_of_models_that_write(model, tmp_path):
-    folder = run(model, tmp_path)
-    phrases = tuple(q.text for d in Some(40).load().documents for q in d.questions)
+def test_question_and_answer_are_read_from_the_gradients_of_models_that_write(
+    sroie, model, tmp_path
+):
+    folder = run(model, sroie, tmp_path)
+    phrases = tuple(q.text for d in cropped(sroie, 40).load().documents for q in d.questions)
     text = attacked(folder, TextRecovery(phrases=phrases), model, "text")
     assert text["question_exact"] == text["answer_exact"] == 1
     assert text["token_set_recall"] == 1

@@ -6,14 +6,12 @@ import shutil
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedpriv.attacks.extraction.canaries import Curation
 from fedpriv.attacks.extraction.inferable import is_a_sum
-from fedpriv.data.readers.sroie import Sroie
 from fedpriv.data.redaction.answers import without_answer
 from fedpriv.data.redaction.painting import CannotRemove
 
@@ -21,12 +19,11 @@ DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(
     not DATA, reason="FEDPRIV_DATA is not set: the folder that holds open/sroie"
 )
-ROOT = Path(DATA or "unset") / "open" / "sroie"
 
 
 @pytest.fixture(scope="module")
-def receipts():
-    return Sroie(ROOT).load().documents
+def receipts(sroie):
+    return sroie.documents
 
 
 def spelt(text):

@@ -23,8 +23,8 @@ ROOT = Path(DATA or "unset") / "open" / "sroie"
 
 
 @pytest.fixture(scope="module")
-def found():
-    return Sroie(ROOT).load()
+def found(sroie):
+    return sroie
 
 
 @pytest.fixture(scope="module")
