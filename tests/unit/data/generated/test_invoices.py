@@ -201,11 +201,10 @@ def test_an_arrangement_holds_every_block_once(arrangement):
 def test_every_box_is_cut_to_ink(size):
     """Its four sides touch ink; paper is the colour just outside its upper left corner."""
     for document in Invoices(30, documents_per_provider=1, page_size=size, seed=5).load().documents:
+        pixels = document.pixels()
         for word in document.words:
             left, top, right, bottom = map(int, word.box)
-            inked = (
-                document.pixels()[top:bottom, left:right] != document.pixels()[top - 1, left - 1]
-            ).any(2)
+            inked = (pixels[top:bottom, left:right] != pixels[top - 1, left - 1]).any(2)
             assert inked[0].any(), word
             assert inked[-1].any(), word
             assert inked[:, 0].any(), word

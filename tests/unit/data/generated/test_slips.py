@@ -73,19 +73,19 @@ def test_the_larger_the_page_the_more_of_a_name():
 @pytest.mark.parametrize("size", SIZES)
 def test_boxes_hold_the_ink_and_do_not_touch(size):
     for document in slips(size, providers=8).documents:
-        inside = np.zeros(size[::-1], dtype=int)
+        inside, inked = np.zeros(size[::-1], dtype=int), ink(document.pixels())
         for word in document.words:
             x0, y0, x1, y1 = map(int, word.box)
             assert 0 <= x0 < x1 <= size[0]
             assert 0 <= y0 < y1 <= size[1]
             inside[y0:y1, x0:x1] += 1
-            box = ink(document.pixels())[y0:y1, x0:x1]
+            box = inked[y0:y1, x0:x1]
             assert box[0].any()
             assert box[-1].any()
             assert box[:, 0].any()
             assert box[:, -1].any()
         assert inside.max() == 1
-        rows = ink(document.pixels()) & (inside == 0)
+        rows = inked & (inside == 0)
         # What is left are the rules: whole rows of one pixel.
         assert {int(row.sum()) for row in rows if row.any()} == {size[0] - 2 * (size[0] // 28)}
 
@@ -94,12 +94,13 @@ def test_boxes_hold_the_ink_and_do_not_touch(size):
 def test_no_value_is_set_in_smaller_type(size):
     """Capital letters and digits are seven pixels high at least, whoever the provider is."""
     for document in slips(size, providers=60, documents_per_provider=1).documents:
+        pixels = document.pixels()
         for entity in document.entities:
             words = [document.words[place] for place in entity.words]
             x0, y0, x1, y1 = (int(side) for side in words[0].box)
             assert y1 - y0 >= 7, words[0].text
             # On white: the lightest pixel of a word's ink is grey, the darkest nearly its colour.
-            assert document.pixels()[y0:y1, x0:x1].min() < 100
+            assert pixels[y0:y1, x0:x1].min() < 100
 
 
 @pytest.mark.parametrize("size", SIZES)
