@@ -25,8 +25,9 @@ from fedpriv.data.readers.pfl_arrow import LENGTH, SCHEMA
 from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 
 SIZE = (60, 80)
+THOROUGH = bool(os.environ.get("THOROUGH"))
 ROOMY = settings(
-    max_examples=60,
+    max_examples=60 if THOROUGH else 30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -332,7 +333,8 @@ for _ in range(count):
     altered = bytearray(whole)
     for _ in range(draw.choice((1, 1, 2, 8))):
         altered[draw.randrange(start, len(whole))] = draw.randrange(256)
-    path.write_bytes(altered)
+    with path.open("r+b") as file:
+        file.write(altered)
     try:
         pfl_arrow.write_records(path, path.with_suffix(".parquet"), guard)
         good += 1
@@ -347,12 +349,13 @@ def test_altered_pickles_are_read_or_a_data_error_and_do_nothing_else(tmp_path):
     record = row(ocr_tokens=["9"] * 3, ocr_normalized_boxes=np.full((3, 4), 0.5))
     items = np.array([{"version": 1}, record, record | {"question": "Date?"}], dtype=object)
     np.save(tmp_path / "a.npy", items, allow_pickle=True)
-    command = [sys.executable, "-c", FUZZ, str(tmp_path / "a.npy"), "1500"]
+    count = 1500 if THOROUGH else 500
+    command = [sys.executable, "-c", FUZZ, str(tmp_path / "a.npy"), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     good, bad = map(int, done.stdout.split())
-    assert good + bad == 1500
-    assert min(good, bad) > 100
+    assert good + bad == count
+    assert min(good, bad) > count / 15
 
 
 def test_the_watch_sees_what_is_opened_outside(tmp_path):

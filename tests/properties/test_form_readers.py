@@ -159,7 +159,13 @@ def test_the_sound_folder_reads(name):
 # --------------------------------------------------------------------------------- broken files
 
 
-@settings(max_examples=150)
+def examples(number):
+    """All of them in `make test-all`, where there is more time."""
+    most = number if os.environ.get("THOROUGH") else number * 2 // 5
+    return settings(max_examples=most)
+
+
+@examples(150)
 @given(which=st.sampled_from(FILES), cut=st.integers(0, 3000), tail=st.binary(max_size=4))
 def test_truncated_files(which, cut, tail):
     name, file = which
@@ -205,7 +211,7 @@ def written(value):
     return text.replace(f'"{DEEP}"', "[" * 60_000 + "]" * 60_000)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(which=st.sampled_from(OBJECTS), data=st.data())
 def test_wrong_values_at_random_places(which, data):
     name, file = which
@@ -221,7 +227,7 @@ def test_wrong_values_at_random_places(which, data):
         check(LAYOUTS[name], base)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     box=st.lists(
         st.one_of(st.floats(), st.integers(-(10**30), 10**30), st.text(max_size=3)),
