@@ -84,7 +84,8 @@ def trade_off(history: History, false_positives: float) -> float:
 @lru_cache(maxsize=256)
 def _deltas_of_slopes(history: tuple[tuple[Event, int], ...]) -> NDArray[np.float64]:
     composed = _composed(history, SLOPES_DELTA, SLOPES_TOLERANCE)
-    return np.asarray(composed.get_delta_for_epsilon(SLOPES))
+    # One by one: for many ε at once, dp-accounting goes through the losses in Python.
+    return np.array([composed.get_delta_for_epsilon(slope) for slope in SLOPES.tolist()])
 
 
 def _composed(history: tuple[tuple[Event, int], ...], delta: float, tolerance: float) -> Any:
