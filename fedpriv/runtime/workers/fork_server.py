@@ -165,7 +165,7 @@ class ForkServer:
         self._driver, self._count = os.getpid(), 0
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from {__name__} import _serve; _serve({theirs.fileno()})"
+            f"from {__name__} import _serve; _serve({theirs.fileno()}, {PRELOADED!r})"
         )
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this file, by this Python
@@ -265,9 +265,9 @@ def _enter(folder: str, path: list[str], environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _serve(descriptor: int) -> None:
+def _serve(descriptor: int, preloaded: Sequence[str]) -> None:
     """Imports, then does what the driver asks for until it is gone."""
-    for name in PRELOADED:
+    for name in preloaded:
         with suppress(Exception):  # a worker that needs it will say why it is not there
             importlib.import_module(name)
     pipe = Connection(descriptor)

@@ -11,7 +11,24 @@ import numpy as np
 import pytest
 from jobs_for_workers import busy, echo, end, mappings, tell, threads
 
+from fedpriv.runtime.workers import fork_server as module
 from fedpriv.runtime.workers.fork_server import Ended, Shared, cpu_seconds, fork_server
+
+# A script of a user whose server imports nothing beforehand, which would take seconds.
+SCRIPT = (
+    "from fedpriv.runtime.workers import fork_server as module\n"
+    "from fedpriv.runtime.workers.fork_server import fork_server, send\n"
+    "module.PRELOADED = ()\n"
+)
+
+
+@pytest.fixture
+def own_server(monkeypatch):
+    """A server of this test alone, which imports nothing beforehand."""
+    monkeypatch.setattr(module, "PRELOADED", ())
+    monkeypatch.setattr(module, "_server", None)
+    yield
+    fork_server().close()
 
 
 def told(task, *arguments, shared=()):
@@ -103,9 +120,7 @@ def test_a_worker_sees_what_the_driver_has_changed_since(tmp_path, monkeypatch):
 
 
 def test_a_class_of_the_users_script_travels():
-    script = (
-        "import sys\n"
-        "from fedpriv.runtime.workers.fork_server import fork_server, send\n"
+    script = SCRIPT + (
         "class Mine:\n    number = 8\n"
         "def task(pipe, mine):\n    send(pipe, mine.number)\n"
         "print(fork_server().start(task, Mine()).receive()[0])\n"
@@ -123,6 +138,7 @@ def test_the_server_has_one_thread_and_so_has_a_worker():
         worker.end()
 
 
+@pytest.mark.usefixtures("own_server")
 def test_a_killed_server_is_replaced_and_takes_its_workers_along():
     server = fork_server()
     worker = server.start(echo)
@@ -138,9 +154,8 @@ def test_a_killed_server_is_replaced_and_takes_its_workers_along():
 
 
 def test_a_killed_driver_leaves_nothing():
-    script = (
+    script = SCRIPT + (
         "from jobs_for_workers import busy\n"
-        "from fedpriv.runtime.workers.fork_server import fork_server\n"
         "worker = fork_server().start(busy)\n"
         "print(fork_server().pid, worker.receive()[0], flush=True)\n"
         "worker.receive()[0]\n"
