@@ -93,12 +93,9 @@ def true_means(place):
 def test_an_attack_of_40_lines_is_run_by_its_dotted_path(outside):
     folder, place = outside
     assert len(ATTACK.splitlines()) <= 40
-    command = [sys.executable, "-m", "fedpriv", "attack", str(place), "attack=darkness.Guess"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.splitlines()[-1]) == place / "findings" / "Guess"
+    status, out, err = run("attack", str(place), "attack=darkness.Guess", cwd=folder)
+    assert status == 0, err
+    assert Path(out.splitlines()[-1]) == place / "findings" / "Guess"
 
     result = result_of(place, "Guess")
     assert (result["kind"], result["status"]) == ("darkness", "done")
@@ -109,8 +106,8 @@ def test_an_attack_of_40_lines_is_run_by_its_dotted_path(outside):
     (table,) = result["tables"]
     assert table["rows"] == [[name, f"{value:.2f}"] for name, value in off.items()]
 
-    assert result["headline"] in done.stdout
-    assert "How dark" in done.stdout
+    assert result["headline"] in out
+    assert "How dark" in out
     page = (place / "report.html").read_text("utf-8")
     assert result["headline"] in page
     assert "How dark" in page
@@ -149,6 +146,7 @@ def test_one_yaml_gives_it_a_name_and_settings(outside):
 
 @pytest.mark.slow
 def test_it_is_found_from_elsewhere_by_the_path_of_python(outside, tmp_path):
+    """In a process of its own: nothing has imported it before."""
     folder, place = outside
     command = ["attack", str(place), "attack=darkness.Guess", "name=elsewhere"]
     path = environment()["PYTHONPATH"]
