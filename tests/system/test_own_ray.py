@@ -16,6 +16,8 @@ from processes import TOY, environment, finish, start
 from fedpriv.runtime.workers import ray_session
 from fedpriv.runtime.workers.watchdog import writers
 
+pytestmark = pytest.mark.slow
+
 LISTEN = "0A"
 
 
@@ -54,7 +56,6 @@ def listening(pids):
     return found
 
 
-@pytest.mark.slow
 def test_nothing_listens_beyond_this_machine(session):
     ports = listening([*writers(session.folder), os.getpid()])
     # 127.0.0.1, plain or inside IPv6, as /proc writes it.
@@ -63,7 +64,6 @@ def test_nothing_listens_beyond_this_machine(session):
     assert {address for address, _ in ports} <= loopback
 
 
-@pytest.mark.slow
 def test_another_user_gets_nothing_from_any_port(session):
     if os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")
@@ -105,7 +105,6 @@ def test_token_and_files_are_this_users_alone(session):
             continue
 
 
-@pytest.mark.slow
 def test_nothing_outlives_a_killed_driver(session, tmp_path):
     process = start(
         *("run", TOY, "rounds=500", "client.pause=0.2", "federation.workers=2"),
@@ -131,7 +130,6 @@ def test_nothing_outlives_a_killed_driver(session, tmp_path):
     assert not any(is_alive(pid) for pid in daemons)
 
 
-@pytest.mark.slow
 def test_a_session_that_ends_leaves_nothing():
     script = (
         "import os; from fedpriv.runtime.workers import ray_session\n"

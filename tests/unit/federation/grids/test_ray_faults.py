@@ -1,6 +1,7 @@
 """Ray that does not start, and workers that die before they serve: what is said, and when."""
 
 import os
+import stat
 import time
 
 import pytest
@@ -62,7 +63,7 @@ def test_the_command_line_explains_it_in_one_line(starts, tmp_path, monkeypatch,
     assert not (tmp_path / "runs").exists()
 
 
-def test_one_slow_start_is_not_the_end(starts, monkeypatch):
+def test_one_slow_start_is_not_the_end_and_files_are_this_users_alone(starts, monkeypatch):
     failing, context = ray.init, type("Context", (), {"gcs_address": "127.0.0.1:1"})
 
     def init(**settings):
@@ -74,7 +75,11 @@ def test_one_slow_start_is_not_the_end(starts, monkeypatch):
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     assert ray_session.start_ray(2, {"num_cpus": 1.0}, None)
     folder = ray_session._session.folder
-    assert folder.exists()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert len((folder / "token").read_bytes()) == 64  # 256 bits, in hexadecimal
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(folder / "token")
+    assert os.environ["RAY_AUTH_MODE"] == "token"
     ray_session.stop_ray()
     assert not folder.exists()
 
