@@ -150,7 +150,7 @@ def test_the_callers_random_numbers_are_left_alone():
     random.seed(3)
     before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     threads = torch.get_num_threads()
-    federation(model=norm_net, client=Diary(), threads=threads + 1).run(2)
+    federation(clients=2, model=norm_net, client=Diary(), threads=threads + 1).run(1)
     after = np.random.get_state()  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (after[1].tolist(), after[2:]) == (before[1][1].tolist(), before[1][2:])
