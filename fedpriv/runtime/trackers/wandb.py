@@ -25,6 +25,8 @@ def follow(run: Tracked) -> Iterator[Logged]:
     Raises:
         Damaged: if the folder is a link.
     """
+    # A privacy tool must not phone home: W&B reports on itself even while a run stays offline.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
     run_files.make_folder(run.run_dir, "wandb")

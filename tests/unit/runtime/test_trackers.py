@@ -14,7 +14,7 @@ ROUND = {"round": 1, "f1": 0.5, "accepted": True, "clients": {"answered": 3}, "n
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "WANDB_ERROR_REPORTING"):
         monkeypatch.delenv(name, raising=False)
     place = tmp_path / "runs" / "toy" / "2026"
     place.mkdir(parents=True)
@@ -66,6 +66,7 @@ def test_wandb_writes_into_the_run_folder_and_stays_offline(run):
     wandb = pytest.importorskip("wandb")
     with following(["wandb"], run) as (board,):
         assert wandb.run.settings.mode == "offline"
+        assert not wandb.env.error_reporting_enabled()  # which asks the network while offline, too
         assert dict(wandb.run.config) == {"seed": 3, "client.epochs": 2}
         board.round(ROUND)
         assert wandb.run.summary["f1"] == 0.5
