@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fedpriv.cli.command import Command, redacted
+from fedpriv.runtime.run_files import private
 
 
 @click.command(
@@ -53,7 +54,8 @@ def command(
     page = output or Path(COMPARISON)
     found = compare(run_dirs, page, redacted=redacted)
     if csv is not None:
-        csv.write_text(found.table.to_csv(), "utf-8")
+        with open(csv, "w", encoding="utf-8", opener=private) as file:
+            file.write(found.table.to_csv())
     print("\n".join([found.answer, *found.lines]))
     print(page)
     return 0

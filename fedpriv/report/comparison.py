@@ -28,6 +28,7 @@ from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
 from fedpriv.report.sweep import FEWEST_FOR_95, Interval
 from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import LEAK, Result, Table
 
@@ -140,8 +141,9 @@ class Comparison:
     lines: tuple[str, ...]
 
     def write(self, path: Path | str) -> Path:
-        """Writes the page and returns its path."""
-        Path(path).write_bytes(self.html.encode("utf-8", "replace"))
+        """Writes the page, which only its owner can read if it is new, and returns its path."""
+        with open(path, "wb", opener=run_files.private) as file:
+            file.write(self.html.encode("utf-8", "replace"))
         return Path(path)
 
     def _repr_html_(self) -> str:

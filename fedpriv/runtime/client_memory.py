@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedpriv.runtime import run_files
 from fedpriv.runtime.tensors import digest
 
 Vector = NDArray[Any]
@@ -85,9 +86,10 @@ class OnDisk(ClientMemory):
     folder: Path
 
     def _put(self, name: str, vector: Vector) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
         half = self.folder / f"{name}.npy.{os.getpid()}"
-        with half.open("wb") as file:
+        with open(half, "wb", opener=run_files.private) as file:
             np.save(file, vector, allow_pickle=False)
         half.replace(self.folder / f"{name}.npy")  # whoever reads finds all of it, or nothing
 

@@ -172,6 +172,11 @@ def append(root: Path, name: str, data: bytes) -> None:
         file.write(data)
 
 
+def private(path: str, flags: int) -> int:
+    """Opens a file that only its owner can read, if it is new: an `opener` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
 def _created(path: Path, flags: int) -> BufferedWriter:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o600)

@@ -13,6 +13,7 @@ import click
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
+from fedpriv.runtime import run_files
 
 if TYPE_CHECKING:
     from fedpriv.data.document import DocumentSource
@@ -93,8 +94,9 @@ def command(
 
         path = (out or Path(f"data-{name}")) / SHEET
         facts["contact_sheet"] = str(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draw(found.documents, found.labels, pages).save(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(path, "wb", opener=run_files.private) as file:
+            draw(found.documents, found.labels, pages).save(file, "PNG")
     if as_json:
         print(json.dumps(facts))
         return 0

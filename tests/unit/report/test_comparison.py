@@ -72,6 +72,7 @@ def test_the_page_says_what_differs(runs, tmp_path):
 
 def test_a_redacted_comparison_has_no_paths(runs, tmp_path):
     full = compare(runs, tmp_path / "full.html").html
+    assert (tmp_path / "full.html").stat().st_mode & 0o777 == 0o600
     html = compare(runs, tmp_path / "both.html", redacted=True).html
     assert "/secret" in full
     assert "secret" not in html

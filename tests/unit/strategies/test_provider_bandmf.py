@@ -1,5 +1,6 @@
 """FL-PROVIDER-DP with bands: what clients send, what the server solves for, and what survives."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,17 @@ def test_a_node_of_flowers_remembers_what_it_needs(tmp_path):
     assert disk.read(SUM, 2) is not None  # a run that is resumed may need it
     forget(tmp_path, 3)
     assert disk.read(SUM, 2) is None
+
+
+def test_whatever_the_umask_only_its_owner_can_read_a_memory(tmp_path):
+    before = os.umask(0)
+    try:
+        OnDisk(tmp_path / "clients" / "7").write(SUM, 1, np.zeros(3, np.float32))
+    finally:
+        os.umask(before)
+    made = list((tmp_path / "clients").rglob("*"))
+    modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in [tmp_path / "clients", *made]}
+    assert modes == {True: 0o700, False: 0o600}
 
 
 def test_an_attempt_is_answered_in_one_way_only(tmp_path):

@@ -146,7 +146,8 @@ def test_json_holds_the_same_and_nothing_else(check, receipts, tmp_path):
     assert facts["problems"]["answers_not_on_the_page"] == {"company": 1, "date": 2, "address": 2}
     assert "personal data" in facts["note"]
     assert facts["contact_sheet"] == str(tmp_path / "sheets" / "contact-sheet.png")
-    assert (tmp_path / "sheets" / "contact-sheet.png").is_file()
+    sheet = tmp_path / "sheets" / "contact-sheet.png"
+    assert [path.stat().st_mode & 0o777 for path in (sheet.parent, sheet)] == [0o700, 0o600]
 
 
 def test_no_pages_no_sheet(check, receipts, tmp_path):
