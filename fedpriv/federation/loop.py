@@ -40,6 +40,7 @@ from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.federation.units import example_meaning, largest_groups, unit_problems
 from fedpriv.privacy import individual
+from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
 from fedpriv.privacy.statement import statement
@@ -361,6 +362,15 @@ class Federation(Parts):
             data=self.data_digest,
         )
 
+    def stated(self, ledger: Ledger, spent: Mapping[str, Spent]) -> dict[str, Any]:
+        """Returns what ledger.json says of a run that is over: its ledger and ε.
+
+        Args:
+            ledger: of the run.
+            spent: what single units have given, by name.
+        """
+        return statement(ledger, spent)
+
     def _begin(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
         if folder.has(METRICS) or folder.latest():
             raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
@@ -433,7 +443,7 @@ class _Run:
         alone = mechanism is not None and mechanism.unit == "client"
         names = None if alone else sorted(providers(self.federation.bound.documents))
         spent = individual.of_clients(self.folder.path / CLIENTS, names) if self.complete else {}
-        self.folder.write_json(LEDGER, statement(self.ledger, spent))
+        self.folder.write_json(LEDGER, self.federation.stated(self.ledger, spent))
         self._after()
         # Nothing comes after the final weights: with them a run is complete.
         self.folder.save_state(FINAL, self.model.state_dict())
