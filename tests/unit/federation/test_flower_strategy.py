@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message import arrayrecord
 from flwr.serverapp import strategy as flower
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +41,13 @@ from fedpriv.training.loops import Optimizer
 TRAINING = LocalTraining(batch_size=5, optimizer=Optimizer(lr=0.02))
 
 
-pytestmark = pytest.mark.usefixtures("in_own_folder")
+pytestmark = pytest.mark.usefixtures("in_own_folder", "no_garbage_is_collected")
+
+
+@pytest.fixture
+def no_garbage_is_collected(monkeypatch):
+    """Flower's QFedAvg asks for it with every answer, which takes a tenth of a second each here."""
+    monkeypatch.setattr(arrayrecord, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 def made(strategy, **settings):
