@@ -5,6 +5,7 @@ skeleton of a message is all of it but the numbers in its update; it must be the
 data are. The same capture is put to what does tell more, and must notice it.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -117,6 +118,12 @@ def skeletons(grid):
     return [skeleton(reply) for reply in grid.replied], [skeleton(m) for m in grid.received]
 
 
+@functools.cache
+def usual(name, masked):
+    """Skeletons of a round on data of no special kind."""
+    return skeletons(caught(PARTS[name](), data_of([5] * CLIENTS, 0, 1.0), masked, rounds=1))
+
+
 PLAIN = {"update": {"float": ("<f4", (SIZE,))}, "metrics": {}}
 MASKED = {"update": {"masked": ("<u4", (SIZE,))}, "metrics": {}}
 STAGES = {
@@ -180,8 +187,7 @@ def test_what_reaches_the_server_has_one_shape_whatever_the_data(
 ):
     """Also where examples are not finite, or none: no client fails for what it holds."""
     grid = caught(PARTS[name](), data_of(sizes, seed, scale, odd), masked, rounds=1)
-    usual = caught(PARTS[name](), data_of([5] * CLIENTS, 0, 1.0), masked, rounds=1)
-    assert skeletons(grid) == skeletons(usual)
+    assert skeletons(grid) == usual(name, masked)
     for message in grid.received:
         assert not message.has_error()
 

@@ -19,7 +19,7 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.threat.keep.transcript import KeepTranscript
 
-pytestmark = pytest.mark.usefixtures("in_own_folder")
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def failed(result):

@@ -60,6 +60,7 @@ def booked(frame):
     return False
 
 
+@pytest.mark.usefixtures("budget_untold")
 @pytest.mark.parametrize(
     ("strategy", "client", "moved"),
     [

@@ -27,7 +27,7 @@ HALF = ProviderUpdates(steps=1, batch_size=4, optimizer=Optimizer("sgd", lr=0.3)
 DISCRETE = Masking(mechanism="discrete")
 
 
-pytestmark = pytest.mark.usefixtures("in_own_folder")
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def providers(noise=1.0, bands=1, **settings):
