@@ -8,6 +8,7 @@ layer (`fedpriv.attacks.text.sequences`).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import cast
@@ -70,6 +71,10 @@ def recover(model: Donut, victim: Victim) -> RecoveredText:
     return _read(model, ids, rows - OFFSET, missed)
 
 
+class _Read(Exception):
+    """Ends a pass through the decoder: nothing behind what was read is needed."""
+
+
 @torch.no_grad()
 def _sequences(model: Donut, victim: Victim, tokens: Ids, most: int) -> list[Ids]:
     """Returns prompt and answer of each example, in any order; none if the span is everything."""
@@ -84,11 +89,15 @@ def _sequences(model: Donut, victim: Victim, tokens: Ids, most: int) -> list[Ids
     def inputs(ids: Tensor) -> Array:
         page = torch.zeros(len(ids), 1, decoder.config.d_model, device=model.device)
         given: list[Tensor] = []
-        hook = decoder.layers[0].encoder_attn.q_proj.register_forward_pre_hook(
-            lambda _, read: given.append(read[0][:, -1])
-        )
+
+        def read(_: object, queries: tuple[Tensor]) -> None:
+            given.append(queries[0][:, -1])
+            raise _Read
+
+        hook = decoder.layers[0].encoder_attn.q_proj.register_forward_pre_hook(read)
         try:
-            decoder(ids.to(model.device), encoder_hidden_states=page, use_cache=False)
+            with contextlib.suppress(_Read):
+                decoder(ids.to(model.device), encoder_hidden_states=page, use_cache=False)
         finally:
             hook.remove()
         return np.asarray(given[0].double().cpu().numpy())
