@@ -31,7 +31,7 @@ DOCUMENTS = invoices(KEYS, providers=3, per_provider=2)
 LABELS = tuple({e.label: None for document in DOCUMENTS for e in document.entities})
 QUESTIONS = [question for document in DOCUMENTS for question in document.questions]
 ANSWERS = functools.partial(layoutlmv3, task="answers")
-WIDE = functools.partial(ANSWERS, hidden_size=768, initializer_range=0.036)
+WIDE = functools.partial(ANSWERS, layers=1, hidden_size=768, initializer_range=0.036)
 
 
 @functools.lru_cache(maxsize=2)
@@ -52,7 +52,7 @@ def attacked(build, rows, seed=0, noise=0.0, without=(), phrases=(), scale=1.0):
     batch = examples.batch(np.array(rows))
     torch.manual_seed(0)
     gradient = {
-        name: scale * value + noise * torch.randn_like(value)
+        name: scale * value + (noise * torch.randn_like(value) if noise else 0)
         for name, value in gradient_of(model, batch).items()
         if not any(part in name for part in without)
     }
@@ -119,11 +119,10 @@ def read_rightly(build, row):
     return plain(attack.text.question) == plain(asked.text), answer
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1e3])
 @pytest.mark.parametrize("build", [WIDE, donut, vt5])
-def test_clipping_and_unknown_learning_rates_hide_nothing(build, scale):
+def test_clipping_and_unknown_learning_rates_hide_nothing(build):
     phrases = [question.text for question in QUESTIONS]
-    for row in (0, 7):
+    for row, scale in ((0, 1e-3), (7, 1e3)):
         attack = attacked(build, [row], scale=scale, phrases=phrases)
         asked = QUESTIONS[int(attack.batch["question"])]
         assert plain(attack.text.question) == plain(asked.text)
@@ -132,7 +131,7 @@ def test_clipping_and_unknown_learning_rates_hide_nothing(build, scale):
 
 
 def test_layoutlmv3_question_and_answer_are_read_as_text():
-    build = functools.partial(ANSWERS, hidden_size=384, initializer_range=0.05)
+    build = functools.partial(ANSWERS, layers=1, hidden_size=384, initializer_range=0.05)
     assert all(read_rightly(build, row) == (True, True) for row in range(0, 20, 4))
 
 
@@ -152,7 +151,7 @@ def test_layoutlmv3_narrower_than_its_text_still_gives_tokens_and_places(seed):
 
 @pytest.mark.parametrize(("width", "least"), [(32, 0.0), (192, 0.05), (384, 1.0)])
 def test_layoutlmv3_narrower_than_base_finds_fewer_boxes_but_no_wrong_ones(width, least):
-    build = functools.partial(ANSWERS, hidden_size=width, initializer_range=width**-0.5)
+    build = functools.partial(ANSWERS, layers=1, hidden_size=width, initializer_range=width**-0.5)
     attack = attacked(build, [0])
     page = attack.batch["word"][0, : len(attack.text.boxes)].numpy() >= 0
     true = attack.batch["bbox"][0, : len(attack.text.boxes)].numpy()
@@ -177,9 +176,10 @@ def test_layoutlmv3_batch_gives_the_set_of_tokens_and_some_places(rows, placed):
     assert attack.text.columns is None
 
 
-@pytest.mark.parametrize("noise", [1e-9, 1e-7, 1e-5, 1e-4])
+@pytest.mark.parametrize("noise", [1e-9, 1e-4])
 def test_layoutlmv3_under_noise_keeps_its_tokens(noise):
-    recall, precision, placed = shares(attacked(WIDE, [0], noise=noise))
+    build = functools.partial(WIDE, layers=2)
+    recall, precision, placed = shares(attacked(build, [0], noise=noise))
     assert recall == 1
     assert precision > 0.97
     assert placed > 0.95
@@ -192,9 +192,8 @@ def test_layoutlmv3_under_much_noise_loses_them():
 
 
 def test_layoutlmv3_tagger_gives_tokens_and_boxes():
-    attack = attacked(
-        functools.partial(layoutlmv3, LABELS, hidden_size=768, initializer_range=0.036), [0]
-    )
+    wide = {"layers": 1, "hidden_size": 768, "initializer_range": 0.036}
+    attack = attacked(functools.partial(layoutlmv3, LABELS, **wide), [0])
     assert shares(attack) == (1, 1, 1)
     true = attack.batch["bbox"][0, : len(attack.text.boxes)]
     np.testing.assert_array_equal(attack.text.boxes, true)
@@ -268,7 +267,7 @@ def untied_donut():
 @pytest.mark.parametrize("build", [donut, untied_donut])
 @pytest.mark.parametrize("seed", range(3))
 def test_donut_gives_question_and_answer(build, seed):
-    for row in range(seed, len(QUESTIONS), 5):
+    for row in range(seed, len(QUESTIONS), 8):
         attack = attacked(build, [row], seed)
         assert shares(attack) == (1, 1, 1)
         assert plain(attack.text.question) == plain(QUESTIONS[row].text)
@@ -333,7 +332,7 @@ def test_donut_under_noise(noise):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_vt5_gives_words_answer_and_which_phrase_was_asked(seed):
-    for row in range(seed, len(QUESTIONS), 6):
+    for row in range(seed, len(QUESTIONS), 12):
         attack = attacked(vt5, [row], seed, phrases=PHRASES)
         assert attack.text.question == QUESTIONS[row].text
         assert plain(attack.text.answer) == plain(QUESTIONS[row].answers[0])
