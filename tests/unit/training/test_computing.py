@@ -73,7 +73,7 @@ def built(kind, documents, seed=0):
 @pytest.mark.parametrize("kind", MODELS)
 def test_parts_of_a_batch_give_its_gradient_in_float64(kind, documents):
     model, examples = built(kind, documents)
-    batch = examples.batch(np.arange(7))
+    batch = examples.batch(np.arange(4))
     whole = gradient(model.double(), batch)
     rounding = 1e-7 if kind == "T5" else 1e-12  # T5 normalises in float32, whatever its own type
     for size in (1, 3, 100):
@@ -82,7 +82,7 @@ def test_parts_of_a_batch_give_its_gradient_in_float64(kind, documents):
         assert relative(parts[1], whole[1]) < rounding
     # The examples have different numbers of tokens: a plain mean of the parts is another gradient.
     if kind == "mean over tokens":
-        of_parts = [gradient(model, examples.batch(np.arange(*at)))[1] for at in ((0, 3), (3, 7))]
+        of_parts = [gradient(model, examples.batch(np.arange(*at)))[1] for at in ((0, 1), (1, 4))]
         assert relative(sum(of_parts) / 2, whole[1]) > 1e-3
 
 
@@ -121,7 +121,7 @@ GRADIENT = {"bf16": 0.03, "fp16": 0.01}
 @pytest.mark.parametrize("kind", ["mean over tokens", "T5"])
 def test_lower_precision_comes_close_to_float32(kind, precision, documents):
     model, examples = built(kind, documents)
-    batch = examples.batch(np.arange(7))
+    batch = examples.batch(np.arange(4))
     plain = gradient(model, batch)
     for size in (None, 3):
         low = gradient(model, batch, Computing(precision, size))
@@ -281,9 +281,7 @@ def test_a_model_without_such_layers_is_told_so():
         federation(computing=Computing(checkpointing=True))
 
 
-@pytest.mark.parametrize(
-    "computing", [Computing("bf16"), Computing(microbatch=3), Computing("bf16", 2)]
-)
+@pytest.mark.parametrize("computing", [Computing("bf16"), Computing("bf16", 2)])
 @pytest.mark.parametrize("half", ["local training", "batch gradient"])
 def test_the_same_seed_gives_the_same_bits_and_nearly_those_of_float32(tmp_path, computing, half):
     halves = {
