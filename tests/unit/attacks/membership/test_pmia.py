@@ -54,6 +54,7 @@ def page(provider, number, *questions):
         f"{provider} number {digits}",
         name=f"{provider} {number}",
         provider=provider,
+        size=(40, 40),
         questions=questions or usual,
     )
 
@@ -110,10 +111,12 @@ def ignorant(seed):
 TRAINED, START = remembering(MEMBERS.get), ignorant(1)
 
 
-@pytest.fixture(autouse=True)
-def small_forests(monkeypatch):
-    monkeypatch.setattr(classifiers_module, "TREES", 20)
-    monkeypatch.setattr(classifiers_module, "TREES_IN_SEARCH", 3)
+@pytest.fixture(scope="module", autouse=True)
+def small_forests():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classifiers_module, "TREES", 20)
+        patch.setattr(classifiers_module, "TREES_IN_SEARCH", 3)
+        yield
 
 
 @pytest.fixture
@@ -136,6 +139,12 @@ def judge(context, final=TRAINED, start=START, splits=SPLITS[:1], *, grey=True, 
     return PMIA(**settings).run(access, context)
 
 
+@pytest.fixture(scope="module")
+def usual(small_forests):
+    """What is claimed where everything is granted."""
+    return judge(fresh())
+
+
 def scored(claims):
     """Returns the metrics of each classifier."""
     found = {}
@@ -146,8 +155,8 @@ def scored(claims):
     return {name: membership_metrics(of).numbers for name, of in found.items()}
 
 
-def test_the_verdict_rests_on_one_classifier(context):
-    assert {c.classifier for c in judge(context) if c.primary} == {"apk"}
+def test_the_verdict_rests_on_one_classifier(usual, context):
+    assert {c.classifier for c in usual if c.primary} == {"apk"}
     assert {c.classifier for c in judge(context, primary="cls2") if c.primary} == {"cls2"}
     # Without confidence and loss there is no forest.
     outside = judge(context, grey=False)
@@ -166,8 +175,8 @@ def test_every_classifier_judges_every_split(context):
         assert (claim.scores.dtype, claim.guesses.dtype) == (np.float64, np.int8)
 
 
-def test_a_model_that_remembers_gives_its_members_away(context):
-    found = scored(judge(context))
+def test_a_model_that_remembers_gives_its_members_away(usual):
+    found = scored(usual)
     assert found["azk"]["auc"] > 0.85
     for name in ("apk", "apk_g4", "cls1", "cls2", "azk_ensemble", "apk_ensemble"):
         assert found[name]["balanced_accuracy"] > 0.9, name
@@ -201,17 +210,17 @@ def test_without_the_public_model_there_is_no_g3(context):
     assert "training started from" in refused["apk"]
 
 
-def test_the_same_generator_gives_the_same_scores():
-    for one, other in zip(judge(fresh()), judge(fresh()), strict=True):
+def test_the_same_generator_gives_the_same_scores(usual):
+    for one, other in zip(usual, judge(fresh()), strict=True):
         np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def test_the_truth_about_the_judged_changes_nothing():
+def test_the_truth_about_the_judged_changes_nothing(usual):
     """The known ones of the first split are all that it may learn from."""
     lied = dataclasses.replace(SPLITS[0], known={p: not m for p, m in SPLITS[0].known.items()})
     true, false = (
-        {claim.classifier: claim for claim in judge(fresh(), splits=(split,))}
-        for split in (SPLITS[0], lied)
+        {claim.classifier: claim for claim in claims}
+        for claims in (usual, judge(fresh(), splits=(lied,)))
     )
     for name in ("azk", "azk_g4", "kmeans_all", "cls1", "cls2", "azk_ensemble"):
         np.testing.assert_array_equal(true[name].scores, false[name].scores)
@@ -721,6 +730,7 @@ def test_noise_gives_nobody_away():
     assert found == pytest.approx(dict.fromkeys(EVERY, 0.5), abs=0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("smaller_forests")
 def test_the_number_of_documents_would():
     """The check above sees it, where members have other numbers than the others."""
