@@ -79,7 +79,8 @@ def test_a_word_belongs_to_the_smallest_field_around_its_centre(tmp_path):
 
 
 def test_pages_are_documents_with_one_provider(tmp_path):
-    text = docile_text([[("a", (0.1, 0.1, 0.2, 0.2))]], [[("b", (0.1, 0.1, 0.2, 0.2))]], [])
+    box = (0.1, 0.1, 0.2, 0.2)
+    text = docile_text([[("a", box)]], [[(" ", box), ("b", box)]], [])
     fields = [
         docile_field("vendor_name", (0.1, 0.1, 0.2, 0.2), "Acmé & Co.", page=1),
         docile_field("vendor_name", (0.1, 0.1, 0.2, 0.2), "Other", page=0),
@@ -118,6 +119,9 @@ def test_val_is_the_test_split_and_other_lists_keep_their_names(tmp_path):
         Docile(tmp_path, splits=("../x",)).load()
 
 
+ONE_CORNER = {"value": "a", "geometry": [[0.5, 0.1]]}
+
+
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
@@ -126,6 +130,10 @@ def test_val_is_the_test_split_and_other_lists_keep_their_names(tmp_path):
         (
             {"text": docile_text([[("a", (0.5, 0.1, 1.4, 0.2))]])},
             r"pages\[0\]: the box .* does not fit",
+        ),
+        (
+            {"text": {"pages": [{"blocks": [{"lines": [{"words": [ONE_CORNER]}]}]}]}},
+            r"pages\[0\]: expected \[\[left, top\], \[right, bottom\]\]",
         ),
         ({"annotation": {"field_extractions": {}}}, "a list for 'field_extractions'"),
         (

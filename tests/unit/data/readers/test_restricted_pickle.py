@@ -406,6 +406,14 @@ def test_boxes_may_be_lists_or_arrays_of_objects(tmp_path):
     assert [row["boxes"] for row in rows] == [boxes.astype("float32").tolist()] * len(forms)
 
 
+def test_many_records_keep_their_order(tmp_path):
+    records = [RECORD | {"question": f"{number}?"} for number in range(600)]
+    np.save(tmp_path / "x.npy", objects(HEADER, *records), allow_pickle=True)
+    assert write_records(tmp_path / "x.npy", tmp_path / "x.parquet").records == 600
+    rows = pq.read_table(tmp_path / "x.parquet", columns=["position", "question"]).to_pylist()
+    assert rows == [{"position": n + 1, "question": f"{n}?"} for n in range(600)]
+
+
 def test_a_failed_conversion_leaves_the_last_good_one(tmp_path):
     path = tmp_path / "x.npy"
     (tmp_path / "x.parquet").write_bytes(b"good")
