@@ -1,17 +1,19 @@
 """The papers' tables from one command: found by name, run once, beside the paper's numbers."""
 
 import csv
+import functools
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from processes import TOY
+from processes import TOY, run
 
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue, papers, reproduce, sweep, sweep_jobs
 from fedpriv.config.experiment import Mistakes
 from fedpriv.config.papers import PAPERS, of_the_paper
+from fedpriv.privacy.accounting import calibration
 from fedpriv.report.claims import unexplained, whose
 from fedpriv.report.sweep import Recorded
 from fedpriv.runtime import run_lock, versions
@@ -19,19 +21,19 @@ from fedpriv.runtime.run_folder import FINAL
 
 RESULTS = Path(__file__).parents[3] / "docs" / "papers" / "results"
 
-FILE = f"""
+FILE = """
 # A toy of a table
-experiment: {TOY}
+experiment: toy
 seeds: [0]
-run: {{data.clients: 4, rounds: 1}}
-attack: {{attack: toy_attacks.Guess, attack.value: 5.0}}
+run: {data.clients: 4, rounds: 1}
+attack: {attack: toy_attacks.Guess, attack.value: 5.0}
 rows:
-  guessed: {{}}
-  lucky: {{attack: {{attack.value: 10.0}}}}
-columns: {{value: the value}}
+  guessed: {}
+  lucky: {attack: {attack.value: 10.0}}
+columns: {value: the value}
 paper: Nobody 2026, Table 98
 published:
-  lucky: {{value: 12.5}}
+  lucky: {value: 12.5}
 claims:
   - text: luck beats guessing
     says: "value: lucky > guessed"
@@ -39,15 +41,53 @@ claims:
 """
 
 
+def with_tables(folder):
+    """Gives a paper two tables of a working directory's own, and that the toy federation."""
+    tables = folder / "experiments" / "papers" / "cdmi"
+    tables.mkdir(parents=True)
+    (tables / "table_98.yaml").write_text(FILE)
+    (tables / "table_99.yaml").write_text(FILE.replace("guessed", "tried"))
+    shutil.copy(TOY, folder / "experiments")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """A working directory with two tables of its own for a paper."""
     monkeypatch.chdir(tmp_path)
-    tables = tmp_path / "experiments" / "papers" / "cdmi"
-    tables.mkdir(parents=True)
-    (tables / "table_98.yaml").write_text(FILE)
-    (tables / "table_99.yaml").write_text(FILE.replace("guessed", "tried"))
-    return tmp_path
+    return with_tables(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Such a directory where the first table was run under six seeds, and what the command said."""
+    folder = with_tables(tmp_path_factory.mktemp("once"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "commit", lambda: "first")
+        words = ("table98", "seeds=6", "--results", "kept")
+        status, out, _ = run("reproduce", "cdmi", *words, cwd=folder)
+    assert status == 0
+    return folder, out.splitlines()
+
+
+@pytest.fixture
+def measured(once, folder):
+    """The table's folder in a copy of that, which is the working directory."""
+    shutil.copytree(once[0], folder, dirs_exist_ok=True)
+    return Path(once[1][-1])
+
+
+def times(pattern):
+    """When the files of that name were written that are below the folder for runs."""
+    return {path: path.stat().st_mtime_ns for path in Path("runs").rglob(pattern)}
+
+
+@functools.cache
+def read(file, *words):
+    """A sweep of ours, which takes a tenth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDPRIV_DATA", "/data")  # no data are read
+        return sweep.read(file, words)
 
 
 def test_every_sweep_of_a_paper_is_a_table_of_it():
@@ -184,17 +224,15 @@ def test_settings_name_the_seeds_that_would_be_run(folder, monkeypatch):
 def test_a_table_that_other_code_has_measured_begins_anew_and_says_so(monkeypatch, capsys):
     words = ["reproduce", "cdmi", "table98", "seeds=1"]
     assert main(words) == 0
-    assert main(words) == 0
     assert "other code" not in capsys.readouterr().err
     monkeypatch.setattr(versions, "code", lambda: "0" * 40)
     assert main(words) == 0
     assert "was measured by other code, so everything is measured anew" in capsys.readouterr().err
 
 
-def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
-    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    place = Path(out[-1])
+def test_a_table_is_run_beside_the_papers(once):
+    folder, out = once
+    place = folder / out[-1]
     assert "10.000 (paper: 12.500)" in "\n".join(out)
     assert "- luck beats guessing: holds: 10.000 against 5.000" in "\n".join(out)
     content = json.loads((place / "table.json").read_text())
@@ -218,14 +256,6 @@ def test_a_table_is_run_beside_the_papers_and_shares_its_runs(capsys):
     assert "Numbers of the paper are of Nobody 2026, Table 98." in page
     assert "Numbers of the paper" in "\n".join(out)
 
-    # Another table of the paper trains nothing that this one has trained.
-    trained = {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)}
-    assert len(trained) == 6
-    assert main(["reproduce", "cdmi", "table99", "seeds=6"]) == 0
-    assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)} == trained
-    rows = json.loads((place / "results.json").read_text())["rows"]
-    assert all((place / row["run"] / FINAL).is_file() for row in rows)
-
 
 def test_without_a_paper_all_tables_are_listed(capsys):
     assert main(["reproduce"]) == 0
@@ -235,14 +265,14 @@ def test_without_a_paper_all_tables_are_listed(capsys):
     assert main(["reproduce", "nobody"]) == 2
 
 
-def test_without_a_table_all_of_the_papers_are_run(folder, monkeypatch, capsys):
+def test_without_a_table_all_of_the_papers_are_run(measured, monkeypatch, capsys):
     found = reproduce.tables
     ours = ("table98", "table99", "ofours")
     monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in ours})
-    study = folder / "experiments" / "papers" / "cdmi" / "of_ours.yaml"
-    study.write_text(FILE)
-    results = folder / "kept"
-    assert main(["reproduce", "cdmi", "seeds=6", "--results", str(results)]) == 0
+    Path("experiments", "papers", "cdmi", "of_ours.yaml").write_text(FILE)
+    trained = times(FINAL)
+    assert len(trained) == 6
+    assert main(["reproduce", "cdmi", "seeds=6", "--results", "kept"]) == 0
     place = Path(capsys.readouterr().out.splitlines()[-1])
     told = json.loads((place / "paper.json").read_text())
     assert [*told["tables"]] == ["table98", "table99"]
@@ -251,16 +281,25 @@ def test_without_a_table_all_of_the_papers_are_run(folder, monkeypatch, capsys):
     page = (place / "report.html").read_text()
     assert "2 of 4 claims hold" in page
     assert page.count("luck beats guessing") == 2  # of either table
-    kept = json.loads((results / "cdmi" / "table_98.json").read_text())
-    assert kept["finished"]
-    assert [one["row"] for one in kept["rows"]][:2] == ["guessed", "lucky"]
+    for table, first in (("table_98", "guessed"), ("table_99", "tried")):
+        kept = json.loads(Path("kept", "cdmi", f"{table}.json").read_text())
+        assert kept["finished"]
+        assert [one["row"] for one in kept["rows"]][:2] == [first, "lucky"]
+
+    # What was finished stays, and the other table trains nothing that this one has trained.
+    assert measured.is_dir()
+    assert len([*measured.parent.iterdir()]) == 1
+    assert times(FINAL) == trained
+    (other,) = measured.parent.with_name("table_99").iterdir()
+    rows = json.loads((other / "results.json").read_text())["rows"]
+    assert all((other / row["run"] / FINAL).is_file() for row in rows)
 
 
-def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(folder, monkeypatch, capsys):
+def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(measured, monkeypatch, capsys):
     found = reproduce.tables
     named = ("table98", "table97", "table96")
     monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in named})
-    place = folder / "experiments" / "papers" / "cdmi"
+    place = Path("experiments", "papers", "cdmi")
     root = "{root: '${oc.env:FEDPRIV_DATA}/receipts'}"
     for number, text in (
         (97, f"run: {{data.source: {root}"),
@@ -271,7 +310,7 @@ def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(folder, monk
             FILE.replace(f"\n{section}{{", f"\n{section}{{{rest}, ")
         )
     monkeypatch.delenv("FEDPRIV_DATA", raising=False)
-    assert main(["reproduce", "cdmi", "seeds=1"]) == 0
+    assert main(["reproduce", "cdmi", "seeds=6"]) == 0
     out, err = capsys.readouterr()
     assert "table97: left out, because FEDPRIV_DATA is not set" in err
     assert "table96: left out, because FEDPRIV_DATA is not set" in err
@@ -285,58 +324,54 @@ def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(folder, monk
     assert "did you mean 'rounds'?" in capsys.readouterr().err
 
 
-def test_a_finished_table_stays_where_it_is(capsys):
-    places = set()
-    for _ in range(2):
-        assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
-        places.add(capsys.readouterr().out.splitlines()[-1])
-    assert len(places) == 1
+def test_a_finished_table_stays_where_it_is(measured, capsys):
+    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == str(measured)
+    assert "other code" not in err
 
 
-def test_of_two_tables_with_the_same_runs_the_second_is_refused_at_once(folder, capsys):
+def test_of_two_tables_with_the_same_runs_the_second_is_refused_at_once(measured, capsys):
     shared = reproduce._shared(reproduce.read("cdmi", "table98"))
-    shared.mkdir(parents=True)
+    words = ["reproduce", "cdmi", "table99", "seeds=6"]
     with run_lock.writing(shared, "sweep"):
-        assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 2
+        assert main(words) == 2
         assert "is being written by process" in capsys.readouterr().err
-        assert [*folder.glob("runs/sweeps/cdmi/table_98/*")] == []
-    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+        assert not measured.parent.with_name("table_99").exists()
+    assert main(words) == 0
 
 
-def test_a_table_is_made_again_from_its_run_folders_alone(capsys):
-    assert main(["reproduce", "cdmi", "table98", "seeds=2"]) == 0
-    place = Path(capsys.readouterr().out.splitlines()[-1])
-    first = json.loads((place / "table.json").read_text())
-    trained = {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)}
-    shutil.rmtree(place)
-    assert main(["reproduce", "cdmi", "table98", "seeds=2"]) == 0
+def test_a_table_is_made_again_from_its_run_folders_alone(measured, capsys):
+    first = json.loads((measured / "table.json").read_text())
+    trained = times(FINAL)
+    shutil.rmtree(measured)
+    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 0
     again = json.loads((Path(capsys.readouterr().out.splitlines()[-1]) / "table.json").read_text())
     assert (again["rows"], again["claims"]) == (first["rows"], first["claims"])
-    assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob(FINAL)} == trained
+    assert times(FINAL) == trained
 
 
-def test_a_row_keeps_the_commit_of_when_it_was_made(capsys, monkeypatch):
-    commits = []
-    for commit, seeds in (("first", 1), ("second", 2), ("third", 2)):
-        monkeypatch.setattr(versions, "commit", lambda commit=commit: commit)
-        assert main(["reproduce", "cdmi", "table98", f"seeds={seeds}"]) == 0
+def test_a_row_keeps_the_commit_of_when_it_was_made(measured, capsys, monkeypatch):
+    def commits():
         place = Path(capsys.readouterr().out.splitlines()[-1])
         rows = json.loads((place / "results.json").read_text())["rows"]
-        commits.append({(row["row"], row["seed"]): row["commit"] for row in rows})
-    assert {*commits[0].values()} == {"first"}
-    assert (
-        commits[2]
-        == commits[1]
-        == {(row, seed): ("first", "second")[seed] for row, seed in commits[1]}
-    )
+        return {(row["row"], row["seed"]): row["commit"] for row in rows}
+
+    for commit in ("second", "third"):
+        monkeypatch.setattr(versions, "commit", lambda commit=commit: commit)
+        assert main(["reproduce", "cdmi", "table98", "seeds=7"]) == 0
+        assert commits() == {
+            (row, seed): "first" if seed < 6 else "second"
+            for row in ("guessed", "lucky")
+            for seed in range(7)
+        }
 
 
-def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, capsys):
-    file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
-    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
+def test_a_claim_is_not_changed_after_its_first_result_without_a_note(measured, capsys):
+    file = Path("experiments", "papers", "cdmi", "table_98.yaml")
     changed = FILE.replace('says: "value: lucky > guessed"', 'says: "value: lucky > guessed + 1"')
     file.write_text(changed)
-    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 2
+    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 2
     err = capsys.readouterr().err
     assert "'value: lucky > guessed' has a result and is gone" in err
     assert "'luck beats guessing' is new or changed since the first result" in err
@@ -344,49 +379,47 @@ def test_a_claim_is_not_changed_after_its_first_result_without_a_note(folder, ca
     assert "claims, since runs/sweeps/cdmi/table_98/" in capsys.readouterr().err
     noted = '+ 1"\n    was: "value: lucky > guessed"\n    note: it was too easy'
     file.write_text(changed.replace('+ 1"', noted))
-    assert main(["reproduce", "cdmi", "table98", "seeds=1"]) == 0
-    place = Path(capsys.readouterr().out.splitlines()[-1])
+    assert main(["reproduce", "cdmi", "table98", "seeds=6"]) == 0
     told = "luck beats guessing (note: it was too easy)"
-    assert told in (place / "report.html").read_text()
-    assert told in (place / "table.md").read_text()
+    assert told in (measured / "report.html").read_text()
+    assert told in (measured / "table.md").read_text()
 
 
-def test_a_claim_is_held_against_the_result_that_is_kept_too(folder, capsys, monkeypatch):
-    words = ["reproduce", "cdmi", "table98", "seeds=1", "--results", "kept"]
-    assert main(words) == 0
-    shutil.rmtree(folder / "runs")
-    file = folder / "experiments" / "papers" / "cdmi" / "table_98.yaml"
-    file.write_text(FILE.replace('"value: lucky > guessed"', '"value: lucky > 1"'))
-    before = (folder / "kept" / "cdmi" / "table_98.json").read_bytes()
+def test_a_claim_is_held_against_the_result_that_is_kept_too(measured, capsys, monkeypatch):
+    words = ["reproduce", "cdmi", "table98", "seeds=6", "--results", "kept"]
+    shutil.rmtree("runs")
+    Path("experiments", "papers", "cdmi", "table_98.yaml").write_text(
+        FILE.replace('"value: lucky > guessed"', '"value: lucky > 1"')
+    )
+    kept = Path("kept", "cdmi", "table_98.json")
+    before = kept.read_bytes()
     assert main(words) == 2
     assert "claims, since the result that is kept: 'value: lucky" in capsys.readouterr().err
     monkeypatch.setattr(reproduce, "tables", lambda paper: {"table98": "papers/cdmi/table_98"})
     assert main(["reproduce", "cdmi", *words[3:]]) == 2  # before any table of the paper is run
-    assert not (folder / "runs").exists()
-    assert (folder / "kept" / "cdmi" / "table_98.json").read_bytes() == before
+    assert not Path("runs").exists()
+    assert kept.read_bytes() == before
 
 
-def test_claims_of_a_papers_tables_say_whose_they_are(monkeypatch):
-    monkeypatch.setenv("FEDPRIV_DATA", "/data")
+def test_claims_of_a_papers_tables_say_whose_they_are():
     files = [
         file for paper in PAPERS for n, file in reproduce.tables(paper).items() if of_the_paper(n)
     ]
-    read = {file: sweep.read(file) for file in files if not file.endswith(("98", "99"))}
-    assert len(read) > 30
-    found = {(n, c.text): whose(c.text) for n, table in read.items() for c in table.claims}
+    tables = {file: read(file) for file in files if not file.endswith(("98", "99"))}
+    assert len(tables) > 30
+    found = {(n, c.text): whose(c.text) for n, table in tables.items() for c in table.claims}
     assert [one for one, owner in found.items() if not owner] == []
     assert {*found.values()} == {"paper", "ours"}
 
 
-def test_results_are_of_the_claims_as_they_stand(monkeypatch):
+def test_results_are_of_the_claims_as_they_stand():
     """Of what is checked in; the claims of the files may be changed with a note only."""
-    monkeypatch.setenv("FEDPRIV_DATA", "/data")  # no data are read
     found = [*RESULTS.rglob("*.json")]
     assert len(found) > 6
     for path in found:
-        read = sweep.read(*reproduce.of_result(str(path.relative_to(RESULTS))))
+        file, words = reproduce.of_result(str(path.relative_to(RESULTS)))
         content = json.loads(path.read_text())
-        assert [*unexplained(read.claims, content)] == [], path
+        assert [*unexplained(read(file, *words).claims, content)] == [], path
         assert Recorded.of(content).finished, path
 
 
@@ -417,6 +450,8 @@ def test_whoever_has_weights_and_data_runs_it_at_full_size(
     paper, table, pretrained, words, monkeypatch
 ):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
+    # What noise comes out has tests of its own, and Opacus takes seconds to find it.
+    monkeypatch.setattr(calibration, "search", lambda *_: 1.0)
     asked = ["seeds=1", "size=base", f"pretrained={pretrained}", *words]
     jobs = sweep_jobs.plan(reproduce.read(paper, table, asked))
     models = {(job.config["model"]["size"], job.config["model"]["pretrained"]) for job in jobs}
