@@ -58,6 +58,13 @@ MODEL_SIZES = {"max_length": (3, 100_000), "image_size": (8, 10_000), "dropout":
 """What any model can make of these arguments; most models allow less, and say so themselves."""
 
 
+OF_HYDRAS_COMMAND_LINE = (
+    *("~hydra/output", "~hydra/launcher", "~hydra/sweeper", "~hydra/help", "~hydra/hydra_help"),
+    *("~hydra/hydra_logging", "~hydra/job_logging", "~hydra/env"),
+)
+"""Leaves out the settings of Hydra's own command line, a third of the files that it composes."""
+
+
 class Mistakes(ValueError):
     """Everything that is wrong with an experiment, each with its place."""
 
@@ -218,7 +225,7 @@ def _composed(
 ) -> DictConfig:
     """Returns what Hydra makes of a file, of those that it includes, and of the choices.
 
-    It takes Hydra a third of a second, and the rows of a sweep share most of it.
+    It takes Hydra a tenth of a second, and the rows of a sweep share most of it.
     """
     try:
         yaml_file.check(path)
@@ -230,7 +237,8 @@ def _composed(
     try:
         with initialize_config_dir(str(path.parent), version_base=None), warnings.catch_warnings():
             warnings.filterwarnings("error", ".*missing `_self_`")
-            return compose(path.stem, [f"hydra.searchpath=[{search}]", *choices])
+            ours = [f"hydra.searchpath=[{search}]", *OF_HYDRAS_COMMAND_LINE]
+            return compose(path.stem, [*ours, *choices])
     except (HydraException, OmegaConfBaseException) as error:
         raise Mistakes(name, [_first_line(error) + _hint(choices)]) from error
     except UserWarning as warning:
