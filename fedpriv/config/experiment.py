@@ -21,6 +21,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -299,7 +300,7 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     problems: list[str] = []
     for text in overrides:
         try:
-            override = OverridesParser.create().parse_override(text)
+            override = _parsed(text)
         except HydraException as error:
             problems.append(f"{text!r} is not of the form key=value: {_first_line(error)}")
             continue
@@ -315,6 +316,15 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     if problems:
         raise Mistakes(source, problems)
     return choices, values
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Override:
+    """Returns an override as Hydra reads it, which takes longer than to apply it.
+
+    The rows of a sweep have most of theirs in common, under each seed.
+    """
+    return OverridesParser.create().parse_override(text)
 
 
 def _own_parts(choices: list[str]) -> tuple[list[str], dict[str, str]]:
