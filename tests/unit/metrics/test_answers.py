@@ -1,5 +1,7 @@
 """ANLS and accuracy: against another implementation, by hand, and over the rows of a table."""
 
+import re
+
 import numpy as np
 import pytest
 from anls_star import anls_score
@@ -13,8 +15,9 @@ from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import answer_scores, asked, table
 
-# anls_star rounds its similarities to nothing, but strips and lower-cases as we do.
-TEXTS = st.text(alphabet="abcAB 19.-€é", max_size=12)
+# anls_star rounds its similarities to nothing, but strips and lower-cases as we do. From 1.0 on it
+# takes several spaces for one, as PFL-DocVQA's evaluation and ours do not.
+TEXTS = st.text(alphabet="abcAB 19.-€é", max_size=12).map(lambda text: re.sub(" +", " ", text))
 
 
 @given(answer=TEXTS, accepted=st.lists(TEXTS, min_size=1, max_size=3))
