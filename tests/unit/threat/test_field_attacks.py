@@ -1,15 +1,16 @@
 """Attacks on scrubbed fields: which model, what is handed over, what is left."""
 
 import dataclasses
+import functools
 import json
 import shutil
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import attacked as attacks
 import numpy as np
 import pytest
 import torch
-from attacked import attacked
 from toy_fields import Codes, Follows, OneCode, federation, follows
 
 from fedpriv.attacks.cdmi.generator import untrained
@@ -26,6 +27,8 @@ from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
 from fedpriv.threat.keep.scrubbed import KeepScrubbed
 from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
+
+attacked = functools.partial(attacks.attacked, resamples=100)
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,14 @@ class Refuses:
         raise NotApplicable("there is nothing to work on")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return federation(tmp_path_factory.mktemp("runs"), source=OneCode()).run(6).run_dir
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
-    return federation(tmp_path / "runs", source=OneCode()).run(6).run_dir
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def test_what_the_model_has_learnt_is_found_and_scored(run):
