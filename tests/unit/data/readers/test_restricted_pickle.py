@@ -135,8 +135,9 @@ def test_no_gadget_runs_or_imports(tmp_path, monkeypatch, name):
     module.write_text(f"x = open({str(marker)!r}, 'w')", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     path = npy(tmp_path / "a.npy", dict(gadgets(marker))[name])
-    with pytest.raises(DataError, match="not a safe array of records"):
+    with pytest.raises(DataError, match="not a safe array of records") as caught:
         load_objects(path)
+    assert "the file holds" not in str(caught.value)  # it was stopped, and did not end in no array
     with pytest.raises(DataError, match="not a safe array of records"):
         write_records(path, tmp_path / "a.parquet")
     assert not marker.exists()
@@ -209,6 +210,13 @@ def dtype_of(code, names=b"N", fields=b"N", flags=b"K\x3f"):
 def test_a_forged_array_is_refused(tmp_path, pickled):
     with pytest.raises(DataError, match="not a safe array of records"):
         load_objects(npy(tmp_path / "a.npy", pickled))
+
+
+@pytest.mark.parametrize("code", ["V8", "M8[s]", "f8,O", "(2,)f8", "", "f8\n"])
+def test_a_dtype_of_anything_but_numbers_texts_and_objects_is_refused(tmp_path, code):
+    path = npy(tmp_path / "a.npy", array_of(b"K\x01\x85", dtype_of(code), b"]Na"))
+    with pytest.raises(DataError, match="not a safe array of records: a dtype "):
+        load_objects(path)
 
 
 def test_an_array_has_as_many_items_as_its_shape(tmp_path):
