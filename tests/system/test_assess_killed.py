@@ -1,11 +1,10 @@
 """An assessment that is killed goes on where it was, and ends with the same numbers."""
 
 import json
-import os
-import signal
+import time
 
 import pytest
-from processes import finish, run_dir, start
+from processes import Forked, run, run_dir
 
 WORDS = (
     "assess",
@@ -34,22 +33,23 @@ def numbers(folder):
 
 @pytest.mark.slow
 def test_a_killed_assessment_goes_on(tmp_path):
-    killed = start(*WORDS, "runs=killed", cwd=tmp_path)
-    for line in killed.stderr:
-        if line.startswith("1 of 3"):
-            break
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate()
+    killed = Forked(*WORDS, "runs=killed", cwd=tmp_path)
+    deadline = time.monotonic() + 600
+    while not any(line.startswith("1 of 3") for line in killed.said().splitlines()):
+        assert killed.poll() is None, killed.said()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    killed.kill()
     (place,) = (tmp_path / "killed" / "assess" / "quickstart").iterdir()
     assert not (place / "assessment.json").exists()
     done = {path: path.stat().st_mtime_ns for path in place.glob("runs/*/checkpoints/final*")}
     assert done
 
-    status, out, err = finish(start(*WORDS, "runs=killed", cwd=tmp_path))
+    status, out, err = run(*WORDS, "runs=killed", cwd=tmp_path)
     assert status == 0, err
     assert run_dir(out) == place.relative_to(tmp_path)
     assert done == {path: path.stat().st_mtime_ns for path in done}
 
-    status, out, err = finish(start(*WORDS, "runs=straight", cwd=tmp_path))
+    status, out, err = run(*WORDS, "runs=straight", cwd=tmp_path)
     assert status == 0, err
     assert numbers(tmp_path / run_dir(out)) == numbers(place)

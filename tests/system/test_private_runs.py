@@ -1,12 +1,10 @@
 """Private runs on real processes: the same bits on any grid, and a ledger that survives a kill."""
 
 import json
-import os
-import signal
 import time
 
 import pytest
-from processes import TESTS, run, run_dir, start
+from processes import TESTS, Forked, run, run_dir
 from toy import Net, weights
 from toy_private import FaultyProviders, private_data
 
@@ -91,7 +89,7 @@ def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
     straight = tmp_path / run_dir(out)
 
     slow = ["client.pause=0.1", f"runs={tmp_path}/k"]
-    process = start("run", PRIVATE, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
+    process = Forked("run", PRIVATE, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
     folder = _killed_after(3, process, tmp_path / "k")
     (folder / "checkpoints" / "round-000003.safetensors").unlink(missing_ok=True)
     status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)
@@ -110,8 +108,7 @@ def _killed_after(rounds, process, runs):
     while time.monotonic() < deadline:
         found = [p for p in runs.glob("*/*/metrics.jsonl") if len(p.read_text().splitlines())]
         if found and len(found[0].read_text().splitlines()) >= rounds:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            process.kill()
             return found[0].parent
         time.sleep(0.02)
     raise AssertionError("the run has not come so far in ten minutes")

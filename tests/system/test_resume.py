@@ -2,13 +2,11 @@
 
 import functools
 import json
-import os
 import random
-import signal
 import time
 
 import pytest
-from processes import TOY, finish, run, run_dir, start
+from processes import TOY, Forked, run, run_dir
 
 ROUNDS = 8
 BANDED = TOY.replace("toy.yaml", "banded.yaml")
@@ -38,7 +36,7 @@ def straight(straight_of):
 @EACH
 def test_killed_after_four_rounds_and_resumed_with_two_workers(experiment, straight_of, tmp_path):
     slow = ["client.pause=0.15", "federation.workers=2"]
-    process = start("run", experiment, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
+    process = Forked("run", experiment, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
     folder = _killed(process, tmp_path, lambda folder: len(_metrics(folder)) >= 4)
     assert 4 <= len(_metrics(folder)) < ROUNDS
 
@@ -53,16 +51,15 @@ def test_killed_after_four_rounds_and_resumed_with_two_workers(experiment, strai
 @EACH
 def test_killed_again_and_again_at_random_moments(experiment, straight_of, tmp_path):
     random.seed(time.time_ns())
-    process = start("run", experiment, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)
+    process = Forked("run", experiment, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)
     kills = 0
     folder = _killed(process, tmp_path, lambda folder: (folder / "config.yaml").exists())
     while kills < 5:
-        process = start("resume", str(folder), "--trust", cwd=tmp_path)
+        process = Forked("resume", str(folder), "--trust", cwd=tmp_path)
         _until_it_writes(process, folder)
         time.sleep(random.uniform(0, 0.15))
         kills += process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
         if len(_metrics(folder)) == ROUNDS:
             break
     status, _, err = run("resume", str(folder), "--trust", cwd=tmp_path)
@@ -107,8 +104,7 @@ def _killed(process, cwd, when):
         return bool(folders) and when(folders[0])
 
     _wait(ready, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    finish(process)
+    process.kill()
     return next(cwd.glob("runs/*/*/config.yaml")).parent
 
 
@@ -121,7 +117,7 @@ def _wait(condition, process, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        assert process.poll() is None or condition(), process.stderr.read()
+        assert process.poll() is None or condition(), process.said()
         time.sleep(0.01)
 
 

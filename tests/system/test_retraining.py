@@ -1,10 +1,8 @@
 """What an attack trains anew is trained once, to the same bits, whatever is killed on the way."""
 
 import json
-import os
 import re
 import shutil
-import signal
 import threading
 import time
 from contextlib import ExitStack
@@ -12,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import yaml
 from experiments_run import ran, result_of
-from processes import TESTS, TOY, finish, run_dir, start
+from processes import TESTS, TOY, Forked
 from toy import Net, federation
 from toy_attacks import Seeds
 
@@ -150,10 +148,9 @@ def killed_after_the_first(process, folder):
     deadline = time.monotonic() + 600
     while not (found := list(folder().glob("retrained/*/checkpoints/final*"))):
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.said()
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    finish(process)
+    process.kill()
     found = list(folder().glob("retrained/*/checkpoints/final*"))
     assert 1 <= len(found) < 3
     return {path.parents[1].name: touched(path.parents[3]) for path in found}
@@ -173,7 +170,7 @@ def rewritten(folder, name, before):
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_and_trains_only_what_is_missing(straight, tmp_path):
     slow = [OVERRIDES.format('"rounds=3","client.pause=0.1"'), "federation.workers=2"]
-    process = start("run", EXPERIMENT, *slow, cwd=tmp_path)
+    process = Forked("run", EXPERIMENT, *slow, cwd=tmp_path)
     folders = lambda: next(tmp_path.glob("runs/toy_retraining/*"), tmp_path)  # noqa: E731
     done = killed_after_the_first(process, folders)
 
@@ -193,14 +190,14 @@ def test_a_killed_attack_is_started_again_and_trains_only_what_is_missing(
     folder = shutil.copytree(alone, tmp_path / "run")
     command = [*ATTACK, OVERRIDES.format('"rounds=3","client.pause=0.05"'), "--trust"]
     done = killed_after_the_first(
-        start("attack", str(folder), *command, cwd=tmp_path), lambda: folder
+        Forked("attack", str(folder), *command, cwd=tmp_path), lambda: folder
     )
 
-    status, out, err = finish(start("attack", str(folder), *command, cwd=tmp_path))
+    status, findings, said = ran("attack", folder, *command)
 
-    assert status == 0, err
-    assert (tmp_path / run_dir(out)).samefile(folder / "findings" / "Seeds")
-    assert 1 <= to_do(err) <= 3 - len(done)
+    assert status == 0, said
+    assert findings.path.samefile(folder / "findings" / "Seeds")
+    assert 1 <= to_do(said) <= 3 - len(done)
     assert not any(rewritten(folder, name, before) for name, before in done.items())
     same(folder, straight)
     assert losses(folder, "Seeds") == losses(straight)
