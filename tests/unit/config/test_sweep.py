@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -17,25 +18,25 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.sweep import calculate
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
-from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT
+from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.workers.jobs import JobsFailed
 
-FILE = f"""
+FILE = """
 # A toy, in a table
-experiment: {TOY}
+experiment: toy
 seeds: [0, 1]
-let: {{value: 5.0, size: small}}
+let: {value: 5.0, size: small}
 choices:
-  size: {{small: {{run: {{rounds: 1}}}}, large: {{run: {{rounds: 2}}}}}}
-run: {{data.clients: 4}}
-attack: {{attack: toy_attacks.Guess, attack.value: "${{let.value}}"}}
+  size: {small: {run: {rounds: 1}}, large: {run: {rounds: 2}}}
+run: {data.clients: 4}
+attack: {attack: toy_attacks.Guess, attack.value: "${let.value}"}
 rows:
-  trained: {{attack: {{~attack: 0}}}}
-  guessed: {{}}
-  lucky: {{attack: {{attack.value: "${{calc:'2 * ${{let.value}}'}}", attack.luck: 0.5}}}}
-  refused: {{attack: {{attack.refuse: true}}}}
+  trained: {attack: {~attack: 0}}
+  guessed: {}
+  lucky: {attack: {attack.value: "${calc:'2 * ${let.value}'}", attack.luck: 0.5}}
+  refused: {attack: {attack.refuse: true}}
 columns:
-  value: {{label: the value, interval: around}}
+  value: {label: the value, interval: around}
   inner.0.01.twice: twice
   run.accuracy: accuracy
 legend: The value is guessed.
@@ -45,9 +46,16 @@ claims:
 """
 
 
+def with_toy(folder):
+    """Gives a folder the toy federation as an experiment of its own."""
+    (folder / "experiments").mkdir()
+    shutil.copy(TOY, folder / "experiments")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(with_toy(tmp_path))
     monkeypatch.setenv("FEDPRIV_DATA", "/somewhere")
 
 
@@ -60,6 +68,17 @@ def table(tmp_path):
         return name
 
     return write
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The sweep once it was run in a folder of its own: where, what it measured, what it told."""
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(with_toy(tmp_path_factory.mktemp("run")))
+        Path("toys.yaml").write_text(FILE)
+        folder, measured = sweep_jobs.run(sweep.read("toys.yaml"), tell=told.append)
+        return RunFolder.at(folder.path.absolute()), measured, told
 
 
 def mistakes(name, *overrides):
@@ -115,7 +134,7 @@ def test_settings_are_those_that_the_command_line_may_change(table):
         'rows=["a, b"]',
         "speed=[1, 2]",
         "seeds=[0, 1]",
-        f"experiment={TOY}",
+        "experiment=toy",
         "workers=0  # trainings or attacks at a time, each in its own process",
     ]
 
@@ -131,15 +150,16 @@ def test_settings_are_shown_as_the_command_line_has_changed_them(table):
 def test_weights_of_another_model_are_refused_before_anything_starts(tmp_path):
     layoutlmv3(labels=("total",)).save_pretrained(tmp_path / "weights")
     name, weights = "papers/pried_kie/table_3", f"pretrained={tmp_path / 'weights'}"
+    plain = "method=['no privacy']"
     with pytest.raises(Mistakes) as caught:
-        sweep_jobs.run(sweep.read(name, [weights, "rows=[RoBERTa, 'without image']"]))
+        sweep_jobs.run(sweep.read(name, [weights, "rows=[RoBERTa, 'without image']", plain]))
     assert not Path("runs").exists()
     (wrong,) = caught.value.problems
     assert wrong.startswith("RoBERTa, no privacy: ")
     assert "holds a model of type 'layoutlmv3': expected 'roberta'" in wrong
     assert "rows=[…]" in wrong
-    assert sweep_jobs.checked(sweep.read(name, [weights, "rows=['without image']"]))
-    nowhere = [f"pretrained={tmp_path / 'nowhere'}", "rows=[RoBERTa]"]
+    assert sweep_jobs.checked(sweep.read(name, [weights, "rows=['without image']", plain]))
+    nowhere = [f"pretrained={tmp_path / 'nowhere'}", "rows=[RoBERTa]", plain]
     with pytest.raises(Mistakes, match=r"RoBERTa, no privacy: .*nowhere"):
         sweep_jobs.checked(sweep.read(name, nowhere))
 
@@ -159,14 +179,12 @@ def test_models_of_base_size_from_random_weights_are_told(monkeypatch):
     assert not any("random" in line for line in told())
 
 
-def test_a_sweep_measures_its_rows_and_checks_its_claims(table):
-    told = []
-    read = sweep.read(table())
-    assert (read.name, read.title) == ("toys", "A toy, in a table")
-    folder, measured = sweep_jobs.run(read, tell=told.append)
-    assert folder.path.parts[:3] == ("runs", "sweeps", "toys")
+def test_a_sweep_measures_its_rows_and_checks_its_claims(run):
+    folder, measured, told = run
+    assert folder.path.parts[-4:-1] == ("runs", "sweeps", "toys")
     found, rows = results(folder)
     assert found["finished"] is True
+    assert found["title"] == "A toy, in a table"
     assert found["legend"] == "The value is guessed."
     for page in ("table.md", "report.html"):
         assert "The value is guessed." in (folder.path / page).read_text()
@@ -306,8 +324,9 @@ def test_a_file_extends_another(table):
 def test_a_column_of_a_claim_that_no_row_has_is_told(table):
     told = []
     misspelt = FILE.replace('"value: guessed > lucky"', '"valeu: guessed > lucky"')
-    sweep_jobs.run(sweep.read(table(misspelt), ["seeds=[0]"]), tell=told.append)
-    assert told[-1] == "claims: no row has a number 'valeu'"
+    sweep_jobs.run(sweep.read(table(misspelt), ["seeds=[0]", "rows=[guessed]"]), tell=told.append)
+    of_claims = [line for line in told if line.startswith("claims: ")]
+    assert of_claims == ["claims: no row has a number 'valeu'"]
 
 
 def test_a_row_that_a_claim_misspells_is_told_unless_rows_are_chosen(table):
@@ -404,8 +423,8 @@ def test_the_guide_has_an_example_of_each_section():
     assert {section for section, _ in rows} == set(sweep.SECTIONS)
 
 
-def test_runs_of_a_sweep_can_be_trained_again_in_variants(table):
-    folder, measured = sweep_jobs.run(sweep.read(table()))
+def test_runs_of_a_sweep_can_be_trained_again_in_variants(run):
+    folder, measured, _ = run
     config = yaml.safe_load((folder.path / measured[0].run / "config.yaml").read_text())
     made = config[experiment.COMPOSED]
     assert experiment.load(made["experiment"], made["overrides"])["seed"] == measured[0].seed
