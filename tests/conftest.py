@@ -14,11 +14,12 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported first
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("new", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.register_profile("few", deadline=None, derandomize=True, max_examples=5)
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("new", untimed)
+settings.register_profile("ci", untimed, derandomize=True)
+settings.register_profile("few", untimed, derandomize=True, max_examples=5)
 settings.load_profile("few" if os.environ.get("FEW") else "ci" if os.environ.get("CI") else "new")
 
 
