@@ -37,6 +37,19 @@ BUILDERS = {"layoutlm": layoutlm, "bros": bros, "bert": bert}
 BACKBONES = pytest.mark.parametrize("name", BUILDERS)
 TASKS = pytest.mark.parametrize("task", ["mlm", "tags"])
 IMAGES = pytest.mark.parametrize("image", [False, True], ids=["unimodal", "bimodal"])
+SOME = pytest.mark.parametrize(
+    ("name", "task"), [("layoutlm", "mlm"), ("bros", "mlm"), ("bert", "tags")]
+)
+# Every two of backbone, task and image meet.
+PAIRS = pytest.mark.parametrize(
+    ("name", "task", "image"),
+    [
+        ("layoutlm", "mlm", True), ("bros", "mlm", False), ("bert", "mlm", True),
+        ("layoutlm", "tags", False), ("bros", "tags", True), ("bert", "tags", False),
+    ],
+)  # fmt: skip
+HEADED = [(name, task) for name in BUILDERS for task in ("mlm", "tags")]
+HEADED += [("bros", task) for task in HEADS if task not in ("mlm", "tags")]
 
 
 def letter(words, *, provider, total, name):
@@ -81,9 +94,7 @@ def moved(document, word):
 # What they are
 
 
-@BACKBONES
-@TASKS
-@IMAGES
+@PAIRS
 def test_they_are_what_an_attack_on_fields_asks_for(name, task, image):
     model = tiny(name, task, image)
     assert isinstance(model, FieldModel)
@@ -105,9 +116,7 @@ def test_the_tiny_sizes_are_as_told():
     assert counts == {"layoutlm": 440_000, "bros": 180_000, "bert": 180_000}
 
 
-@BACKBONES
-@TASKS
-@IMAGES
+@PAIRS
 def test_every_trainable_parameter_gets_a_gradient(name, task, image):
     check_every_parameter_learns(tiny(name, task, image), DOCUMENTS)
 
@@ -211,9 +220,7 @@ def test_visual_features_are_added_to_the_embedding_of_each_token():
 # Losses
 
 
-@BACKBONES
-@TASKS
-@IMAGES
+@PAIRS
 def test_an_examples_loss_is_its_own(name, task, image):
     model = tiny(name, task, image).double().eval()
     examples = model.encode(DOCUMENTS)
@@ -286,8 +293,7 @@ def test_per_example_gradients_by_vmap_are_those_of_the_loop(name, image):
     check_vmap_gives_what_the_loop_gives(tiny(name, "tags", image), DOCUMENTS)
 
 
-@BACKBONES
-@TASKS
+@SOME
 def test_dropout_and_masks_are_each_examples_own(name, task):
     check_dropout_is_the_seeds_and_each_examples_own(tiny(name, task, dropout=0.2), DOCUMENTS)
 
@@ -298,8 +304,7 @@ def test_gradients_have_gradients(name):
     check_gradients_of_gradients(tiny(name, **more), wanted="none", documents=DOCUMENTS)
 
 
-@BACKBONES
-@TASKS
+@SOME
 def test_examples_of_a_trained_window_have_gradients_by_the_rule(name, task):
     model = tiny(name, task).train()
     found = PerExample().clipped_sum(model, model.encode(DOCUMENTS), 1.0)
@@ -314,16 +319,14 @@ def test_examples_of_a_trained_window_have_gradients_by_the_rule(name, task):
 def saved(tmp_path_factory):
     """Each model by backbone, task and image beside the folder that it was saved in."""
     models = {}
-    for name in BUILDERS:
-        for task in HEADS:
-            folder = tmp_path_factory.mktemp(f"{name}-{task}")
-            models[name, task] = tiny(name, task, image=task == "mlm"), folder
-            models[name, task][0].save_pretrained(folder)
+    for name, task in HEADED:
+        folder = tmp_path_factory.mktemp(f"{name}-{task}")
+        models[name, task] = tiny(name, task, image=task == "mlm"), folder
+        models[name, task][0].save_pretrained(folder)
     return models
 
 
-@BACKBONES
-@pytest.mark.parametrize("task", HEADS)
+@pytest.mark.parametrize(("name", "task"), HEADED)
 def test_what_is_saved_is_read_back_bit_by_bit(name, task, saved, tmp_path):
     model, folder = saved[name, task]
     loaded = BUILDERS[name](pretrained=folder)
