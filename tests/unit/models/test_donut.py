@@ -121,21 +121,18 @@ def test_readers_that_cannot_work_are_refused():
 
 
 @pytest.mark.parametrize("field", [(64, 64), (64, 96), (96, 64), (160, 64)])
-@pytest.mark.parametrize("size", [(200, 100), (100, 200), (77, 81), (50, 50), (400, 560), (9, 300)])
-def test_pages_are_what_the_processor_of_transformers_makes(field, size):
-    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    document = dataclasses.replace(
-        page("", questions=[Question("k", "a", ("b",))]), page=pixels, size=size
-    )
-    model = tiny(image_size=field)
-    examples = model.encode([document])
+def test_pages_are_what_the_processor_of_transformers_makes(field):
+    model, asked = tiny(image_size=field), page("", questions=[Question("k", "a", ("b",))])
     processor = DonutImageProcessorPil(
         size={"height": field[0], "width": field[1]}, image_mean=[0.5] * 3, image_std=[0.5] * 3
     )
-    expected = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"]
-    seen = model.given(examples.batch(np.array([0])))["pixel_values"]
-    assert examples.shared["pixels"][0].dtype == np.uint8
-    np.testing.assert_allclose(seen.numpy(), expected, atol=1e-6)
+    for size in ((200, 100), (100, 200), (77, 81), (50, 50), (400, 560), (9, 300)):
+        pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        examples = model.encode([dataclasses.replace(asked, page=pixels, size=size)])
+        expected = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"]
+        seen = model.given(examples.batch(np.array([0])))["pixel_values"]
+        assert examples.shared["pixels"][0].dtype == np.uint8
+        np.testing.assert_allclose(seen.numpy(), expected, atol=1e-6, err_msg=str(size))
 
 
 def test_the_page_stands_in_the_middle_of_black():

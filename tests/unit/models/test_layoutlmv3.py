@@ -28,6 +28,7 @@ from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.layoutlmv3 import (
     layoutlmv3,
 )
+from fedpriv.models.layoutlmv3_network import LayoutLMv3Encoder as OurEncoder
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.readers.subwords import CLS, PAD, SEP, Subwords
 from fedpriv.models.tagging import tags_of
@@ -248,8 +249,10 @@ def test_relative_positions_cannot_learn_and_are_frozen(tiny):
 
 @pytest.mark.parametrize("sizes", [{}, {"size": "base"}], ids=["tiny", "base"])
 def test_attention_biases_are_those_of_transformers_to_the_bit(sizes):
-    ours = layoutlmv3(LABELS, **sizes).network.layoutlmv3.encoder
-    theirs = LayoutLMv3Encoder(ours.config)
+    with torch.device("meta"):
+        config = layoutlmv3(LABELS, **sizes).network.config
+    config.num_hidden_layers = 1  # the biases are those of every layer
+    ours, theirs = OurEncoder(config), LayoutLMv3Encoder(config)
     theirs.load_state_dict(ours.state_dict())
     generator = torch.Generator().manual_seed(0)
     # All that can occur: text from its first position on, then more patches than positions.

@@ -101,10 +101,16 @@ LONG = "Which of the companies that are named on this page asks for the money, a
 
 
 @pytest.mark.parametrize(
-    ("max_patches", "patch_size", "text"),
-    [(24, 8, "How much?"), (300, 16, LONG), (2048, 16, "Who?")],
+    ("pixels", "max_patches", "patch_size", "text"),
+    [
+        (photograph, 24, 8, "How much?"),
+        (photograph, 300, 16, LONG),
+        (invoice, 2048, 16, "Who?"),
+        (receipt, 300, 16, LONG),
+        (noise, 24, 8, "How much?"),
+        (noise, 2048, 16, "Who?"),
+    ],
 )
-@pytest.mark.parametrize("pixels", [photograph, invoice, receipt, noise])
 def test_patches_are_what_the_processor_of_transformers_makes(
     pixels, max_patches, patch_size, text, monkeypatch
 ):
