@@ -1,10 +1,13 @@
 """`fedpriv assess`: the plan, the trainings and attacks, and what is refused, on tiny data."""
 
 import csv
+import functools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from processes import run
 
 from fedpriv.cli.main import main
 from fedpriv.config import assess, assess_cost
@@ -25,7 +28,7 @@ OWN = """
 from dataclasses import dataclass
 
 from fedpriv import FedAvg
-from fedpriv.threat.access import WhiteBox
+from fedpriv.threat.access import Architecture
 from fedpriv.threat.claims import MembershipScores
 
 
@@ -35,7 +38,7 @@ class OwnStrategy(FedAvg):
 
 @dataclass(frozen=True)
 class Access:
-    model: WhiteBox
+    model: Architecture
 
 
 class Broken:
@@ -49,14 +52,27 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def assessed(*words, workers=0):
-    return main(["assess", "quickstart", *SMALL, "seeds=1", f"workers={workers}", *words])
+WORDS = ("assess", "quickstart", *SMALL, "seeds=1", "workers=0")
+PRIVATE = (*WORDS, "defences=[none,fl_provider_dp]", "attacks=[server_membership]")
 
 
-def test_an_assessment_from_nothing_to_page_and_again(capsys):
-    words = ("defences=[none,fl_provider_dp]", "attacks=[server_membership]")
-    assert assessed(*words) == 0
-    folder = Path(capsys.readouterr().out.splitlines()[-1])
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A working directory in which that was assessed, and the folder of the assessment there."""
+    place = tmp_path_factory.mktemp("assessed")
+    status, out, err = run(*PRIVATE, cwd=place)
+    assert status == 0, err
+    return place, Path(out.splitlines()[-1])
+
+
+@pytest.fixture
+def folder(once, tmp_path):
+    """The folder of the assessment in a copy of that directory, which is the working directory."""
+    shutil.copytree(once[0], tmp_path, dirs_exist_ok=True)
+    return once[1]
+
+
+def test_an_assessment_from_nothing_to_page_and_again(folder, capsys):
     content = json.loads((folder / "assessment.json").read_text())
     assert [row["defence"] for row in content["rows"]] == ["none", "fl_provider_dp"]
     private = content["rows"][1]
@@ -67,8 +83,8 @@ def test_an_assessment_from_nothing_to_page_and_again(capsys):
     cell = private["cells"][0]
     assert cell["adversary"] == "server_masked"
     assert "attack.target=series" in cell["commands"][0]
-    for run, finding in zip(cell["runs"], cell["findings"], strict=True):
-        assert (folder / run / "report.html").is_file()
+    for trained, finding in zip(cell["runs"], cell["findings"], strict=True):
+        assert (folder / trained / "report.html").is_file()
         assert (folder / finding / "result.json").is_file()
     assert (folder / "assessment.html").is_file()
     with (folder / "assessment.csv").open(encoding="utf-8") as file:
@@ -77,7 +93,7 @@ def test_an_assessment_from_nothing_to_page_and_again(capsys):
     # Repeated, it is the same folder, and nothing is trained or attacked anew.
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/checkpoints/*")}
     results = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/findings/*/*.json")}
-    assert assessed(*words) == 0
+    assert main([*PRIVATE]) == 0
     assert Path(capsys.readouterr().out.splitlines()[-1]) == folder
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert results == {path: path.stat().st_mtime_ns for path in results}
@@ -91,8 +107,8 @@ def test_an_assessment_from_nothing_to_page_and_again(capsys):
 def test_a_defence_and_an_attack_of_ones_own_and_one_that_fails(capsys, tmp_path, monkeypatch):
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    own = "attacks=[server_membership,own_parts.Broken]"
-    assert assessed("defences=[none,own_parts.OwnStrategy]", own) == 0
+    own = "attacks=[own_parts.Broken]"
+    assert main([*WORDS, "defences=[none,own_parts.OwnStrategy]", own]) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     found = assessment.read(folder)
     assert [row.defence for row in found.rows] == ["none", "OwnStrategy"]
@@ -101,16 +117,18 @@ def test_a_defence_and_an_attack_of_ones_own_and_one_that_fails(capsys, tmp_path
     assert all("failed: NotImplementedError" in cell.why for cell in broken)
 
 
-def test_a_training_that_fails_is_counted(capsys, monkeypatch):
-    real = assess.retraining.train
+def test_a_training_that_fails_is_counted(folder, capsys, monkeypatch):
+    (private,) = (
+        run for run in folder.glob("runs/*") if (run / "findings/mechanism_audit").is_dir()
+    )
+    shutil.rmtree(private)
 
     def train(job):
-        if "fl_provider_dp" in str(job[0]["strategy"]["_target_"]):
-            raise MemoryError("no room")
-        real(job)
+        assert job[1] == str(private)
+        raise MemoryError("no room")
 
     monkeypatch.setattr(assess.retraining, "train", train)
-    assert assessed("defences=[none,fl_provider_dp]", "attacks=[server_membership]") == 0
+    assert main([*PRIVATE]) == 0
     out = capsys.readouterr().out
     assert "fl_provider_dp, seed 0: failed: MemoryError: no room" in out
     row = assessment.read(out.splitlines()[-1]).rows[1]
@@ -118,7 +136,7 @@ def test_a_training_that_fails_is_counted(capsys, monkeypatch):
 
 
 def test_the_plan_starts_nothing_and_says_what_is_withheld(capsys, tmp_path):
-    assert assessed("--plan", "defences=[none]", "attacks=[server_membership,pmia]") == 0
+    assert main([*WORDS, "--plan", "defences=[none]", "attacks=[server_membership,pmia]"]) == 0
     out = capsys.readouterr().out
     assert "LayoutLMv3Tagger answers no questions" in out
     assert "2 trainings with 1 seed" in out
@@ -126,7 +144,14 @@ def test_the_plan_starts_nothing_and_says_what_is_withheld(capsys, tmp_path):
 
 
 def planned(*, name="quickstart", words=SMALL, **chosen):
-    return assess.read(name, words, **{"attacks": ["server_membership"], "seeds": 2, **chosen})
+    usual = {"defences": ["none"], "attacks": ["server_membership"], "seeds": 2}
+    return assess.read(name, words, **usual | chosen)
+
+
+@functools.cache
+def long():
+    """A plan of two attacks, one of which takes hours."""
+    return planned(attacks=["server_membership", "gi_dqa"], seeds=5)
 
 
 def test_a_defence_that_cannot_be_combined_is_a_row_that_says_so():
@@ -151,7 +176,7 @@ def test_an_attack_with_settings_stays_that_of_its_name():
 
 def test_settings_of_a_keeper_go_where_it_keeps_something():
     words = (*SMALL, "keep.transcript.rounds=[1]")
-    plan = planned(defences=["none"], words=words)
+    plan = planned(words=words)
     by_defence = {one.defence: one.config for one in plan.trainings}
     assert by_defence["none"]["keep"]["transcript"]["rounds"] == [1]
     assert not by_defence["start"].get("keep")
@@ -209,7 +234,7 @@ def test_other_code_is_another_assessment(tmp_path, monkeypatch):
 
 def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    plan, told = planned(defences=["none"], seeds=1), list[str]()
+    plan, told = planned(seeds=1), list[str]()
     first = assess_cost.foretold(plan, told.append)
     assert first["none"].seconds > 0
     assert len(told) == 2  # and the start
@@ -218,7 +243,7 @@ def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
 
 
 def test_hours_make_attacks_smaller_before_they_are_left_out(tmp_path):
-    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=1)
+    plan = planned(attacks=["server_membership", "gi_dqa"], seeds=1)
     costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
     fitted, told = assess_cost.within(plan, costs, 0.1, 1)
     assert told == ["gi_dqa with attack.method.evaluations=100"]
@@ -250,7 +275,7 @@ def test_a_defence_of_attacks_alone_shares_the_training():
 
 
 def test_hours_leave_out_seeds_and_then_the_longest_attack():
-    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=5)
+    plan = long()
     costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
     assert assess_cost.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
     fewer, told = assess_cost.within(plan, costs, 0.45, 1)
@@ -269,7 +294,7 @@ def test_hours_leave_out_seeds_and_then_the_longest_attack():
 
 
 def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
-    plan = planned(defences=["none"], attacks=["server_membership", "gi_dqa"], seeds=3)
+    plan = long()
     assert assess_cost.begun(plan, 0.05) is None
     costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
     fitted, _ = assess_cost.within(plan, costs, 0.05, 1)
