@@ -120,7 +120,7 @@ def test_the_truth_cannot_be_told_from_the_list(run):
 
 def test_the_open_game_hands_over_nothing_of_the_truth(run):
     handed = []
-    settings = dataclasses.replace(GIVEN, game="open", most=None, values={"code": AnyCode(15_000)})
+    settings = dataclasses.replace(GIVEN, game="open", most=None, values={"code": AnyCode(6000)})
     found = attacked(run, Kept(CandidateRanking(), handed), Recalls, candidates=settings)
     lists = {frozenset(candidates) for candidates in handed[0].candidates.lists.values()}
     assert len(lists) == 1

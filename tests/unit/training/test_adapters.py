@@ -353,6 +353,7 @@ PRIVATE = {
 }
 
 
+@pytest.mark.usefixtures("budget_untold")
 @pytest.mark.parametrize(
     "name", ["FL-PROVIDER-DP", pytest.param("FeAm-DP", marks=pytest.mark.slow)]
 )

@@ -30,7 +30,7 @@ PLAIN = {"strategy": FedAvg(weighted=False, buffers=False), "client": SGD, "mode
 MASKS = Masking(0.6, bound=4.0)
 
 
-pytestmark = pytest.mark.usefixtures("in_own_folder")
+pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
 
 def made(masking=MASKS, keep=(), **settings):
@@ -97,11 +97,12 @@ def test_what_all_colluders_tell_is_the_sum_to_the_bit(model):
 def test_colluders_tell_what_their_whole_numbers_stand_for():
     """Of a discrete mechanism: what all of them tell adds up to what the server has found."""
     keep = KeepTranscript(clients=(), colluders=tuple(range(CLIENTS)), batches=False)
-    view = observed(Masking(0.6, mechanism="discrete"), keep=keep, **noisy_gradients())
+    parts = noisy_gradients()
+    view = observed(Masking(0.6, mechanism="discrete"), keep=keep, **parts)
     for seen in view.rounds:
         told = np.sum([flat(upload.tensors) for upload in seen.uploads], axis=0)
         assert told == pytest.approx(flat(seen.aggregate) * len(seen.uploads), abs=1e-4)
-    some = observed(Masking(0.6, mechanism="discrete"), **noisy_gradients())
+    some = observed(Masking(0.6, mechanism="discrete"), rounds=1, **parts)
     kinds = {upload.client: upload.kind for upload in some.rounds[0].uploads}
     assert kinds == {0: "gradient", 1: "masked", 2: "gradient", 3: "masked"}
 

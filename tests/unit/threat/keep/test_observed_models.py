@@ -30,8 +30,6 @@ from fedpriv.threat.truth import TruthStore
 KEY = (1, 0)
 TINY = {"size": "tiny", "pretrained": None}
 WITH_PIXELS = {
-    "bert with image": partial(bert, **TINY, image=True),
-    "bros with image": partial(bros, **TINY, image=True),
     "layoutlm with image": partial(layoutlm, **TINY, image=True),
     "layoutlmv3": partial(layoutlmv3, **TINY),
     "layoutlmv3 answers": partial(layoutlmv3, **TINY, task="answers"),
