@@ -1,7 +1,8 @@
 """Small runs and attacks through the command line whose results a redesign may not change.
 
-`python tests/golden/frozen.py` computes them anew and writes `frozen.json`. Do that only where a
-result is meant to change, in a commit that says why.
+`python tests/golden/frozen.py` computes them anew: the numbers, in `frozen.json`, and the texts of
+pages and studies, below `texts/`. With names, such as `numbers` or `sweep paper`, it does so with
+these only. Do that only where a result is meant to change, in a commit that says why.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +165,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
 
 def command(*arguments: str) -> str:
     """Runs a command in this process and returns the last line that it prints."""
+    return printed(*arguments).splitlines()[-1]
+
+
+def printed(*arguments: str) -> str:
+    """Runs a command in this process and returns what it prints."""
     from fedpriv.cli.main import main
 
     out = io.StringIO()
@@ -170,7 +177,7 @@ def command(*arguments: str) -> str:
         status = main(list(arguments))
     if status:
         raise RuntimeError(f"fedpriv {' '.join(arguments)}: {status}\n{err.getvalue()}")
-    return out.getvalue().splitlines()[-1]
+    return out.getvalue()
 
 
 def run(name: str, folder: Path) -> Path:
@@ -247,9 +254,29 @@ def everything(folder: Path) -> dict[str, object]:
     }
 
 
+def write(parts: Sequence[str]) -> None:
+    """Makes anew what the parts name: "numbers", "texts", or studies; without any, all of it."""
+    import frozen_texts
+
+    texts = [part for part in parts if part not in ("numbers", "texts")]
+    if not parts or "texts" in parts:
+        texts = list(frozen_texts.STUDIES)
+    if unknown := [one for one in texts if one not in frozen_texts.STUDIES]:
+        known = ", ".join(["numbers", "texts", *frozen_texts.STUDIES])
+        raise SystemExit(f"there is no {unknown[0]!r}: expected some of {known}")
+    frozen_texts.write(texts)
+    if not parts or "numbers" in parts:
+        with tempfile.TemporaryDirectory() as place:
+            content = json.dumps(everything(Path(place)), indent=1, sort_keys=True)
+            GOLDEN.write_text(content + "\n")
+
+
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1])]
+    tests = Path(__file__).parents[1]
+    sys.path[:0] = [str(tests), str(tests / "system")]
+    # Importing it again, as the other module does, must give the same module.
+    sys.modules["frozen"] = sys.modules["__main__"]
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as place:
         os.environ["FEDPRIV_CACHE"] = f"{place}/cache"
-        GOLDEN.write_text(json.dumps(everything(Path(place)), indent=1, sort_keys=True) + "\n")
+        write(sys.argv[1:])
