@@ -8,13 +8,17 @@ from experiments_run import ran, result_of
 from fedpriv.cli.main import main
 from fedpriv.clients import share
 
+FEW_PAGES = (
+    "data.source.providers=6",
+    "data.source.documents_per_provider=2",
+    "data.partition.clients=3",
+)
 SMALL = (
     "quickstart",
     "strategy=fl_provider_dp",
     "rounds=2",
-    "data.source.providers=6",
-    "data.source.documents_per_provider=2",
-    "data.partition.clients=3",
+    "federation.evaluate_every=2",
+    *FEW_PAGES,
     "privacy.providers=2",
     "federation.report=false",
 )
@@ -62,7 +66,7 @@ def test_too_little_noise_is_status_1(capsys, monkeypatch):
 
 
 def test_what_has_no_mechanism_is_refused(capsys):
-    assert main(["audit", "quickstart", "rounds=1"]) == 2
+    assert main(["audit", "quickstart", "rounds=1", *FEW_PAGES]) == 2
     told = capsys.readouterr().err
     assert "1 mistake, nothing was started" in told
     assert "strategy: FedAvg has no mechanism of privacy to audit" in told
@@ -104,6 +108,6 @@ def test_moments_of_the_trained_model_do_not_reach_the_audit(algorithm):
 
 
 def test_an_audit_that_cannot_be_made_is_told_before_the_training():
-    status, _, told = ran("run", "quickstart", "rounds=1", "privacy.audit=true")
+    status, _, told = ran("run", "quickstart", "rounds=1", *FEW_PAGES, "privacy.audit=true")
     assert status == 2
     assert "privacy.audit=true: strategy: FedAvg has no mechanism" in told
