@@ -1,13 +1,13 @@
 """What holds of every history: order, composition, closed forms, and the ways back."""
 
 import math
-import os
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
+from thorough import examples
 
 from fedpriv.privacy.accounting import prv
 from fedpriv.privacy.accounting.accountants import epsilon, noise_multiplier
@@ -28,7 +28,7 @@ DELTAS = spread(1e-8, 1e-3)
 LARGEST = 40
 """Of the ε at which all accountants are compared: PRV takes seconds above."""
 
-quick = settings(max_examples=20 if os.environ.get("THOROUGH") else 6)
+quick = examples(6, 20)
 """An example takes up to seconds; `make test-all` takes more of them."""
 
 

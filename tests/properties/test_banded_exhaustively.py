@@ -54,7 +54,9 @@ def booked(history):
     return sum(times * event.noise_multiplier**-2 for event, times in history)
 
 
-@pytest.mark.parametrize(("bands", "count"), [(2, 4), (3, 4), (3, 5)])
+@pytest.mark.parametrize(
+    ("bands", "count"), [(2, 4), (3, 4), pytest.param(3, 5, marks=pytest.mark.slow)]
+)
 def test_no_history_of_rounds_gives_away_more_than_is_booked(bands, count):
     tightest = 0.0
     for rounds in itertools.product(ROUNDS, repeat=count):

@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from thorough import examples
 
 from fedpriv.privacy.clipping import clip, clip_factor
 
@@ -33,7 +34,7 @@ def exact_square(*arrays_of_one):
     return sum((Fraction(float(x)) ** 2 for array in arrays_of_one for x in array.flat), Fraction())
 
 
-@settings(max_examples=300)
+@examples(100, 300)
 @given(vectors(), clip_norms)
 def test_the_norm_is_at_most_c_in_exact_arithmetic(x, clip_norm):
     result = clip(x, clip_norm)
@@ -45,7 +46,6 @@ def test_the_norm_is_at_most_c_in_exact_arithmetic(x, clip_norm):
         assert exact_square(x) <= Fraction(clip_norm) ** 2 * (1 + Fraction(1, 2**48))
 
 
-@settings(max_examples=100)
 @given(vectors(np.float64), clip_norms)
 def test_so_it_is_in_float64(x, clip_norm):
     result = clip(x, clip_norm)
@@ -53,7 +53,7 @@ def test_so_it_is_in_float64(x, clip_norm):
     assert exact_square(result.clipped) <= Fraction(clip_norm) ** 2 * (1 + tolerance)
 
 
-@settings(max_examples=200)
+@examples(100, 200)
 @given(vectors(), clip_norms)
 def test_the_direction_is_kept_and_the_length_is_not_wasted(x, clip_norm):
     assume(clip_norm > 1e-28)  # below, results are subnormal and have no digits to keep it with
@@ -66,7 +66,7 @@ def test_the_direction_is_kept_and_the_length_is_not_wasted(x, clip_norm):
     assert np.all(clipped * wide >= 0)
 
 
-@settings(max_examples=200)
+@examples(100, 200)
 @given(vectors(), clip_norms)
 def test_clipping_twice_is_clipping_once(x, clip_norm):
     once = clip(x, clip_norm)
@@ -75,7 +75,6 @@ def test_clipping_twice_is_clipping_once(x, clip_norm):
     assert twice.norm <= clip_norm
 
 
-@settings(max_examples=100)
 @given(vectors())
 def test_what_is_inside_is_left_alone(x):
     before, norm = x.copy(), math.sqrt(exact_square(x))
@@ -86,7 +85,6 @@ def test_what_is_inside_is_left_alone(x):
     assert result.norm == pytest.approx(norm, rel=1e-14)
 
 
-@settings(max_examples=100)
 @given(vectors(), clip_norms, st.sampled_from([math.nan, math.inf, -math.inf]), st.data())
 def test_one_number_that_is_not_finite_makes_all_zero(x, clip_norm, bad, data):
     x[data.draw(st.integers(0, x.size - 1))] = bad
@@ -97,7 +95,7 @@ def test_one_number_that_is_not_finite_makes_all_zero(x, clip_norm, bad, data):
     assert not result.clipped.any()
 
 
-@settings(max_examples=300)
+@examples(100, 300)
 @given(vectors(), clip_norms)
 def test_the_factor_in_float32_keeps_the_bound_too(x, clip_norm):
     """As the gradients are clipped: a float32 factor, float32 products."""

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from PIL import Image
+from thorough import THOROUGH, examples
 
 from fedpriv.data.document import DataError
 from fedpriv.data.paths import inside
@@ -25,9 +26,9 @@ from fedpriv.data.readers.pfl_arrow import LENGTH, SCHEMA
 from fedpriv.data.readers.pfl_docvqa import OfficialClients, PflDocvqa
 
 SIZE = (60, 80)
-THOROUGH = bool(os.environ.get("THOROUGH"))
-ROOMY = settings(
-    max_examples=60 if THOROUGH else 30,
+ROOMY = examples(
+    30,
+    60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

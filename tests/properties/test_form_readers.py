@@ -26,8 +26,9 @@ from form_folders import (
     write_xfund,
     xfund_form,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thorough import examples
 
 from fedpriv.data.document import DataError
 from fedpriv.data.readers.cord import Cord
@@ -159,13 +160,7 @@ def test_the_sound_folder_reads(name):
 # --------------------------------------------------------------------------------- broken files
 
 
-def examples(number):
-    """All of them in `make test-all`, where there is more time."""
-    most = number if os.environ.get("THOROUGH") else number * 2 // 5
-    return settings(max_examples=most)
-
-
-@examples(150)
+@examples(60, 150)
 @given(which=st.sampled_from(FILES), cut=st.integers(0, 3000), tail=st.binary(max_size=4))
 def test_truncated_files(which, cut, tail):
     name, file = which
@@ -211,7 +206,7 @@ def written(value):
     return text.replace(f'"{DEEP}"', "[" * 60_000 + "]" * 60_000)
 
 
-@examples(400)
+@examples(160, 400)
 @given(which=st.sampled_from(OBJECTS), data=st.data())
 def test_wrong_values_at_random_places(which, data):
     name, file = which
@@ -227,7 +222,7 @@ def test_wrong_values_at_random_places(which, data):
         check(LAYOUTS[name], base)
 
 
-@examples(100)
+@examples(40, 100)
 @given(
     box=st.lists(
         st.one_of(st.floats(), st.integers(-(10**30), 10**30), st.text(max_size=3)),
@@ -244,7 +239,7 @@ def test_lines_of_sroies_box_files(box, text):
         check(LAYOUTS["sroie"], Path(folder))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(text=st.text(max_size=40))
 def test_lines_of_wildreceipts_class_list(text):
     with tempfile.TemporaryDirectory() as folder:
@@ -306,7 +301,7 @@ def with_a_secret(base):
     return root
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(name=CLIMBING, layout=st.sampled_from(["xfund", "wildreceipt", "docile"]))
 def test_names_in_the_data_do_not_lead_out_of_the_folder(name, layout):
     with tempfile.TemporaryDirectory() as folder:

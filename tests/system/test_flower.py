@@ -15,8 +15,8 @@ APP = HERE.parents[1] / "experiments" / "flower"
 FINAL = "checkpoints/final.safetensors"
 
 
-PRIVATE = TOY.replace("toy.yaml", "private.yaml")
 BANDED = TOY.replace("toy.yaml", "banded.yaml")
+SIX = "strategy.sampling={_target_:fedpriv.privacy.sampling.FixedSize,count:6}"
 
 
 def ours(cwd, *overrides, experiment=TOY):
@@ -32,13 +32,14 @@ def theirs(cwd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("experiment", "at"),
-    [(TOY, "2/3"), (PRIVATE, "2/0/3"), (BANDED, "2/0/3")],
-    ids=["plain", "private", "remembering"],
+    ("experiment", "at", "more"),
+    [(TOY, "2/3", [SIX]), (BANDED, "2/0/3", [])],
+    ids=["six of eight", "private, masked, remembering"],
 )
-def test_flowers_simulation_engine(experiment, at, tmp_path):
+def test_flowers_simulation_engine(experiment, at, more, tmp_path):
     # Spaces separate overrides there, so what fails is written without.
     overrides = ["rounds=3", f"client.faults={{{at}:raise}}", "faults=dropout", "faults.at={3:[4]}"]
+    overrides += more
     command = [sys.executable, str(HERE / "on_flower.py"), experiment, *overrides]
     command += [f"runs={tmp_path / 'flower'}"]
     done = subprocess.run(
