@@ -15,9 +15,10 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile
 # modules again, which takes 8 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PARALLEL := -n $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 
-.PHONY: quickstart test test-all test-base test-fast mutants check format docs reproduce benchmark gpu gpu-wheels clean
+.PHONY: quickstart test test-all test-base test-fast test-hostile mutants check format docs reproduce benchmark gpu gpu-wheels clean
 
 quickstart: $(VENV)/.installed   ## install, then federations, attacks on them, ε, and the report
 	@PATH="$$(pwd)/$(BIN):$$PATH" sh experiments/quickstart.sh
@@ -33,6 +34,9 @@ test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 Gi
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
 	$(PYTEST) -m "not slow and not base" tests/unit tests/properties
+
+test-hostile: $(VENV)/.installed ## as on somebody else's machine; `make test-hostile TESTS=tests/unit/runtime`
+	$(BIN)/python tests/stranger/run.py $(PARALLEL) -m "not slow and not base" $(TESTS)
 
 mutants: $(VENV)/.installed      ## small wrong changes that no test notices; an hour or two
 	$(PIP) cosmic-ray coverage

@@ -340,7 +340,7 @@ def test_a_run_with_trainings_beside_it_is_untouched(straight):
 
 def test_an_experiment_that_was_changed_since_is_told(tmp_path):
     for name in ("toy", "retraining"):
-        shutil.copy(TESTS / "system" / f"{name}.yaml", tmp_path)
+        shutil.copyfile(TESTS / "system" / f"{name}.yaml", tmp_path / f"{name}.yaml")
     experiment = tmp_path / "toy.yaml"
     _, folder, _ = ran("run", experiment, f"runs={tmp_path}/runs")
     settings = yaml.safe_load(experiment.read_text())
