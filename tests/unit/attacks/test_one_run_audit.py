@@ -1,8 +1,9 @@
 """The bound on ε from one run: golden values by hand, and what is reported beside the ledger's."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,8 +35,16 @@ from fedpriv.threat.claims import (
 )
 from fedpriv.threat.grants import wanted
 from fedpriv.threat.queries import GreyBox, Reply
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
 from fedpriv.threat.runner import ThreatModel
-from fedpriv.threat.scoring.audit import audit_metrics, bound_in_words, epsilon_detectable
+from fedpriv.threat.scoring.audit import (
+    audit_metrics,
+    bound_in_words,
+    epsilon_detectable,
+    score_canaries,
+)
+from fedpriv.threat.scoring.registry import Scoring
+from fedpriv.threat.settings import AttackSettings
 
 # --- the statistics -------------------------------------------------------------------------
 
@@ -186,6 +195,29 @@ def test_a_bound_above_the_claim_of_a_provider_is_a_violation():
     )
     few, sure = many(10)
     assert audit_metrics(sure, few, ledger_of("provider"))["violated"] is False
+
+
+@pytest.mark.parametrize(
+    ("canaries", "right", "ledger", "verdict"),
+    [
+        (60, 60, "provider", LEAK),  # a bound of 2.97 where 2 is claimed
+        (400, 200, "provider", NONE_SHOWN),  # an ε of 3 would have been shown
+        (10, 5, "provider", CANNOT_TELL),  # no ε would have been
+        (60, 60, None, LEAK),
+        (400, 200, None, CANNOT_TELL),  # nothing is claimed
+    ],
+)
+def test_silence_says_something_only_where_little_more_would_have_been_shown(
+    canaries, right, ledger, verdict
+):
+    parts, guessed = many(canaries)
+    guessed = replace(
+        guessed, guesses=guessed.guesses * np.where(np.arange(canaries) < right, 1, -1)
+    )
+    truth = SimpleNamespace(parts=lambda: parts)
+    scoring = Scoring(truth, {}, AttackSettings(), np.random.default_rng(0))
+    scoring = replace(scoring, ledger=ledger and ledger_of(ledger))
+    assert score_canaries([CanaryGuesses(guessed, "server_plain")], scoring).verdict == verdict
 
 
 def test_examples_are_no_providers():
