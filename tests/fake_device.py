@@ -184,12 +184,9 @@ class FakeDevice(TorchDispatchMode):
         for x, shape in zip(ours, before, strict=True):
             if _shape(x.inner) != shape:  # in place, by `squeeze_` and the like
                 Tensor.data.__set__(x, Faked(x.inner))
-        same = {id(x.inner): x for x in ours}  # what is changed in place is returned itself
 
-        def outer(x: Any) -> Any:
-            if not wraps or not isinstance(x, Tensor):
-                return x
-            return same[id(x)] if id(x) in same else Faked(x)
+        def outer(x: Any) -> Any:  # torch itself returns what was changed in place
+            return Faked(x) if wraps and isinstance(x, Tensor) else x
 
         return pytree.tree_map(outer, found)
 
@@ -354,10 +351,12 @@ class Autocast(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         dtype = self.dtype if name in HALF else torch.float32 if name in FULL else None
+        wide = torch.float64
 
         def cast(x: Any) -> Any:
-            ours = isinstance(x, Faked) and x.is_floating_point() and x.dtype != torch.float64
-            return x.to(dtype) if ours else x
+            # Not `Faked` inside of `torch.vmap` and `torch.func.grad`.
+            ours = isinstance(x, Tensor) and x.device.type == DEVICE.type
+            return x.to(dtype) if ours and x.is_floating_point() and x.dtype != wide else x
 
         with torch._C.DisableTorchFunction():
             if self.enabled and dtype is not None:

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import io
+import pickle
 import re
 
 import numpy as np
@@ -174,6 +175,16 @@ def test_the_line_that_asked_is_told(gpu):
     assert re.fullmatch(rf" +2 × to host +48  test_fake_device.py:\d+ {function}", gpu.table())
 
 
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [("house.room", "house/room.py"), ("house", "house/__init__.py"), ("house", "house.py")],
+)
+def test_files_are_told_as_they_are_imported(gpu, module, file):
+    code = compile("x.cpu()", f"/anywhere/{file}", "exec")
+    exec(code, {"__name__": module, "x": there()})  # noqa: S102
+    assert [place for _, place in gpu.amounts] == [Place(file, "<module>", 1)]
+
+
 def test_code_of_torch_and_comprehensions_are_not_who_asked(gpu):
     [nn.Linear(6, 2).to(DEVICE) for _ in range(2)]
     ((_, place),) = gpu.amounts
@@ -220,12 +231,14 @@ def test_a_training_has_the_bits_of_the_cpu_and_moves_nothing(kind, settings):
     assert gpu.waits == 0
 
 
-def test_gradients_of_single_examples_have_the_bits_of_the_cpu(gpu):
+@pytest.mark.parametrize("half", [False, True])
+def test_gradients_of_single_examples_have_the_bits_of_the_cpu(gpu, half):
     model, x, y = nn.Linear(4, 2), torch.randn(5, 4), torch.randint(2, (5,))
 
     def loss(weights, x, y):
-        logits = torch.func.functional_call(model, weights, (x[None],))
-        return nn.functional.cross_entropy(logits, y[None])
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=half):
+            logits = torch.func.functional_call(model, weights, (x[None],))
+            return nn.functional.cross_entropy(logits, y[None])
 
     each = torch.vmap(torch.func.grad(loss), (None, 0, 0))
     weights = {name: p.detach() for name, p in model.named_parameters()}
@@ -266,11 +279,12 @@ def test_tensors_that_share_their_numbers_change_together(gpu):
     rows = x.view(2, 3)
     rows[1].zero_()
     first, rest = torch.split(x, [1, 5])
-    first.add_(7)
+    assert first.add_(7) is first
     assert x.tolist() == [7, 1, 2, 0, 0, 0]
     assert rest.detach()[0] == 1
     assert x._version == rows._version == 2
     assert x.data_ptr() == rows.data_ptr() != x.clone().data_ptr()
+    assert torch.ops.aten.add_.Tensor(x, 1) is x
 
 
 def test_shapes_change_in_place(gpu):
@@ -321,6 +335,7 @@ def test_states_are_copied_saved_and_loaded(gpu):
     assert gpu.to_host == size
     for one, two in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(one, two)
+    assert isinstance(pickle.loads(pickle.dumps(model.layers[0].weight)), nn.Parameter)  # noqa: S301
     file.seek(0)
     assert all(t.device.type == "cpu" for t in torch.load(file, map_location="cpu").values())
 
@@ -333,6 +348,7 @@ def test_there_is_one_device_and_it_ends():
             pass
         assert x[1] == 1
     assert torch.autocast is before
+    assert not torch._C._only_lift_cpu_tensors()
     with pytest.raises(RuntimeError, match="outside of its FakeDevice"):
         x + 1
     with pytest.raises(NotImplementedError, match="Lazy"):
