@@ -111,7 +111,10 @@ def assessed_in_full() -> Texts:
     strong = "'fl_provider_dp privacy.epsilon=0.1'"
     defences = f"defences=[none,clipping,masking,{idle},{strong},safe_template]"
     attacks = "attacks=[toy_study.Overhears,closed_form]"
-    return assessment("study", defences, attacks, "seeds=2")[1]
+    folder, texts = assessment("study", defences, attacks, "seeds=2")
+    clipped = json.loads((folder / "assessment.json").read_text())["rows"][1]["runs"][0]
+    # Its ledger has no ε that is a guarantee.
+    return {**texts, **reports(folder / clipped)}
 
 
 def assessed_documents() -> Texts:

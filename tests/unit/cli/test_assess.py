@@ -255,6 +255,28 @@ def test_hours_make_attacks_smaller_before_they_are_left_out(tmp_path):
     assert assess_cost.begun(plan, 0.1).as_json() == fitted.as_json()
 
 
+def test_what_hours_leave_out_is_told_before_anything_is_trained(capsys, monkeypatch):
+    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
+    monkeypatch.setattr(assess_cost, "foretold", lambda plan, tell: costs)
+    asked = []
+
+    def run(plan, **_):
+        asked.append(plan)
+        raise NotImplementedError
+
+    monkeypatch.setattr(assess, "run", run)
+    words = ("defences=[none]", "attacks=[server_membership,gi_dqa]", "hours=0.05", "seeds=3")
+    with pytest.raises(NotImplementedError):
+        main(["assess", "quickstart", *SMALL, *words, "workers=1"])
+    assert [line for line in capsys.readouterr().err.splitlines() if "hours" in line] == [
+        "hours=0.05: 2 seeds in place of 3",
+        "hours=0.05: gi_dqa with attack.method.evaluations=100",
+        "hours=0.05: without gi_dqa",
+    ]
+    (plan,) = asked
+    assert (plan.hours, plan.seeds) == (0.05, (0, 1))
+
+
 def test_a_misspelt_attack_is_one_mistake():
     with pytest.raises(Mistakes) as caught:
         planned(attacks=["closedform"])

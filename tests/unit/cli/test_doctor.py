@@ -1,6 +1,7 @@
 """`fedpriv doctor`: what is there, what is not, and what ends with status 1."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -88,6 +89,24 @@ def test_a_cache_that_cannot_be_written_is_broken(monkeypatch, capsys):
     findings, status = told(capsys)
     assert (status, findings["cache"]["status"]) == (1, "broken")
     assert "export FEDPRIV_CACHE=DIR" in findings["cache"]["means"]
+
+
+def test_a_disk_that_a_run_may_fill_is_told(monkeypatch, capsys):
+    full = shutil.disk_usage("/")._replace(free=1_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    cache = told(capsys)[0]["cache"]
+    assert (cache["status"], cache["means"]) == ("ok", "little space: see `fedpriv clean --help`")
+    assert cache["there"].endswith(", 1 GB free")
+
+
+def test_data_sets_are_those_in_the_folder_that_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sroie").mkdir()
+    monkeypatch.setenv("FEDPRIV_DATA", str(tmp_path))
+    assert told(capsys)[0]["data sets"]["there"] == f"{tmp_path}: sroie"
+    monkeypatch.setenv("FEDPRIV_DATA", str(tmp_path / "nowhere"))
+    found = told(capsys)[0]["data sets"]
+    assert found["status"] == "absent"
+    assert found["there"] == f"FEDPRIV_DATA={tmp_path / 'nowhere'}: no such folder"
 
 
 def test_a_check_that_fails_leaves_the_others(monkeypatch, capsys):

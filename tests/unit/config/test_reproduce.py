@@ -214,6 +214,21 @@ def test_settings_of_a_table_are_shown_and_nothing_is_started(folder, capsys):
     assert not (folder / "runs").exists()
 
 
+def test_settings_of_a_paper_are_those_of_its_tables_without_studies_of_ours(
+    folder, monkeypatch, capsys
+):
+    found = reproduce.tables
+    names = ("table98", "table99", "ofours")
+    monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in names})
+    place = folder / "experiments" / "papers" / "cdmi"
+    (place / "of_ours.yaml").write_text(FILE)
+    assert main(["reproduce", "cdmi", "seeds=2", "--settings"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line for line in out if line.endswith(":")] == ["table98:", "table99:"]
+    assert out.count("  seeds=[0, 1]") == 2
+    assert not (folder / "runs").exists()
+
+
 def test_settings_name_the_seeds_that_would_be_run(folder, monkeypatch):
     assert "seeds=[0, 1, 2]" in [*reproduce.settings("cdmi", "table98")]
     assert "seeds=[0, 1]" in [*reproduce.settings("cdmi", "table_98", ["seeds=2"])]

@@ -73,6 +73,31 @@ def test_what_was_read_is_said_by_what_was_measured(details, words):
     assert words in said(a=dataclasses.replace(PAGES, details=details))
 
 
+@pytest.mark.parametrize(
+    ("kind", "control", "words"),
+    [
+        (
+            "rankings",
+            0.125,
+            "Whoever can query the model can guess 83% of the fields that were removed from "
+            "training documents at the first attempt, against 12% where nothing can be remembered.",
+        ),
+        (
+            "memorisation",
+            0.004,
+            "Whoever can query the model can get answers that were removed from the page: 83% of "
+            "those that were trained on, against 0.4% of the others.",
+        ),
+        # Without its control the number of a leak proves nothing, so that the attack's own words
+        # are told.
+        ("memorisation", None, "The attack a found a leak: apk has AUC 0.830."),
+    ],
+)
+def test_what_a_model_gives_away_is_told_against_its_control(kind, control, words):
+    number = dataclasses.replace(AUC, control=control)
+    assert said(a=dataclasses.replace(MEMBERS, kind=kind, numbers={"apk": number})) == words
+
+
 def test_other_attacks_are_told_beside_a_leak():
     assert said(a=PAGES, pmia=judged(NONE_SHOWN), lira=judged(CANNOT_TELL)).endswith(
         " The attack pmia found no leak, and the attack lira cannot tell."
@@ -145,6 +170,10 @@ def ledger(**views):
         (
             {"paper": (1.0, False), "global": (8.0, False)},
             "No ε of this run is a guarantee for one provider; the table says why.",
+        ),
+        (
+            {"global": (8.0, True)},
+            "ε is at most 8.00 for one provider, against whoever sees the global models.",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedpriv.cli.main import main
 from fedpriv.report import assessed, assessment
 from fedpriv.report.assessed import Cell, Row
 from fedpriv.report.assessment import judged
@@ -413,6 +414,16 @@ def test_a_measurement_that_contradicts_the_ledger_stops_the_page(folder, verdic
     assert next(iter(assessed.lines(found))).startswith("ALARM: good: ledger 7.99; measured")
     head = html(found).split("</h1>")[0]
     assert "ALARM: good" in head
+
+
+def test_an_alarm_is_the_first_line_and_the_exit_status(folder, capsys):
+    assert main(["assess", str(folder)]) == 0
+    assert "ALARM" not in capsys.readouterr().out
+    write_result(RunFolder(folder / "runs" / "good1"), "mechanism_audit", audited(9.5, LEAK))
+    assert main(["assess", str(folder)]) == 1
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("ALARM: good: ledger 7.99; measured")
+    assert last == str(folder)
 
 
 def test_a_measurement_that_failed_is_an_alarm_too(folder):

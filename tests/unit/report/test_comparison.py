@@ -149,6 +149,19 @@ def test_a_row_promises_what_all_its_seeds_promise(runs, tmp_path):
     assert compare([runs[1], other]).lines[0].endswith(" ∞")
 
 
+def test_the_epsilon_of_the_first_sentence_is_the_largest(runs, tmp_path):
+    other = tmp_path / "less private"
+    shutil.copytree(runs[1], other)
+    ledger = json.loads((other / "ledger.json").read_text())
+    ledger["views"]["global"]["pld"] = 9.5
+    (other / "ledger.json").write_text(json.dumps(ledger))
+    shutil.rmtree(other / "findings")
+    (other / "config.yaml").write_text(yaml.safe_dump({"name": "bank", "rounds": 1}))
+    found = compare([*runs, other])
+    assert "2 have an ε against every onlooker, at most 9.5, and" in found.answer
+    assert ["3. bank", "not attacked"] in rows_of(found.html)
+
+
 def test_one_run_is_no_comparison(runs, tmp_path):
     with pytest.raises(ValueError, match="got 1 run folder: expected two or more to compare"):
         compare(runs[:1], tmp_path / "x.html")

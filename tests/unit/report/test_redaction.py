@@ -247,6 +247,31 @@ def test_without_a_partition_no_type_can_be_told_from_a_name(folder):
     assert "0.500" in page
 
 
+def test_what_single_providers_have_spent_is_left_out(folder):
+    """It is as private as their data: whoever spent more was drawn more often, or stands out."""
+    told = {"means": "by its own", "epsilon": {"0": 3.125, "1": 1.5}}
+    view = {"pld": 8.0, "guarantee": True, "individual": told}
+    private = {"mechanism": {"clip_norm": 1}, "unit": "provider", "delta": 1e-5}
+    spent = {name: {"releases": 1} for name in told["epsilon"]}
+    rewrite(folder, "ledger.json", **private, views={"global": view}, spent=spent)
+    full, page = text_of(render(read_run(folder))), redacted(folder)
+    assert "Each provider's own ε" in full
+    assert "3.13" in full
+    assert "own ε" not in page
+    assert "3.13" not in page
+    assert "8.00" in page
+
+
+def test_a_file_that_leads_elsewhere_is_not_read(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere.json"
+    (folder / "metrics.jsonl").rename(elsewhere)
+    (folder / "metrics.jsonl").symlink_to(elsewhere)
+    full = text_of(render(read_run(folder)))
+    assert "metrics.jsonl was not read: " in full
+    assert "0.125" not in full  # which stands there
+    assert "1 problem with the run's files, which the full report tells" in redacted(folder)
+
+
 def test_names_that_fedpriv_uses_itself_break_nothing(folder):
     taken = ("clients", "seconds", "global", "views", "rounds", "name", "loss")
     rewrite(folder, "partition.json", test={name: ["d"] for name in taken})

@@ -64,6 +64,25 @@ def test_the_numbers_of_the_ledger_are_there_with_what_they_are_worth(tmp_path):
     assert "<svg" in section
 
 
+SPENT = {
+    "means": "by how long its contributions were",
+    "limit": 4.0,
+    "epsilon": {"7": 4.0, "0": 1.5, "12": 2.251},
+}
+
+
+def test_what_each_unit_has_spent_is_told_and_who_gives_no_more(tmp_path):
+    views = {"global": VIEW | {"pld": 8.0, "guarantee": True, "individual": SPENT}}
+    spent = {name: {"releases": 2} for name in SPENT["epsilon"]}
+    text = words(section_of(tmp_path, {**LEDGER, "views": views, "spent": spent}))
+    assert (
+        "What each example that was drawn has spent by itself, against whoever sees the global "
+        "models: ε 1.50 at least, 2.26 at the median, 4.00 at most. 1 of 3 have reached the limit "
+        "of 4, and give no more. It is told by how long its contributions were."
+    ) in text
+    assert "example releases ε 7 2 4.00 12 2 2.26 0 2 1.50" in text
+
+
 def test_a_run_that_is_not_private_says_so(tmp_path):
     plain = {"mechanism": None, "views": {"global": {"pld": "inf"}}}
     assert "This run is not differentially private" in words(section_of(tmp_path, plain))

@@ -49,6 +49,17 @@ def test_a_single_seed_shows_the_interval_of_its_own():
     assert interval(COLUMNS[1], [one]) is None
 
 
+def test_it_is_said_of_which_rows_an_interval_is_not_that_of_the_mean():
+    rows = [*measured("a", [9.0, 8.0, 7.0, 9.0, 8.0]), *measured("b", [7.0, 5.0])]
+    page = html(Recorded("title", COLUMNS, "", rows, [], MADE))
+    brackets = (
+        "Seeds 0, 1, 2, 3, 4; in brackets: 95 % intervals of the means, but of fewer than 5 seeds "
+        "least to most."
+    )
+    assert brackets in page
+    assert "6.000 [5.000, 7.000]" in page
+
+
 def test_a_refused_attack_is_a_row_with_its_headline():
     refused = Measured("b", 0, "runs/1", "not granted, because", True, {}, {})
     table = cells(COLUMNS, [*measured("a", [9.0, 8.0], 1.0), refused])

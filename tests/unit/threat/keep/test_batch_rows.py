@@ -34,6 +34,12 @@ def watched(runs, **settings):
     return federation(runs=runs, **{**parts, **settings})
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Four rounds that nothing has stopped."""
+    return watched(tmp_path_factory.mktemp("whole")).run(4)
+
+
 def stored(run_dir):
     return {
         path.relative_to(run_dir): path.read_bytes()
@@ -77,8 +83,7 @@ def test_the_reading_is_told_round_by_round(tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 3])
-def test_a_killed_run_leaves_the_same_once_it_is_resumed(tmp_path, checkpoint_every):
-    whole = watched(tmp_path / "whole").run(4)
+def test_a_killed_run_leaves_the_same_once_it_is_resumed(whole, tmp_path, checkpoint_every):
     run_dir = killed(tmp_path / "killed", 2, checkpoint_every=checkpoint_every)
     assert unread_rounds(RunFolder(run_dir)) == [1, 2]
     trust.check_before_attack(RunFolder(run_dir))
@@ -89,10 +94,10 @@ def test_a_killed_run_leaves_the_same_once_it_is_resumed(tmp_path, checkpoint_ev
     assert len(stored(run_dir)) > 4 * 8 * 2
 
 
-def test_a_run_killed_after_its_last_round_is_made_whole(tmp_path):
+def test_a_run_killed_after_its_last_round_is_made_whole(whole, tmp_path):
     run_dir = killed(tmp_path / "killed", 4)
     watched(tmp_path / "killed").run(4, run_dir=run_dir, resume=True)
-    assert stored(run_dir) == stored(watched(tmp_path / "whole").run(4).run_dir)
+    assert stored(run_dir) == stored(whole.run_dir)
 
 
 def test_what_was_not_read_is_named_with_what_to_do(tmp_path):

@@ -123,7 +123,7 @@ def test_the_interval_covers_where_the_attack_is_no_better():
 
 
 def test_the_same_check_fails_where_fields_of_a_document_count_as_independent():
-    assert coverage(by_field=True, runs=60) < 0.85
+    assert coverage(by_field=True, runs=40) < 0.85
 
 
 def test_a_planted_gain_is_seen():
