@@ -67,7 +67,7 @@ class BatchGradient:
         if self.clip_norm is not None:
             update = clip(update, self.clip_norm).clipped
         if self.gradient_noise:
-            rng = context.generator("gradient noise")
+            rng = context.generator("gradient noise", hides=True)
             noise = rng.standard_normal(update.shape, dtype=np.float32)
             update = update + update.dtype.type(self.gradient_noise) * noise
         return ClientUpdate({"float": update}, {})

@@ -9,7 +9,10 @@ waits for the disk, which is half of the time of a run as small as these: real p
 Torch has one thread, as a client has: several would only wait for one another on models so small.
 """
 
+import hashlib
+import itertools
 import os
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported first
 
@@ -29,6 +32,18 @@ def _of_the_session(tmp_path_factory):
         patch.setenv("FEDPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(os, "fsync", lambda file: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _salts_by_test(request, monkeypatch):
+    """Runs of one test have different salts, and a test has the same ones in every session."""
+    numbers = itertools.count()
+
+    def drawn(size):
+        named = f"{request.node.nodeid} {next(numbers)}".encode()
+        return hashlib.shake_256(named).hexdigest(size)
+
+    monkeypatch.setattr("fedpriv.privacy.salt.secrets", SimpleNamespace(token_hex=drawn))
 
 
 @pytest.fixture

@@ -111,6 +111,7 @@ def federation(
         masking=kw.pop("masking", None),
         faults=kw.pop("on_purpose", None),
         computing=kw.pop("computing", Computing()),
+        entropy=kw.pop("entropy", "seed"),
         ray=kw.pop("ray", RaySettings()),
         settings=Settings(**kw),
     )

@@ -136,7 +136,15 @@ class FaultyProviders:
 
 
 def federation(
-    strategy, client, data, model=Small, seed=SEED, masking=None, one_noise=True, **settings
+    strategy,
+    client,
+    data,
+    model=Small,
+    seed=SEED,
+    masking=None,
+    one_noise=True,
+    entropy="seed",
+    **settings,
 ):
     """A federation in this process; what is not a part of it is a setting.
 
@@ -150,6 +158,7 @@ def federation(
         client=client,
         seed=seed,
         masking=masking,
+        entropy=entropy,
         settings=Settings(**settings),
     )
     if one_noise:

@@ -54,6 +54,13 @@ from fedpriv.cli.command import Command, trust
     metavar="P",
     help="Confidence of each bound (default 0.95).",
 )
+@click.option(
+    "--left-out",
+    type=click.IntRange(0),
+    default=3,
+    metavar="N",
+    help="Providers that are left out of the data, each by itself, to compare real sums; 0 skips.",
+)
 @click.option("--json", "in_json", is_flag=True, help="Print JSON.")
 @trust
 def command(
@@ -62,14 +69,17 @@ def command(
     canaries: int | None,
     runs: int,
     confidence: float,
+    left_out: int,
     in_json: bool,
     trust: bool,
 ) -> int:
     """Measure the epsilon of a private mechanism, and compare it with the ledger.
 
     Canaries go through the experiment's own strategy, client half, sampling, noise and masking.
-    What an onlooker sees of them gives lower bounds on epsilon. Nothing is trained. The exit status
-    is 1 if a bound is above what the ledger says, or if the canaries were not seen as they must be.
+    What an onlooker sees of them gives lower bounds on epsilon. Some providers are left out of the
+    data, and what that changes in the clients' sums is compared with what the ledger counts. The
+    exit status is 1 if a bound is above what the ledger says, or if the canaries were not seen as
+    they must be.
     """
     from fedpriv.config import experiment
     from fedpriv.config.running import to_stderr
@@ -91,7 +101,13 @@ def command(
     if problems := audit_problems(federation):
         raise experiment.Mistakes(name, problems)
     audit = audit_mechanism(
-        federation, parts.rounds, axes=canaries, runs=runs, confidence=confidence, tell=to_stderr
+        federation,
+        parts.rounds,
+        axes=canaries,
+        runs=runs,
+        confidence=confidence,
+        left_out=left_out,
+        tell=to_stderr,
     )
     if folder:
         keep_audit(folder, audit)

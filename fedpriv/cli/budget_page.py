@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpriv.federation.budget import Answer, epsilon_by_round
 from fedpriv.privacy.accounting.accountants import ACCOUNTANTS
-from fedpriv.privacy.views import VIEWS
+from fedpriv.privacy.views import VIEWS, rounded_up
 from fedpriv.report.wording import plural
 
 PLOTTED = 24
@@ -186,4 +186,4 @@ def _notes(views: Answer) -> list[str]:
 
 
 def _number(epsilon: float | None) -> str:
-    return "-" if epsilon is None else f"{epsilon:.4g}" if epsilon < 10 else f"{epsilon:.2f}"
+    return rounded_up(epsilon, 3 if (epsilon or 0) < 10 else 2)

@@ -121,7 +121,11 @@ class Experiment(Parts):
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(Parts)}
         how = {f.name: getattr(self.training, f.name) for f in dataclasses.fields(Computing)}
         return Federation(
-            **parts, settings=self.federation, computing=Computing(**how), config=config
+            **parts,
+            settings=self.federation,
+            computing=Computing(**how),
+            entropy=self.privacy.entropy,
+            config=config,
         )
 
 

@@ -109,7 +109,8 @@ class Document:
 
     Attributes:
         id: unique within its data set.
-        provider: who issued the document, the group that provider-level privacy protects.
+        provider: who issued the document, the group that provider-level privacy protects. Where
+            that is not known, it is the document's own name (`names_provider`).
         page: the image file, or the pixels themselves (height × width, or height × width × 3,
             uint8), or what draws them.
         size: width and height of the page image; all boxes are in these pixels.
@@ -194,6 +195,11 @@ class Document:
     def whole(self) -> str:
         """The document that the page belongs to, or is."""
         return self.part_of or self.id
+
+    @property
+    def names_provider(self) -> bool:
+        """Whether it is known who issued the document."""
+        return self.provider not in ("", self.id, self.part_of)
 
     def image(self) -> Image.Image:
         """Returns the page as an RGB image; reads the file if the page is one, or draws it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,16 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 PROVIDER = "provider"
-"""The column with each example's provider, as an integer."""
+"""The column with each example's provider, as an integer; of documents, `provider_number`."""
+
+
+def provider_number(name: str) -> int:
+    """Returns the number of a provider: 52 bits of a digest of its name, which a float holds, too.
+
+    What a provider's turn or randomness depends on may depend on no other provider. A rank among
+    all would: with one provider less, others have other ranks.
+    """
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 12
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -163,6 +164,12 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
             f"federation.cohort_batch={settings.cohort_batch}: Flower's engines serve each client "
             "by itself; take federation.cohort_batch=1 there"
         )
+    if federation.keepers and federation.spec.key and federation.entropy != "seed":
+        raise ValueError(
+            f"privacy.entropy={federation.entropy}: on Flower's engines the clients draw salts of "
+            "their own, and what is kept for attacks (keep) could not say what their messages were "
+            "computed from; take privacy.entropy=seed, or keep=[]"
+        )
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
     result = federation.run(rounds, grid=adapted, progress=for_this_terminal())
@@ -206,7 +213,10 @@ def _federation(name: str, overrides: str) -> Federation:
 
 @lru_cache(maxsize=1)
 def _app(name: str, overrides: str) -> ClientApp:
-    return build_app(_federation(name, overrides).spec)
+    federation = _federation(name, overrides)
+    # Each client draws its own salt, which the server and the other clients do not get to know.
+    salt = "" if federation.entropy == "seed" else None
+    return build_app(replace(federation.spec, salt=salt))
 
 
 def _config(name: str, overrides: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.secagg.messages import SECAGG
 from fedpriv.federation.secagg.site import QUERIES, answer_query, masked
+from fedpriv.privacy.salt import new_salt, salted
 from fedpriv.runtime.client_memory import ClientMemory, InState, OnDisk
 from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
@@ -43,6 +44,9 @@ GLOBALS = "client globals"
 """The purpose of the seed of all global generators while a client trains."""
 
 NOTES = "notes"
+SALT = "salt"
+"""The record, in a client's lasting state, with the salt that it has drawn."""
+
 REMEMBERS = "remembers"
 """Of a context whose state outlives the message."""
 PARTITION_ID = "partition-id"
@@ -79,6 +83,7 @@ class ClientContext:
         device: where the model is.
         seed: of the run.
         key: of a private run. It keeps two messages from sharing their random numbers.
+        secret: of the run, for what hides a message; see `generator`.
         restart: resets weights, buffers and training mode of the model, but not its modules, which
             a client that restarts must not replace.
         notes: remarks for the person who runs the simulation. The server does not get them.
@@ -96,6 +101,7 @@ class ClientContext:
     seed: int
     restart: Callable[[], None]
     key: str = ""
+    secret: str = ""
     notes: list[str] = field(default_factory=list)
     computing: Computing = Computing()  # noqa: RUF009 - frozen
     memory: ClientMemory | None = None
@@ -109,9 +115,15 @@ class ClientContext:
         now = self.instruction.purpose(purpose, self.key)
         return torch_seed(self.seed, now, self.instruction.round, self.client)
 
-    def generator(self, purpose: str) -> np.random.Generator:
-        """Returns a generator for one use of randomness, new in each round and attempt."""
-        now = self.instruction.purpose(purpose, self.key)
+    def generator(self, purpose: str, *, hides: bool = False) -> np.random.Generator:
+        """Returns a generator for one use of randomness, new in each round and attempt.
+
+        Args:
+            purpose: of the numbers.
+            hides: whether they hide a message, as noise does. Then no other run draws them, even if
+                this one is not private and shares all others with every run of its seed.
+        """
+        now = self.instruction.purpose(purpose, self.key or (self.secret if hides else ""))
         return generator(self.seed, now, self.instruction.round, self.client)
 
 
@@ -175,7 +187,11 @@ class WorkerSpec:
         seed: of the run.
         threads: torch threads for one client. Their number changes bits.
         device: where clients train.
-        key: of a private run, see `fedpriv.privacy.message_key`. The server does not know it.
+        key: of a private or a masked run, see `fedpriv.privacy.message_key`.
+        salt: of the run, which goes into all noise and masks; "" for none. With None, each client
+            draws its own and keeps it in its context, as in a deployment, where no one else may
+            know it. The server never does.
+        private: whether all of the clients' randomness depends on the key, or that of masks only.
         computing: how clients compute gradients.
         cohort_batch: the most clients that train in one pass.
         memory: the folder with what each client remembers of its earlier rounds; None leaves that
@@ -190,9 +206,29 @@ class WorkerSpec:
     threads: int = 1
     device: str = "cpu"
     key: str = ""
+    salt: str | None = ""
+    private: bool = False
     computing: Computing = Computing()  # noqa: RUF009 - frozen
     cohort_batch: int = 1
     memory: Path | None = None
+
+    @property
+    def masks(self) -> str:
+        """The key of a client's masks."""
+        return salted(self.key, self.salt or "")
+
+    @property
+    def noise(self) -> str:
+        """The key of all randomness of a client; empty where the run is not private."""
+        return self.masks if self.private else ""
+
+    def at(self, context: Context) -> WorkerSpec:
+        """Returns the spec with the salt of the client that a context is of."""
+        if self.salt is not None:
+            return self
+        if SALT not in context.state:
+            context.state[SALT] = ConfigRecord({SALT: new_salt()})
+        return replace(self, salt=str(context.state.config_records[SALT][SALT]))
 
 
 class ClientWorker:
@@ -248,7 +284,7 @@ class ClientWorker:
                         self._cohorts[message.metadata.message_id] = cohort
 
     def _train(
-        self, job: Job, instruction: Instruction, parameters: Vectors, memory: ClientMemory | None
+        self, job: Job, instruction: Instruction, parameters: Vectors, own: Mapping[str, Any]
     ) -> Trained:
         """Returns a client's update and the notes on it; has its cohort trained if need be."""
         client, message = job
@@ -263,7 +299,7 @@ class ClientWorker:
             raise done
         if done is not None:
             return done, []
-        visit = replace(self.visit(client, instruction, parameters), memory=memory)
+        visit = replace(self.visit(client, instruction, parameters), **own)
         with isolated_randomness(visit.torch_seed(GLOBALS)):
             computed = self.spec.client.train(visit)
         if failure:
@@ -310,8 +346,10 @@ class ClientWorker:
         if folder is None and context.node_config.get(REMEMBERS):
             memory = InState(context.state)
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
-        with reproducible_torch(self.spec.threads, self.spec.device):
-            computed, notes = self._train((client, message), instruction, parameters, memory)
+        spec = self.spec.at(context)
+        own = {"memory": memory, "key": spec.noise, "secret": spec.masks}
+        with reproducible_torch(spec.threads, spec.device):
+            computed, notes = self._train((client, message), instruction, parameters, own)
             _check(computed, parameters, instruction)
         if self._large:
             self._forget_gradients()
@@ -320,7 +358,7 @@ class ClientWorker:
             context.state[NOTES] = ConfigRecord({NOTES: notes})
         update = computed.update
         if SECAGG in message.content:
-            update = masked(update, message, client, self.spec.seed, self.spec.key)
+            update = masked(update, message, client, spec.seed, spec.masks)
         elif not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
         content = answer(update, computed.metrics, instruction)
@@ -355,7 +393,8 @@ class ClientWorker:
             parameters=parameters,
             device=self.device,
             seed=self.spec.seed,
-            key=self.spec.key,
+            key=self.spec.noise,
+            secret=self.spec.masks,
             restart=restart,
             computing=self.spec.computing,
         )
@@ -455,7 +494,7 @@ def build_app(spec: WorkerSpec) -> WorkerApp:
     def answering(query: str) -> Callable[[Message, Context], Message]:
         def answer(message: Message, context: Context) -> Message:
             client = int(context.node_config[PARTITION_ID])
-            return answer_query(query, message, client, spec.seed, spec.key)
+            return answer_query(query, message, client, spec.seed, spec.at(context).masks)
 
         return answer
 

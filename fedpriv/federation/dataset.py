@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
-from fedpriv.data.examples import PROVIDER, Examples
+from fedpriv.data.examples import PROVIDER, Examples, provider_number
 from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
 from fedpriv.data.random_questions import with_random_questions
 from fedpriv.federation.membership_table import TrainingMembership
@@ -333,7 +333,8 @@ class DocumentData:
             named = zip(page.question_names(), page.questions, strict=True)
             page = replace(page, questions=tuple(one for name, one in named if name not in gone))
             if self.random_questions:
-                page = with_random_questions(page, generator(seed, "random questions", client=i))
+                purpose = f"random questions about {page.id}"
+                page = with_random_questions(page, generator(seed, purpose))
             documents[i] = page
         deal = tuple(tuple(i for i in hand if documents[i].questions) for hand in dealt.deal)
         _check_all_hold(deal, "questions")
@@ -384,7 +385,7 @@ class DocumentData:
         """Encodes all training documents once, client by client; returns each one's rows."""
         order = [position for hand in deal for position in hand]
         examples = encode_cached(model, [documents[i] for i in order], self._folder())
-        _, owner_of = np.unique([documents[i].provider for i in order], return_inverse=True)
+        owner_of = np.array([provider_number(documents[i].provider) for i in order])
         examples = examples.with_column(PROVIDER, owner_of[examples.column("document")])
         # A document may give several rows (windows); `document` counts the documents encoded.
         ends = np.cumsum([len(hand) for hand in deal])

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from flwr.app import Message
 from torch import nn
 
-from fedpriv.federation.client import Client
+from fedpriv.federation.client import WorkerSpec
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.messages import RunningSum
@@ -25,24 +25,20 @@ class Prepared:
     Attributes:
         folder: of the run.
         bound: its data and its model.
-        client: the client half, which says what its message is computed from.
+        spec: what the clients are built from, with the client half, the seed and the keys.
         strategy: the server's half.
         model: as round 1 starts from it; after the run, as its last round left it.
         layout: cuts vectors into the model's tensors.
-        seed: of the run.
-        key: of a private run's randomness (`fedpriv.privacy.message_key`); empty without noise.
         settings: what everybody in the federation knows of it.
         tell: shows one line to the person in front of the run.
     """
 
     folder: RunFolder
     bound: FederatedDataset
-    client: Client
+    spec: WorkerSpec
     strategy: Strategy
     model: nn.Module
     layout: ParameterLayout
-    seed: int
-    key: str
     settings: Mapping[str, Any]
     tell: Callable[[str], None]
 

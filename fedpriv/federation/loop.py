@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import nn
 
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.document import providers
-from fedpriv.data.examples import Examples
+from fedpriv.data.examples import Examples, provider_number
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
@@ -32,17 +32,18 @@ from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
 from fedpriv.federation.keep import Prepared, Watcher
 from fedpriv.federation.messages import node_ids, to_array_record, to_vectors
-from fedpriv.federation.overlap import published_problems
+from fedpriv.federation.overlap import published_problems, traces
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.round_statistics import OtherAnswers, RoundStatistics, TooFewClients
 from fedpriv.federation.secagg.masking import Masked
 from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
-from fedpriv.federation.units import example_meaning, largest_groups, unit_problems
+from fedpriv.federation.units import example_meaning, largest_groups, named_providers, unit_problems
 from fedpriv.privacy import individual
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
+from fedpriv.privacy.salt import Entropy, new_salt, salted
 from fedpriv.privacy.statement import statement
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.client_memory import forget, state_of
@@ -55,6 +56,8 @@ from fedpriv.runtime.run_folder import (
     LEDGER,
     METRICS,
     PARTITION,
+    SALT,
+    UNITS,
     Checkpoint,
     RunFolder,
 )
@@ -102,6 +105,9 @@ class Federation(Parts):
     Args:
         settings: workers, deadlines, checkpoints.
         computing: how clients, and pretraining, compute gradients.
+        entropy: what noise and masks are drawn from beside the seed: "run", a salt that is kept in
+            the run folder; "os", one that is kept nowhere; "seed", nothing else
+            (`fedpriv.federation.settings.Privacy`).
         config: what config.yaml shall say of this run, such as the experiment file it came from.
 
     Raises:
@@ -130,10 +136,14 @@ class Federation(Parts):
 
     settings: Settings = Settings()  # noqa: RUF009 - frozen
     computing: Computing = Computing()  # noqa: RUF009 - frozen
+    entropy: Entropy = "run"
     config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         settings = self.settings
+        if self.entropy not in get_args(Entropy):
+            given = f"entropy={self.entropy!r}"
+            raise ValueError(f"{given}: expected one of {', '.join(get_args(Entropy))}")
         inner = adapted(self.strategy, self.client, masked=self.masking is not None)
         if settings.workers and not self.ray.wanted:
             fork_server()  # imports what workers need while this process reads the data
@@ -170,8 +180,7 @@ class Federation(Parts):
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
         self.data_digest, self.parameters = "", 0
-        mechanism = self.algorithm.mechanism
-        key = self._private(inner, mechanism.entropy, together) if mechanism else ""
+        private = self.algorithm.mechanism is not None
         self.spec = WorkerSpec(
             build_model=self.bound.build_model,
             client=self.client,
@@ -180,13 +189,19 @@ class Federation(Parts):
             seed=self.seed,
             threads=settings.threads,
             device=settings.device,
-            key=key,
+            key=self._key(inner, together) if private or self.masking else "",
+            salt=self.new_salt(),
+            private=private,
             computing=self.computing,
             cohort_batch=together,
         )
 
-    def _private(self, inner: Strategy, entropy: str, together: int) -> str:
-        """Measures what a ledger tells of model and data; returns the key of the run's noise."""
+    def new_salt(self) -> str:
+        """Returns a salt for one run, empty if there is to be none."""
+        return "" if self.entropy == "seed" else new_salt()
+
+    def _key(self, inner: Strategy, together: int) -> str:
+        """Measures what a ledger tells of model and data; returns the key of noise and masks."""
         first = seeded_model(self.bound.build_model, self.seed)
         self.parameters = ParameterLayout(first).read()["float"].size
         if isinstance(self.algorithm, Masked):
@@ -202,7 +217,6 @@ class Federation(Parts):
             encoded,
             threads=self.settings.threads,
             device=self.settings.device,
-            entropy=entropy,
             computing={
                 **self.computing.changed(),
                 **({"cohort_batch": together} if together > 1 else {}),
@@ -253,13 +267,15 @@ class Federation(Parts):
         """How many clients there are."""
         return len(self.bound.rows)
 
-    def grid(self, memory: Path | None = None) -> RoundGrid:
+    def grid(self, memory: Path | None = None, salt: str | None = None) -> RoundGrid:
         """Starts the grid that the settings name; whoever calls this closes it.
 
         Args:
             memory: the folder with what clients remember of their earlier rounds.
+            salt: of the run; None draws a new one, if there is to be one.
         """
-        factory = functools.partial(build_app, replace(self.spec, memory=memory))
+        salt = self.new_salt() if salt is None else salt
+        factory = functools.partial(build_app, replace(self.spec, memory=memory, salt=salt))
         if self.settings.workers == 0:
             return InlineGrid(factory(), self.clients, self.settings.chunk_size)
         if not self.ray.wanted:
@@ -320,9 +336,12 @@ class Federation(Parts):
             folder = RunFolder.create(self.runs, self.name)
         else:
             folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
-        own = grid is None
+        own, salt = grid is None, self.new_salt()
+        kept = own and self.entropy == "run"  # clients on a grid from elsewhere have other salts
+        if resume and kept:
+            salt = folder.salt() or salt
         try:
-            grid = grid or self.grid(folder.path / CLIENTS)
+            grid = grid or self.grid(folder.path / CLIENTS, salt)
         except BaseException:
             if run_dir is None:  # if Ray does not start, no folder is left behind
                 with contextlib.suppress(OSError):  # there are other runs beside it
@@ -339,9 +358,11 @@ class Federation(Parts):
                 ):
                     if not resume:
                         self._begin(folder, config)
+                    if kept and folder.salt() != salt:
+                        folder.write(SALT, salt.encode())
                     if isinstance(progress, bool):
                         progress = for_this_terminal() if progress else Progress()
-                    return _Run(self, folder, grid, rounds, progress).run()
+                    return _Run(self, folder, grid, salt, rounds, progress).run()
             except (KeyboardInterrupt, SystemExit, OSError) as error:
                 if isinstance(error, OSError) and error.errno and error.filename is None:
                     error.filename = str(folder.path)  # a full disk says of no file that it is full
@@ -360,6 +381,8 @@ class Federation(Parts):
             groups=largest_groups(self.algorithm.mechanism, self.bound),
             example=example_meaning(self.bound),
             data=self.data_digest,
+            providers=named_providers(self.bound),
+            entropy=self.entropy,
         )
 
     def stated(self, ledger: Ledger, spent: Mapping[str, Spent]) -> dict[str, Any]:
@@ -376,8 +399,10 @@ class Federation(Parts):
             raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
-        if self.algorithm.mechanism:
-            folder.write_json(LEDGER, self.ledger().to_json())
+        if (ledger := self.ledger()).counts:
+            folder.write_json(LEDGER, ledger.to_json())
+        if ledger.mechanism:
+            folder.write_json(UNITS, traces(self.bound.documents, self.data_digest))
         # Last: with it the folder is a run's, and a ledger that is not there has been lost.
         made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
         folder.write_config({**config, **made})
@@ -391,12 +416,14 @@ class _Run:
         federation: Federation,
         folder: RunFolder,
         grid: RoundGrid,
+        salt: str,
         rounds: int,
         progress: Progress,
     ) -> None:
         grid.deadline = federation.settings.round_deadline
         grid.prepare = striking(federation.faults, federation.seed, grid)
         self.federation, self.folder, self.grid = federation, folder, grid
+        self.spec = replace(federation.spec, salt=salt)
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.algorithm
         device = torch.device(self.settings.device)
@@ -441,7 +468,8 @@ class _Run:
             self.federation.bound.showcase(self.model, self.folder)
         mechanism = self.strategy.mechanism
         alone = mechanism is not None and mechanism.unit == "client"
-        names = None if alone else sorted(providers(self.federation.bound.documents))
+        known = providers(self.federation.bound.documents)
+        names = None if alone else {provider_number(name): name for name in known}
         spent = individual.of_clients(self.folder.path / CLIENTS, names) if self.complete else {}
         self.folder.write_json(LEDGER, self.federation.stated(self.ledger, spent))
         self._after()
@@ -456,12 +484,10 @@ class _Run:
         return Prepared(
             self.folder,
             self.federation.bound,
-            self.federation.spec.client,
+            self.spec,
             self.strategy,
             self.model,
             self.layout,
-            self.federation.seed,
-            self.federation.spec.key,
             public_settings(self.federation),
             self.progress.note,
         )
@@ -483,29 +509,39 @@ class _Run:
             LedgerMissing: (a ValueError) if a private run's ledger is not there, or not whole.
         """
         now, place = self.federation.ledger(), self.folder.path / LEDGER
-        if not now.mechanism:
+        if not now.counts:
             return now
         if not place.is_file():
             raise LedgerMissing(
-                f"{place} is not there: what this private run has given away is not known, and it "
-                "cannot go on. Put the file back, or start a new run"
+                f"{place} is not there: what this run has given away is not known, and it cannot "
+                "go on. Put the file back, or start a new run"
             )
         try:
             before = self.folder.read_json(LEDGER)
         except ValueError as error:
             raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
         known = Ledger.from_json(before, str(place))
-        if known.data != now.data and now.mechanism.remembers:
+        if known.data != now.data and now.mechanism and now.mechanism.remembers:
             raise ValueError(
                 f"{self.folder.path}: the data are not those that it was run on before, and what "
-                "its clients remember is of providers by their numbers there: start a new run"
+                "its clients remember is of those: start a new run"
             )
         if known.data != now.data:
             self.progress.note(
                 f"{self.folder.path}: the data are not those that it was run on before; from here "
                 "on it is a run on both"
             )
+            self._also_on(traces(self.federation.bound.documents, now.data))
         return known.continued(now, str(self.folder.path))
+
+    def _also_on(self, more: Mapping[str, Any]) -> None:
+        """Adds traces of further data to those in the folder, where they can be compared."""
+        units = self.folder.read_json(UNITS) or {}
+        if units.get("secret") == more["secret"]:
+            both = {k: sorted({*units[k], *more[k]}) for k in ("data", "documents", "providers")}
+            self.folder.write_json(UNITS, {**units, **both})
+        else:
+            self.folder.remove(UNITS)
 
     def _restore(self) -> int:
         """Takes up the newest checkpoint; returns its round, 0 for a run from the start.
@@ -556,9 +592,8 @@ class _Run:
         return mechanism is not None and mechanism.remembers
 
     def _memory(self, round: int) -> str:
-        """Returns a digest of what the clients have given, and later rounds depend on; or ""."""
-        place = self.folder.path / CLIENTS
-        return state_of(place, self._oldest(round), round) if place.is_dir() else ""
+        """Returns a digest of what the clients have given, and later rounds depend on."""
+        return state_of(self.folder.path / CLIENTS, self._oldest(round), round)
 
     def _oldest(self, round: int) -> int:
         """Returns the first round that rounds after this one still tell of."""
@@ -568,7 +603,7 @@ class _Run:
     def _meta(self, round: int = 0) -> dict[str, Any]:
         """Returns what must agree for a resume to make sense, from a round on."""
         seed = {"seed": self.federation.seed}
-        if not self.ledger.mechanism:
+        if not self.ledger.counts:
             return seed
         made = {**seed, "booked": len(self.ledger.releases), "ledger": self.ledger.digest()}
         return {**made, "memory": self._memory(round)}
@@ -581,8 +616,7 @@ class _Run:
             raise ValueError(
                 f"{self.folder.path} was run with {meta}, not {{'seed': {self.federation.seed}}}"
             )
-        unknown = self._remembers and not memory
-        if self.ledger.mechanism and (unknown or memory != self._memory(checkpoint.round)):
+        if self.ledger.counts and memory != self._memory(checkpoint.round):
             self._forgotten(checkpoint.round)
         if self.ledger.digest(booked) != known or booked > len(self.ledger.releases):
             raise LedgerMissing(
@@ -612,8 +646,8 @@ class _Run:
 
     def _attempts(self, round: int) -> tuple[int, RoundStatistics, dict[str, Any]]:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
-        model = digest(to_vectors(self.arrays)) if self.strategy.mechanism else ""
-        known_by = [self.federation.spec.key, model, self.federation.seed]
+        model = digest(to_vectors(self.arrays)) if self.ledger.counts else ""
+        known_by = [self.spec.masks, model, self.federation.seed]
         sent = json_digest(known_by)[:32] if model else ""
         if self._remembers:  # messages depend on who has answered what before
             made = [r.attempt for r in self.ledger.releases if r.attempt.round < round]
@@ -646,8 +680,9 @@ class _Run:
     def _train(self, now: Attempt, model: str, statistics: RoundStatistics) -> dict[str, Any]:
         """Makes one attempt at a round; books it before anything is sent, and what became of it."""
         told = {SEED: self.federation.seed, ATTEMPT: now.attempt}
-        keys = {KEY: self.federation.spec.key, MODEL: model} if model else {}
-        config = ConfigRecord({**told, **keys})
+        # The server's own key: with the clients' it could draw their noise again.
+        key = salted(self.spec.key, self.spec.salt or "", "server")
+        config = ConfigRecord({**told, **({KEY: key, MODEL: model} if model else {})})
 
         cohort = self.strategy.cohort(now.round, config, self.federation.clients)
         before = self.ledger.before(now)
@@ -682,7 +717,7 @@ class _Run:
                 self.grid.send_and_receive(messages),
                 self.progress.client_answered,
                 functools.partial(book, finished=True, released=True)
-                if self.strategy.mechanism
+                if self.ledger.counts
                 else None,
             )
             for watcher in self.watchers:

@@ -1,20 +1,27 @@
-"""Public documents that lie in the private data too: no noise hides what was trained on before.
+"""Data that lie in more than one place: public and private documents, and the data of several runs.
 
 Pretraining documents are public because the user says so. Where one of them is also trained on in
 private, the model has learnt it without any noise, and ε says nothing of it.
+
+What several runs were trained on adds up. So each private run notes of whom its data were: traces
+of documents and providers, keyed by a secret of the user, so that nobody else can tell from a run
+folder whether a document is in it (`fedpriv.privacy.joint` reads them).
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from fedpriv.data.document import Document
+from fedpriv.data.document import Document, providers
 from fedpriv.data.documents_on_disk import page_digest
+from fedpriv.runtime.cache import user_secret
 
 NAMED = 5
 """So many documents are named; of the others, their number is told."""
@@ -69,6 +76,32 @@ def published_problems(private: Sequence[Document], public: Sequence[Document]) 
         f"{len(names)} of {total} training documents {were} read in pretraining, as public ones "
         f"and without noise: {', '.join(names[:NAMED])}{more}"
     ]
+
+
+def traces(documents: Sequence[Document], data: str) -> dict[str, Any]:
+    """Returns the content of `units.json`: traces of what a run is trained on.
+
+    A document is known by its words and their places, whatever the image's format, path or
+    resolution, or by its pixels, where there are few words. A provider is known by its name.
+
+    Args:
+        documents: that are trained on; none where the data are plain arrays.
+        data: digest of the data, the only trace of those.
+    """
+    secret = user_secret()
+
+    def trace(kind: str, what: str) -> str:
+        return hmac.digest(secret, f"{kind} {what}".encode(), "sha256").hex()[:20]
+
+    pages = {
+        _words_digest(page) if len(page.words) >= FEW else page_digest(page) for page in documents
+    }
+    return {
+        "secret": trace("", "its own"),
+        "data": [trace("data", data)],
+        "documents": sorted(trace("document", page) for page in pages),
+        "providers": sorted(trace("provider", name) for name in providers(documents)),
+    }
 
 
 def _difference(one: Document, other: Document) -> float:

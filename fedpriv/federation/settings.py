@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from fedpriv.privacy.salt import Entropy
 from fedpriv.runtime.trackers.base import TRACKERS
 from fedpriv.training.computing import Computing
 
@@ -136,11 +137,14 @@ class Privacy:
             FL-PROVIDER-DP): the smallest number of providers that any client has or, if providers
             are sampled too, about how many are drawn. Strategies that protect providers need it;
             others leave it None.
-        entropy: "seed" draws the noise from the seed of the run, so whoever knows the seed knows
-            the noise. "os" adds a secret of the operating system: no run can be repeated to the
-            bit, and if a round is cut off, its repetition is accounted for beside the first
-            attempt. Take "os" for a model that will be released, and on a GPU, where the same run
-            may round differently the next time.
+        entropy: what noise and masks are drawn from beside the seed. "run" draws a salt from the
+            operating system for each run and keeps it in the run folder: two runs share no noise
+            and no mask, and a resumed run has the same bits. "os" keeps it nowhere: a round that
+            was cut off is repeated under other noise, and accounted for beside the first attempt.
+            Take it for a model that will be released, and on a GPU, where the same run may round
+            differently the next time. "seed" draws all from the seed, so that the same experiment
+            has the same bits: whoever knows the seed knows the noise, and runs on other answers of
+            the clients must be accounted for together (`fedpriv budget`).
         audit: whether the mechanism is measured at the end of a private run, which takes some
             seconds: canaries show a lower bound on ε, to be held against the ledger. `fedpriv
             audit` does the same at greater length.
@@ -156,7 +160,7 @@ class Privacy:
     examples: float | None = None
     record_rate: float = 0.2
     providers: float | None = None
-    entropy: Literal["seed", "os"] = "seed"
+    entropy: Entropy = "run"
     audit: bool = False
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.dataset import FederatedDataset
-from fedpriv.privacy.ledger import Group
+from fedpriv.privacy.ledger import Group, Providers
 from fedpriv.privacy.mechanism import Mechanism
 
 DOCUMENT, QUESTION = "document", "question"
@@ -43,6 +43,12 @@ def example_meaning(bound: FederatedDataset) -> str:
     if DOCUMENT in bound.train.columns:
         return "a window of at most L tokens, not a document"
     return "one row of the training data"
+
+
+def named_providers(bound: FederatedDataset) -> Providers:
+    """Returns how many of the training documents say who issued them."""
+    named = {page.names_provider for page in bound.documents} or {True}
+    return "all" if named == {True} else "none" if named == {False} else "some"
 
 
 def largest_groups(mechanism: Mechanism | None, bound: FederatedDataset) -> dict[str, Group]:

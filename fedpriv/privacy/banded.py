@@ -87,7 +87,7 @@ def turn(seed: int, unit: int, bands: int) -> int:
 
     Args:
         seed: of the run, the same for all of it.
-        unit: its number.
+        unit: its number, which may depend on nothing but the unit, as `provider_number` does.
         bands: b.
     """
     return entropy(seed, f"turn of unit {unit}") % bands

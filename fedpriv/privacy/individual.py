@@ -26,7 +26,7 @@ drawing being secret.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,19 +136,19 @@ def _of(rows: Rows, round: int, attempt: int) -> NDArray[np.bool_]:
     return np.asarray((rows[:, 0] == round) & (rows[:, 1] == attempt))
 
 
-def of_clients(folder: Path, names: Sequence[str] | None) -> dict[str, Spent]:
+def of_clients(folder: Path, names: Mapping[int, str] | None) -> dict[str, Spent]:
     """Returns what each unit of simulated clients has given in all, by its name.
 
     Args:
         folder: with a folder of each client.
-        names: of the units, in the order of their numbers; a unit without a name is a number. None
-            where each client is a unit.
+        names: of the units, by number; a unit without a name is a number. None where each client is
+            a unit.
     """
     found: dict[str, Spent] = {}
     for own in sorted(folder.glob("*/")):
         for unit, share in remembered(OnDisk(own))[:, 2:].tolist():
             number = int(unit) if names is not None else int(own.name)
-            name = names[number] if names and number < len(names) else str(number)
+            name = (names or {}).get(number, str(number))
             before = found.get(name, Spent(0, 0.0))
             found[name] = Spent(before.releases + (share > 0), before.given + share)
     return dict(sorted(found.items()))

@@ -1,47 +1,60 @@
-"""ε of several runs on the same data: their ledgers, composed.
+"""ε of several runs on data that overlap: their ledgers, composed.
 
 The guarantee of a run holds for that run alone. An observer of several runs, such as the person who
 chose the best of a sweep, has seen the releases of all of them.
+
+Runs are told to overlap by the traces of documents and providers in their folders, which are keyed
+by a secret of the user. Each set of runs that have one unit in common is composed, and no other
+unit has been in more. Where a unit of one run is part of another's, such as an example of a
+provider, the larger one counts, with all of the smaller ones that it may have. Runs whose folders
+have no traces, or were made by somebody else, are on the same data if the digest of the data says
+so; otherwise nobody knows, which is said.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting.event import History
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.privacy.statement import doubts
+from fedpriv.privacy.statement import doubts, grouped
 from fedpriv.privacy.views import VIEWS
 from fedpriv.runtime import run_files, run_log, verify
-from fedpriv.runtime.run_folder import LEDGER, NotARunFolder
+from fedpriv.runtime.run_folder import LEDGER, UNITS, NotARunFolder
 
 APART = {
     "private": "no mechanism of differential privacy: there is no bound to compose",
     "data": "its ledger does not say on which data it was",
 }
 
+LARGER = ("example", "document", "provider", "client")
+"""Units, the smallest first."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
     path: Path
     ledger: Ledger
-    data: str
+    traces: frozenset[tuple[str, str]]
+    """Of what it was trained on: kind and trace."""
+    secret: str
+    """Names whose secret the traces are keyed by; empty where there are none."""
     doubts: dict[str, list[str]]
     """By view: why ε of this run is no guarantee."""
 
     @property
-    def kind(self) -> tuple[str, float]:
-        """Unit and δ. Runs that agree in both, and share data, are composed."""
-        mechanism = self.ledger.mechanism
-        return (mechanism.unit, mechanism.delta) if mechanism else ("", 0.0)
+    def unit(self) -> str:
+        return self.ledger.mechanism.unit if self.ledger.mechanism else ""
 
 
 def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
-    """Returns ε of all runs together, for each data set, unit and δ.
+    """Returns ε of all runs together, for each set of runs that have data in common.
 
     Independent runs compose as rounds do. A run that is given twice counts once.
 
@@ -49,33 +62,42 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
         runs: run folders.
 
     Returns:
-        "together": for each group the runs, "data", "unit", "delta", and in "views" per view ε by
-        accountant, "reasons", ε of each run "alone" by PLD, and the "doubts" about any of them,
-        without which it is a "guarantee". "apart": runs that are in none, with the reason.
+        "together": for each set the "runs", "data", the largest "unit", the smallest "delta", and
+        in "views" per view ε by accountant, "reasons", ε of each run "alone" by PLD, and the
+        "doubts" about any of them, without which it is a "guarantee". "apart": runs that are in
+        none, with the reason.
 
     Raises:
         NotARunFolder: (a ValueError) a folder holds no ledger that can be read.
     """
-    groups: dict[tuple[str, float], list[tuple[set[str], list[_Run]]]] = {}
-    apart = []
-    for path in dict.fromkeys(run.resolve() for run in runs):
-        run = _read(path)
-        missing = "private" if run.ledger.mechanism is None else "" if run.data else "data"
+    read = [_read(path) for path in dict.fromkeys(run.resolve() for run in runs)]
+    apart, private = [], list[_Run]()
+    for run in read:
+        missing = "private" if run.ledger.mechanism is None else "" if run.traces else "data"
         if missing:
-            apart.append({"run": str(path), "reason": APART[missing]})
+            apart.append({"run": str(run.path), "reason": APART[missing]})
         else:
-            # A run that was resumed on other data is one on both, and joins those on either.
-            data, members = set(run.data.split(" and ")), [run]
-            known = groups.setdefault(run.kind, [])
-            for group in [group for group in known if group[0] & data]:
-                known.remove(group)
-                data, members = group[0] | data, [*group[1], *members]
-            known.append((data, members))
-    together = [
-        _composed(" and ".join(sorted(data)), *kind, members)
-        for kind, known in groups.items()
-        for data, members in known
-    ]
+            private.append(run)
+    having = defaultdict[tuple[str, str], set[int]](set)
+    for place, run in enumerate(private):
+        for trace in run.traces:
+            having[trace].add(place)
+    sharing = {
+        frozenset(places)
+        for (kind, _), places in having.items()
+        # Two documents of one provider are two units where documents or less are protected.
+        if kind != "providers" or any(private[i].unit != "example" for i in places)
+    }
+    largest = [places for places in sharing if not any(places < other for other in sharing)]
+    together = []
+    for places in sorted(largest, key=sorted):
+        members = [private[i] for i in sorted(places)]
+        others = [
+            f"{run.path.name}: may overlap: it cannot be told on whose data it was"
+            for i, run in enumerate(private)
+            if i not in places and {one.secret for one in members} != {run.secret or None}
+        ]
+        together.append(_composed(members, others))
     return {"together": together, "apart": apart}
 
 
@@ -85,21 +107,58 @@ def _read(path: Path) -> _Run:
         ledger = Ledger.from_json(content)
         # From the attempts: a run that was killed has written no views.
         found = {view: doubts(ledger, view) for view in VIEWS}
-        changed = verify.check(path, LEDGER.__eq__).problems() if run_log.has_log(path) else []
+        logged = run_log.has_log(path)
+        changed = verify.check(path, (LEDGER, UNITS).__contains__).problems() if logged else []
         if changed:
             told = f"its ledger is not as fedpriv wrote it: {changed[0]}"
             found = {view: [*known, told] for view, known in found.items()}
-        return _Run(path, ledger, str(content.get("data") or ""), found)
+        # A run that was resumed on other data is one on both.
+        traces = {("digest", one) for one in ledger.data.split(" and ") if one}
+        units = json.loads(run_files.read(path, UNITS) or b"{}")
+        kinds = ("data", "documents", "providers")
+        traces |= {(kind, str(one)) for kind in kinds for one in units.get(kind, ())}
+        return _Run(path, ledger, frozenset(traces), str(units.get("secret", "")), found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotARunFolder(f"{path}: no {LEDGER} that can be read ({error})") from error
 
 
-def _composed(data: str, unit: str, delta: float, runs: list[_Run]) -> dict[str, Any]:
+def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
+    """Returns ε of runs that have a unit in common.
+
+    Args:
+        runs: of them.
+        others: why further runs may belong here.
+    """
+    mechanisms = [run.ledger.mechanism for run in runs if run.ledger.mechanism]
+    unit: str = max((one.unit for one in mechanisms), key=LARGER.index)
+    if unit == "example" and len({run.ledger.example for run in runs}) > 1:
+        unit = "document"  # such as questions, and windows of their pages
+    delta = min(one.delta for one in mechanisms)
+    # One noise under sums of different clients: who has both sums may as well have each message.
+    answered = defaultdict[tuple[int, int, str], set[tuple[int, ...]]](set)
+    for run in runs:
+        for release in run.ledger.releases:
+            answered[release.attempt.key].add(release.attempt.survivors)
     views = {}
     for view in VIEWS:
-        histories = [run.ledger.history(view) for run in runs]
+        histories, known = list[History](), [*others]
+        for run in runs:
+            known += [f"{run.path.name}: {doubt}" for doubt in run.doubts.get(view, ())]
+            twice = [
+                one.attempt.round
+                for one in run.ledger.releases
+                if len(answered[one.attempt.key]) > 1 and not one.own_noise
+            ]
+            seen = "server_plain" if twice and view in ("global", "server_masked") else view
+            group = run.ledger.groups.get(unit)
+            if run.unit == unit:
+                histories.append(run.ledger.history(seen))
+            elif group:
+                histories.append(grouped(run.ledger, seen, group)[0])
+            else:
+                known.append(f"{run.path.name}: how much of it is of one {unit} is not known")
+                histories.append(run.ledger.history(seen))
         found = accountants.estimates([entry for each in histories for entry in each], delta)
-        known = [f"{run.path.name}: {doubt}" for run in runs for doubt in run.doubts.get(view, ())]
         views[view] = {
             **{name: estimate.epsilon for name, estimate in found.items()},
             "reasons": {name: e.reason for name, e in found.items() if e.reason},
@@ -107,5 +166,8 @@ def _composed(data: str, unit: str, delta: float, runs: list[_Run]) -> dict[str,
             "guarantee": not known,
             "doubts": known,
         }
+    data = " and ".join(sorted({one for run in runs for one in run.ledger.data.split(" and ")}))
     paths = [str(run.path) for run in runs]
-    return {"runs": paths, "data": data, "unit": unit, "delta": delta, "views": views}
+    (name, *others) = {run.ledger.name_of(unit) for run in runs}
+    told = unit if others else name
+    return {"runs": paths, "data": data, "unit": told, "delta": delta, "views": views}

@@ -37,12 +37,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fedpriv.privacy.accounting.event import ClientThenRecord, Event, History
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import shares
+from fedpriv.privacy.salt import Entropy
 from fedpriv.privacy.views import VIEWS, Sampling, cohorts_of, with_shares_known
+
+Providers = Literal["all", "some", "none"]
 
 
 class LedgerMissing(ValueError):
@@ -198,6 +201,9 @@ class Ledger:
         releases: so far.
         example: what one training example is, in words.
         data: digest of the training data. Runs on the same data add up.
+        providers: how many of the documents name theirs. For any other, its own name stands, so
+            that one file is protected in the place of a provider.
+        entropy: where the salt of noise and masks comes from.
     """
 
     mechanism: Mechanism | None = None
@@ -207,6 +213,17 @@ class Ledger:
     releases: list[Release] = field(default_factory=list)
     example: str = ""
     data: str = ""
+    providers: Providers = "all"
+    entropy: Entropy = "run"
+
+    @property
+    def counts(self) -> bool:
+        """Whether attempts are booked: where noise or masks hide messages, each one only."""
+        return self.mechanism is not None or self.masked
+
+    def name_of(self, unit: str) -> str:
+        """Returns what to call a unit: a file, where a provider is meant and none is known."""
+        return "file" if unit == "provider" and self.providers == "none" else unit
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ledger as a JSON object, without any ε."""
@@ -219,6 +236,8 @@ class Ledger:
             "groups": {unit: asdict(group) for unit, group in self.groups.items()},
             "example": self.example,
             "data": self.data,
+            "providers": self.providers,
+            "entropy": self.entropy,
             "events": events,
         }
 
@@ -244,6 +263,8 @@ class Ledger:
                 releases,
                 values["example"],
                 values["data"],
+                values["providers"],
+                values["entropy"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerMissing(
@@ -261,7 +282,7 @@ class Ledger:
         Raises:
             ValueError: if the run was not made under the same mechanism and masking.
         """
-        for what in ("mechanism", "masked"):
+        for what in ("mechanism", "masked", "entropy"):
             if getattr(self, what) != getattr(now, what):
                 before, after = (
                     asdict(known) if isinstance(known, Mechanism) else {what: known}

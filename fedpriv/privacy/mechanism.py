@@ -48,9 +48,6 @@ class Mechanism:
         asked_view: the view in which that ε was to hold.
         asked_clients: size of the federation that it was found for; 0 where it does not matter.
         asked_colluders: clients assumed to collude with the masked server.
-        entropy: "seed", where all randomness is drawn from the run's seed, and the same run has the
-            same bits; or "os", where noise and record sampling also depend on a secret from the
-            operating system that is stored nowhere.
         bands: rounds that a contribution reaches; see `fedpriv.privacy.banded`. With b, a unit has
             its turn in one round of b, in which it takes part with `record_rate`.
         individual_epsilon: the most that any one unit may spend, by what it really gives; then it
@@ -71,7 +68,6 @@ class Mechanism:
     asked_view: str = ""
     asked_clients: int = 0
     asked_colluders: int = 0
-    entropy: Literal["seed", "os"] = "seed"
     bands: int = field(default=1, metadata={"new": True})
     individual_epsilon: float = field(default=0.0, metadata={"new": True})
     scale: float = field(default=0.0, metadata={"new": True})
@@ -88,7 +84,6 @@ class Mechanism:
                 self.client_sampling in ("poisson", "fixed"),
                 "'poisson' or 'fixed'",
             ),
-            "entropy": (self.entropy in ("seed", "os"), "'seed' or 'os'"),
             "bands": (
                 isinstance(self.bands, int)
                 and self.bands >= 1
@@ -300,7 +295,6 @@ def example_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "fixed",
     delta: float = 1e-5,
-    entropy: Literal["seed", "os"] = "seed",
 ) -> Mechanism:
     """Protects one training example: for documents, one window of up to L tokens.
 
@@ -322,9 +316,6 @@ def example_gaussian(
             independently with probability `client_rate`, "fixed" draws exactly that share of them.
             PrIeD-KIE draws a fixed number.
         delta: the δ at which ε is stated, in (0, 1).
-        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
-            whoever knows the seed knows both. "os" adds a secret of the operating system that is
-            stored nowhere, so no run can be repeated to the bit.
     """
     _positive("examples", examples)
     return _gaussian(
@@ -337,7 +328,6 @@ def example_gaussian(
         normaliser=client_rate * record_rate * examples,
         client_sampling=client_sampling,
         delta=delta,
-        entropy=entropy,
     )
 
 
@@ -351,7 +341,6 @@ def provider_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
-    entropy: Literal["seed", "os"] = "seed",
     bands: int = 1,
     individual_epsilon: float | None = None,
 ) -> Mechanism:
@@ -374,9 +363,6 @@ def provider_gaussian(
             independently with probability `client_rate`, "fixed" draws exactly that share of them.
             PFL-DocVQA draws each client independently.
         delta: the δ at which ε is stated, in (0, 1).
-        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
-            whoever knows the seed knows both. "os" adds a secret of the operating system that is
-            stored nowhere, so no run can be repeated to the bit.
         bands: the number of rounds that a contribution reaches (b), for the strategy
             `provider_bandmf`: each provider has its turn in one round of b, and is drawn there with
             b times `provider_rate`, at most 1. Up to that, batches are as large as without bands.
@@ -401,7 +387,6 @@ def provider_gaussian(
         normaliser=providers,
         client_sampling=client_sampling,
         delta=delta,
-        entropy=entropy,
         bands=bands,
         individual_epsilon=individual_epsilon or 0.0,
     )
@@ -415,7 +400,6 @@ def client_gaussian(
     client_rate: float = 1.0,
     client_sampling: Sampling = "poisson",
     delta: float = 1e-5,
-    entropy: Literal["seed", "os"] = "seed",
 ) -> Mechanism:
     """Protects all that one client holds: DP-FedAvg (McMahan et al. 2018).
 
@@ -431,9 +415,6 @@ def client_gaussian(
         client_sampling: how the clients of a round are drawn: "poisson" draws each client
             independently with probability `client_rate`, "fixed" draws exactly that share of them.
         delta: the δ at which ε is stated, in (0, 1).
-        entropy: "seed" draws the noise and the sampling of records from the seed of the run, so
-            whoever knows the seed knows both. "os" adds a secret of the operating system that is
-            stored nowhere, so no run can be repeated to the bit.
     """
     return _gaussian(
         "client",
@@ -445,7 +426,6 @@ def client_gaussian(
         normaliser=1.0,
         client_sampling=client_sampling,
         delta=delta,
-        entropy=entropy,
     )
 
 

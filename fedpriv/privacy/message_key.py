@@ -1,15 +1,18 @@
-"""A digest of everything that determines the messages of a private run's clients.
+"""The key of noise and masks: a digest of all that determines what clients send, and a salt.
 
-Noise hides a message once. If two different messages had the same noise, their difference would
-contain no noise at all. So the key of every random number of a private run contains this digest:
-two runs that differ in a message have independent noise, whatever their seeds, and a repeated run
-has the same bits.
+Noise and masks hide a message once. If two different messages had the same noise, their difference
+would contain no noise at all; and two sums of different clients under the same noise differ by
+single messages. So the key of every random number of a private run, and of every mask, contains
+
+- this digest: two runs that differ in a setting or in the data have independent noise,
+- the salt of the run (`fedpriv.privacy.salt`), drawn from the operating system: so have two runs
+  that differ in nothing but in who answered. A resumed run has its salt, and the same bits.
 
 It is made of all settings that change a message: the algorithm, named by an action and a version of
 ours (so that moving code moves no bits), the settings of both halves, the mechanism in them,
 masking, the model with every weight that it starts from, the clients' examples, threads, device,
 and the versions of the libraries that compute. It does not read code: after editing the computation
-of an algorithm or a model, raise its `version`, or draw noise from the operating system. Settings
+of an algorithm or a model, raise its `version`, or begin a new run, with its own salt. Settings
 that change no message (rounds, workers, keepers, folders) are not in it. A client half of your own
 marks such a setting with `field(metadata={"message": False})`. The global model of a round travels
 with the instruction, and is added there.
@@ -20,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -44,7 +46,6 @@ def message_key(
     *,
     threads: int,
     device: str,
-    entropy: str = "seed",
     computing: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the digest as 32 hexadecimal digits.
@@ -55,7 +56,6 @@ def message_key(
         data: digest of the clients' examples, see `data_digest`.
         threads: torch threads of one client.
         device: where clients train.
-        entropy: "os" adds 256 bits of the operating system's, so that nothing can be drawn again.
         computing: how gradients are computed, where that is not the default. The defaults are left
             out, so that runs from before there was a choice keep their keys.
     """
@@ -81,7 +81,6 @@ def message_key(
         "threads": threads,
         "device": processor,
         "versions": versions_of(*LIBRARIES),
-        "entropy": secrets.token_hex(32) if entropy == "os" else "",
     }
     if computing:
         parts["computing"] = dict(computing)

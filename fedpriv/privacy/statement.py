@@ -12,16 +12,17 @@ from typing import Any
 
 from fedpriv.privacy import individual
 from fedpriv.privacy.accounting import accountants
-from fedpriv.privacy.accounting.event import ClientThenRecord, each_part, merged
+from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_part, merged
 from fedpriv.privacy.individual import Spent
-from fedpriv.privacy.ledger import Ledger
-from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS
+from fedpriv.privacy.ledger import Group, Ledger
+from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, rounded_up
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
 UNITS = {
     "example": "one training example",
     "question": "one question: all windows of its page beside which it is asked",
     "document": "a whole document: all that is trained on of its pages, and made of them",
+    "file": "one file: nothing says which files are of one company, for which ε is larger",
     "provider": "all documents of one provider, such as the company that issued them",
     "client": "all that one client holds",
 }
@@ -48,7 +49,13 @@ NOT_COVERED = (
     "anybody who does not follow the protocol",
 )
 """What no ε covers in any run. Unlike `Ledger.uncovered`, it is no reason to doubt a run's ε."""
-SEEDED = "the seed of this run: whoever has it has the noise too (privacy.entropy=os adds a secret)"
+DRAWN_FROM = {
+    "seed": "the seed of this run: whoever has it has the noise too (privacy.entropy=os adds a "
+    "secret)",
+    "run": "the salt in this run's folder: whoever has it and the seed has the noise too",
+    "os": None,
+}
+"""What no ε covers, by where noise is drawn from."""
 IN_SHORT = (
     "timing, absence and errors that depend on the data, sizes of messages, tuning over several "
     "runs, floating point"
@@ -76,22 +83,26 @@ def statement(ledger: Ledger, spent: Mapping[str, Spent] | None = None) -> Json:
         views = {view: {**epsilons, **known, "note": NOT_PRIVATE} for view in VIEWS}
         return {"unit": None, "views": views, **ledger.to_json()}
     mechanism = ledger.mechanism
-    meaning = UNITS[mechanism.unit]
+    meaning = UNITS[ledger.name_of(mechanism.unit)]
     if mechanism.unit == "example" and ledger.example:
         meaning = f"{meaning}: {ledger.example}"
+    if mechanism.unit == "provider" and ledger.providers == "some":
+        meaning += ", or one file, where its provider is not known"
     views = {view: _view(ledger, view, mechanism.delta) for view in VIEWS}
     for view in views if spent else ():
         views[view]["individual"] = _individual(ledger, view, spent or {})
     return {
-        "unit": mechanism.unit,
+        "unit": ledger.name_of(mechanism.unit),
         "meaning": f"adding or removing {meaning}",
         "delta": mechanism.delta,
         "views": views,
-        "larger_units": {unit: _group(ledger, unit, mechanism.delta) for unit in ledger.groups},
+        "larger_units": {
+            ledger.name_of(unit): _group(ledger, unit, mechanism.delta) for unit in ledger.groups
+        },
         "colluders": _colluders(ledger, mechanism.delta),
         "not_covered": [
             *(item for item in NOT_COVERED if not (mechanism.scale and item in OF_CONTINUOUS)),
-            *([SEEDED] if mechanism.entropy == "seed" else []),
+            *filter(None, [DRAWN_FROM[ledger.entropy]]),
         ],
         "given_participation": _given_participation(ledger, mechanism.delta),
         "by_round": _by_round(ledger, mechanism.delta),
@@ -165,8 +176,8 @@ def doubts(ledger: Ledger, view: str) -> list[str]:
     return found
 
 
-def _group(ledger: Ledger, unit: str, delta: float) -> Json:
-    """Returns ε of a group of units in each view; None where PLD reaches its limits.
+def grouped(ledger: Ledger, view: str, group: Group) -> tuple[History, bool]:
+    """Returns what a view has seen of a group of units, as if it were one unit.
 
     For a large group it is an upper bound: one Gaussian of `size` times the norm.
 
@@ -176,32 +187,43 @@ def _group(ledger: Ledger, unit: str, delta: float) -> Json:
     A group at several clients is counted as if it were at one client that is drawn whenever any of
     them is, which is at most that many times as probable. With all of its records in one place, its
     part of the sum, and of any message, is at least as large.
+
+    Returns:
+        The history, and whether it counts all of the group as if it were always drawn.
     """
-    group = ledger.groups[unit]
-    size, accountant = group.records, "pld"
-    meet = ledger.mechanism is not None and ledger.mechanism.bands > 1 and size > 1
+    size = group.records
+    always = size > LARGEST_GROUP or (
+        ledger.mechanism is not None and ledger.mechanism.bands > 1 and size > 1
+    )
 
     def as_one(part: ClientThenRecord) -> ClientThenRecord:
-        if meet or size > LARGEST_GROUP:
+        if always:
             return ClientThenRecord(1.0, 1.0, part.noise_multiplier / size)
         rate = min(1.0, group.clients * part.client_rate)
         return replace(part, client_rate=rate, group_size=size)
 
-    if meet or size > LARGEST_GROUP:
+    return [(each_part(event, as_one), times) for event, times in ledger.history(view)], always
+
+
+def _group(ledger: Ledger, unit: str, delta: float) -> Json:
+    """Returns ε of a group of units in each view; None where PLD reaches its limits."""
+    group = ledger.groups[unit]
+    seen = {view: grouped(ledger, view, group) for view in VIEWS}
+    always, accountant = any(always for _, always in seen.values()), "pld"
+    if always:
         how, accountant = "by RDP, as if all were always drawn", "rdp"
     elif group.clients > 1:
         how = f"by PLD, as if all were drawn whenever one of its {group.clients} clients is"
     else:
         how = "by PLD, exact for the mixture"
-    epsilon = {}
-    for view in VIEWS:
-        grouped = [(each_part(event, as_one), times) for event, times in ledger.history(view)]
-        epsilon[view] = number(accountants.epsilon_or_none(grouped, delta, accountant))
     return {
-        "means": UNITS[unit],
+        "means": UNITS[ledger.name_of(unit)],
         "records": group.records,
         "clients": group.clients,
-        "epsilon": epsilon,
+        "epsilon": {
+            view: number(accountants.epsilon_or_none(history, delta, accountant))
+            for view, (history, _) in seen.items()
+        },
         "how": how,
     }
 
@@ -269,10 +291,10 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     if content["uncovered"]:
         lines.append(f"  not guaranteed, because no ε covers: {'; '.join(content['uncovered'])}")
     if helped := content["colluders"][1:]:
-        told = [f"with {r['colluders']} {_rounded_up(r['epsilon'])}" for r in helped]
+        told = [f"with {r['colluders']} {rounded_up(r['epsilon'])}" for r in helped]
         few = told if len(told) < 4 else [*told[:2], f"… {told[-1]}"]
         lines.append("  from the sums, if clients reveal their noise: " + ", ".join(few))
-    seed = ", the seed" if mechanism["entropy"] == "seed" else ""
+    seed = ", the seed" if content["entropy"] == "seed" else ""
     lines.append(f"  covered by no ε: {IN_SHORT}{seed}")
     return lines
 
@@ -302,19 +324,13 @@ def _kept(content: Mapping[str, Any], server: str) -> str:
     if isinstance(spent, float) and spent <= asked:
         line = f"  budget: {asked:g} for {whom}; kept"
     else:
-        line = f"  budget: {asked:g} for {whom}; EXCEEDED: {_rounded_up(spent)}"
+        line = f"  budget: {asked:g} for {whom}; EXCEEDED: {rounded_up(spent)}"
     other = view in ("server_masked", "server_plain") and view != server
     return f"{line}. This run's server is {server}, not {view}" if other else line
 
 
 def _shown(view: Json) -> str:
-    return _rounded_up(view["pld"])
-
-
-def _rounded_up(epsilon: float | str | None) -> str:
-    if isinstance(epsilon, float):
-        return f"{math.ceil(epsilon * 100) / 100:.2f}"  # never smaller than it is
-    return str(epsilon or "unknown")
+    return rounded_up(view["pld"])
 
 
 def _by_round(ledger: Ledger, delta: float) -> list[Json]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -223,3 +224,21 @@ def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], collud
         )
         parts.append((min(1.0, chance), part))
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else OneOf(tuple(parts))
+
+
+def rounded_up(epsilon: object, decimals: int = 2) -> str:
+    """Returns ε for a person to read, never smaller than it is; of a large one, two digits.
+
+    Args:
+        epsilon: a number, "inf" or None.
+        decimals: of a number below 1 000.
+    """
+    if isinstance(epsilon, str) or epsilon == math.inf:
+        return "∞"
+    if not isinstance(epsilon, int | float):
+        return "–"
+    if epsilon < 1000:
+        whole = Decimal(str(epsilon)).quantize(Decimal(1).scaleb(-decimals), ROUND_CEILING)
+        return str(whole)
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 1)
+    return f"{math.ceil(epsilon / unit) * unit:.2g}"

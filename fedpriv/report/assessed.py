@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.report.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS, Effect
 from fedpriv.report.sweep import Interval
 from fedpriv.threat.results import Number
@@ -300,7 +301,9 @@ def markdown(found: Assessed) -> str:
     for row in found.rows:
         by_attack = {cell.attack: cell for cell in row.cells}
         sizes = {who: size for who, size in row.epsilon.items() if size is not None}
-        epsilon = "; ".join(f"{who.replace('_', ' ')} {size:.2f}" for who, size in sizes.items())
+        epsilon = "; ".join(
+            f"{who.replace('_', ' ')} {rounded_up(size)}" for who, size in sizes.items()
+        )
         state = f", {row.state}" if row.state else ""
         utility = f"{row.utility}{state}" if row.utility else "refused"
         told = f"{epsilon} for one {row.unit}" if epsilon else "∞"

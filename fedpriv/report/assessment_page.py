@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.report.assessed import NONE, Assessed, Cell, Row
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
@@ -36,7 +37,7 @@ def html(found: Assessed) -> str:
         cost=_cost(found),
         seeds=counted(len(found.seeds), "seed"),
         numbers=_numbers,
-        epsilon=_epsilon,
+        epsilon=_shown,
     )
 
 
@@ -55,11 +56,8 @@ def _numbers(cell: Cell) -> str:
     return f"{between}, {cell.control:.3g} without a leak; {could}"
 
 
-def _epsilon(size: float | None) -> str:
-    """Returns ε, never rounded down."""
-    if size is None or not math.isfinite(size):
-        return "∞"
-    return f"{math.ceil(size * 1000) / 1000:.3f}"
+def _shown(epsilon: float | None) -> str:
+    return rounded_up(math.inf if epsilon is None else epsilon, 3)
 
 
 def _adversaries(found: Assessed) -> Table:
@@ -69,9 +67,9 @@ def _adversaries(found: Assessed) -> Table:
     for row in found.rows:
         if row.refused:
             continue
-        cells = [_epsilon(row.epsilon[name]) if name in row.epsilon else "—" for name in names]
+        cells = [_shown(row.epsilon[name]) if name in row.epsilon else "—" for name in names]
         bounds = [
-            f"{view.replace('_', ' ')} {math.floor(bound * 1000) / 1000:.3f} of {_epsilon(ledger)}"
+            f"{view.replace('_', ' ')} {math.floor(bound * 1000) / 1000:.3f} of {_shown(ledger)}"
             for view, (bound, ledger) in row.measured.items()
         ]
         rows.append((row.defence, row.unit or "—", *cells, ", ".join(bounds) or "—"))

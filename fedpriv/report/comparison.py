@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.report.answer import answer as attacks_answer
 from fedpriv.report.figures import OFF_SCALE, Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
@@ -328,7 +329,7 @@ def answer(compared: Sequence[Compared], names: Sequence[str]) -> str:
     if attacked:
         told = [f"{len(leaky) or 'none'} of the {len(attacked)} that were attacked {verb}"]
     bounded = [worst for one in compared if math.isfinite(worst := _worst(one))]
-    most = f", at most {max(bounded):.3g}" if bounded else ""
+    most = f", at most {rounded_up(max(bounded))}" if bounded else ""
     told.append(
         f"{len(bounded) or 'none'} {'have' if len(bounded) > 1 else 'has'} an ε against every "
         f"onlooker{most}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
 from fedpriv.report.wording import counted
@@ -90,7 +91,7 @@ def planned(budget: Row | None) -> dict[str, Any] | None:
             return None
         server = "server_masked" if budget.get("masked") else "server_plain"
         rows = [
-            (ONLOOKERS[view.replace("_", " ")], show(budget["views"][view]["pld"]))
+            (ONLOOKERS[view.replace("_", " ")], rounded_up(budget["views"][view]["pld"]))
             for view in ("global", server)
             if budget["views"][view]["pld"] is not None
         ]
@@ -128,7 +129,7 @@ def _view_of(ledger: Row) -> dict[str, Any]:
             for name, unit in (ledger.get("larger_units") or {}).items()
         ],
         "colluders": [
-            (row["colluders"], show(row["epsilon"])) for row in ledger.get("colluders") or []
+            (row["colluders"], rounded_up(row["epsilon"])) for row in ledger.get("colluders") or []
         ],
         "chart": _chart(ledger.get("by_round") or []),
         "uncovered": ledger.get("uncovered") or [],
@@ -143,7 +144,7 @@ def _row(name: str, view: Mapping[str, Any]) -> dict[str, Any]:
     doubts = list(view.get("doubts") or [])
     return {
         "name": name.replace("_", " "),
-        "epsilons": [show(view.get(accountant)) for accountant in ACCOUNTANTS],
+        "epsilons": [rounded_up(view.get(accountant)) for accountant in ACCOUNTANTS],
         "note": view.get("note", ""),
         "guarantee": bool(view.get("guarantee")),
         "applies": view.get("applies", True),
@@ -154,7 +155,7 @@ def _row(name: str, view: Mapping[str, Any]) -> dict[str, Any]:
 
 def _epsilons(held: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns view and ε for the page."""
-    return [(view.replace("_", " "), show(value)) for view, value in held["epsilon"].items()]
+    return [(view.replace("_", " "), rounded_up(value)) for view, value in held["epsilon"].items()]
 
 
 def _given(given: Mapping[str, Any] | None) -> str:
@@ -177,7 +178,7 @@ def _individual(ledger: Row) -> dict[str, Any] | None:
         return None
     sizes = {n: math.inf if e == "inf" else float(e) for n, e in told["epsilon"].items()}
     order = sorted(sizes, key=lambda name: -sizes[name])
-    least, middle, most = (show(told["epsilon"][order[i]]) for i in (-1, len(order) // 2, 0))
+    least, middle, most = (rounded_up(told["epsilon"][order[i]]) for i in (-1, len(order) // 2, 0))
     unit, limit = ledger.get("unit") or "unit", told.get("limit")
     sentence = (
         f"What each {unit} that was drawn has spent by itself, against {ONLOOKERS[words(view)]}: ε "
@@ -186,7 +187,9 @@ def _individual(ledger: Row) -> dict[str, Any] | None:
     if limit:
         out = sum(size > limit * 0.999 for size in sizes.values())
         sentence += f" {out} of {len(order)} have reached the limit of {limit:g}, and give no more."
-    rows = [(name, str(spent[name]["releases"]), show(told["epsilon"][name])) for name in order]
+    rows = [
+        (name, str(spent[name]["releases"]), rounded_up(told["epsilon"][name])) for name in order
+    ]
     table = Table((unit, "releases", "ε"), tuple(rows))
     return {"sentence": sentence, "means": told.get("means", ""), "table": table}
 
@@ -208,15 +211,3 @@ def _chart(by_round: list[Mapping[str, Any]]) -> figures.Chart | None:
         if max(map(len, curves.values()), default=0) > 1
         else None
     )
-
-
-def show(epsilon: object) -> str:
-    """Returns ε for the page: never rounded down."""
-    if epsilon == "inf":
-        return "∞"
-    if not isinstance(epsilon, int | float):
-        return "–"
-    if epsilon >= 1000:
-        unit = 10.0 ** (math.floor(math.log10(epsilon)) - 1)
-        return f"{math.ceil(epsilon / unit) * unit:.2g}"
-    return f"{-(-epsilon * 100 // 1) / 100:.2f}"

@@ -51,7 +51,9 @@ KINDS = (
 )
 """Kinds of results that fedpriv's scorers make."""
 
-UNITS = ("provider", "client", "example", "document", "message", "page", "field", "answer")
+UNITS = (
+    *("provider", "file", "client", "example", "document", "message", "page", "field", "answer"),
+)
 """What the numbers of a result may count."""
 
 STRUCTURE = frozenset(

@@ -5,11 +5,13 @@ The entries may hold private documents, readable by their owner only. `fedpriv c
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +24,11 @@ VARIABLE = "FEDPRIV_CACHE"
 
 USERS = "users"
 """The file on which every process that uses the folder holds a shared lock."""
+
+SECRET = "secret"  # noqa: S105 - a file's name
+"""The file with what only this user knows. `fedpriv clean` leaves it."""
+
+_FALLBACK = secrets.token_bytes(32)
 
 
 def cache_folder() -> Path:
@@ -48,6 +55,23 @@ def _use(folder: Path) -> None:
         fcntl.flock(users, fcntl.LOCK_SH)
     except OSError:  # a home that cannot be written, or locks nothing: there is no cache to clean
         return
+
+
+def user_secret() -> bytes:
+    """Returns 32 bytes that this user keeps in the cache, and in no run folder.
+
+    Where nothing can be kept, they last as long as this process.
+    """
+    folder = cache_folder()
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileExistsError):
+            fresh = os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(fresh, "wb") as file:
+                file.write(secrets.token_bytes(32))
+        found = run_files.read(folder, SECRET) or b""
+        if len(found) == 32:
+            return found
+    return _FALLBACK
 
 
 def private_folder(name: str) -> Path:

@@ -44,6 +44,11 @@ FINAL = f"{CHECKPOINTS}/final.safetensors"
 START = f"{CHECKPOINTS}/start.safetensors"
 CLIENTS = "clients"
 """The folder of what simulated clients remember of their own earlier rounds, by number."""
+UNITS = "units.json"
+"""Whose data they were, for whoever knows the secret of the user who ran it: leave it out of what
+you publish."""
+SALT = "salt"
+"""What noise and masks were drawn from beside the seed: whoever has both can draw them again."""
 FINDINGS = "findings"
 RESULT = "result.json"
 """The name of an attack's result in its folder under `FINDINGS`."""
@@ -266,6 +271,11 @@ class RunFolder:
     def write(self, name: str, data: bytes) -> None:
         """Writes a file, so that it exists as a whole or not at all."""
         run_log.write(self.path, name, data)
+
+    def salt(self) -> str:
+        """Returns the salt of the run's noise and masks, empty where there is none."""
+        with self.making_sense_of(SALT):
+            return (self._read(SALT) or b"").decode("ascii")
 
     def remove(self, place: str) -> None:
         """Removes a file, or all files of a folder; nothing where it is not there."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 
 from fedpriv.federation.audit.mechanism import ASSUMES, Audit
+from fedpriv.privacy.views import rounded_up
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import (
     CANNOT_TELL,
@@ -26,7 +27,7 @@ def as_result(audit: Audit) -> Result:
     rows = tuple(
         (
             view.replace("_", " "),
-            f"{found.ledger:.3f}",
+            rounded_up(found.ledger, 3),
             *(_down(bound) for bound in (found.sigma_fit, found.count, found.one_run)),
             f"{found.releases}",
             f"{found.canaries}",

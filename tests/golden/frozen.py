@@ -182,7 +182,7 @@ def printed(*arguments: str) -> str:
 
 def run(name: str, folder: Path) -> Path:
     """Runs one of RUNS and returns its folder."""
-    return Path(command("run", *RUNS[name], f"runs={folder}"))
+    return Path(command("run", *RUNS[name], "privacy.entropy=seed", f"runs={folder}"))
 
 
 def weights(run_dir: Path) -> dict[str, float | str]:

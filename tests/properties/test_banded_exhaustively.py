@@ -10,8 +10,9 @@ import itertools
 import pytest
 
 from fedpriv.privacy.banded import coefficients
-from fedpriv.privacy.ledger import Attempt, Ledger, shared_release
+from fedpriv.privacy.ledger import Attempt, Group, Ledger, shared_release
 from fedpriv.privacy.mechanism import provider_gaussian
+from fedpriv.privacy.statement import grouped
 
 CLIENTS, THRESHOLD, SHARES = 3, 0.6, 2
 THERE = {"all": (0, 1, 2), "not hers": (1, 2), "not another": (0, 1)}
@@ -69,3 +70,33 @@ def test_no_history_of_rounds_gives_away_more_than_is_booked(bands, count):
             tightest = max(tightest, most / booked(made.history("global")))
     # The bound is reached, where turns are complete and exactly the planned noise is there.
     assert tightest == pytest.approx(1.0, abs=0.35)
+
+
+def given_away_by_a_group(bands, rounds, turns):
+    """The same of several providers of client 0, whose contributions all point one way."""
+    weights, told = coefficients(bands), 0.0
+    for number, (name, times) in enumerate(rounds, 1):
+        if 0 not in THERE[name]:
+            continue
+        variance = len(THERE[name]) / SHARES
+        ages = [(number - 1 - turn) % bands for turn in turns]
+        told += sum(weights[age] for age in ages if number - age >= 1) ** 2 / variance
+        if times == 2:
+            told += sum(weights[0] for age in ages if age == 0) ** 2 / variance
+    return told
+
+
+@pytest.mark.parametrize(("bands", "size"), [(2, 2), (2, 3), (3, 2), (3, 3)])
+def test_no_history_gives_away_more_of_several_providers_than_is_booked_for_a_group(bands, size):
+    tightest = 0.0
+    for rounds in itertools.product(ROUNDS, repeat=4):
+        made = ledger(bands, rounds)
+        most = max(
+            given_away_by_a_group(bands, rounds, turns)
+            for turns in itertools.combinations_with_replacement(range(bands), size)
+        )
+        for view in ("global", "server_masked"):
+            history, _ = grouped(made, view, Group(size))
+            assert most <= booked(history) * (1 + 1e-9)
+            tightest = max(tightest, most / booked(history))
+    assert tightest > 0.65

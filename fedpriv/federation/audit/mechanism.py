@@ -11,7 +11,9 @@ Once a run is over, it is known which rounds a client took part in. Canaries of 
 that fate, so the bounds are held against the ledger's ε given this participation.
 
 An audit proves no upper bound. It says nothing of what the clients compute before they clip, apart
-from `largest`: real gradients of canaries through the real client half, without noise.
+from `largest`: real gradients of canaries through the real client half, without noise; and from the
+neighbours that a federation of documents has by its own data path
+(`fedpriv.federation.audit.neighbours`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from torch import nn
 
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.audit.axes import AXIS, Axes, HasAxes, Pairs
+from fedpriv.federation.audit.neighbours import neighbours
 from fedpriv.federation.client import Client
 from fedpriv.federation.dataset import ArrayData, FederatedDataset
 from fedpriv.federation.faults import Faults
@@ -59,6 +62,7 @@ from fedpriv.privacy.lower_bounds import (
     too_little,
 )
 from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower
+from fedpriv.privacy.views import rounded_up
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.seeds import generator
 
@@ -130,6 +134,8 @@ class Audit:
         largest: norm of the contribution of a unit, of those that go through the real client half
             the one that is farthest from the clip norm, in units of that; 1 but for rounding.
         seconds: that it took.
+        left_out: providers that were left out of the data, each by itself.
+        moved: the most that this changed a sum of real examples, of what the ledger counts for it.
     """
 
     views: Mapping[str, Measured]
@@ -139,11 +145,15 @@ class Audit:
     runs: int
     largest: float
     seconds: float
+    left_out: int = 0
+    moved: float = 0.0
 
     @property
     def contradicted(self) -> bool:
         """Whether the mechanism gives away more than its ledger says."""
-        return self.largest > 1 + EXACT or any(view.contradicted for view in self.views.values())
+        return max(self.largest, self.moved) > 1 + EXACT or any(
+            view.contradicted for view in self.views.values()
+        )
 
     @property
     def blind(self) -> bool:
@@ -162,7 +172,7 @@ class Audit:
             )
         told = [
             f"audit ({view}, {m.releases} release{'s' * (m.releases != 1)}, {m.canaries} "
-            f"canaries): ledger {m.ledger:.2f}; measured at least "
+            f"canaries): ledger {rounded_up(m.ledger)}; measured at least "
             f"{math.floor(m.sigma_fit * 100) / 100:.2f} (σ-fit, {self.confidence:.0%}), "
             f"{math.floor(m.count * 100) / 100:.2f} (counting), "
             f"{math.floor(m.one_run * 100) / 100:.2f} (one run)"
@@ -171,6 +181,11 @@ class Audit:
         if abs(self.largest - 1) > EXACT:
             told.append(
                 f"audit: one {self.unit} moved a client's sum by {self.largest:.4g} clip norms"
+            )
+        if self.left_out:
+            told.append(
+                f"audit: without one provider, a sum of real examples moved by {self.moved:.4g} of "
+                f"what the ledger counts for it at most ({self.left_out} tried)"
             )
         return [*alarms, *told]
 
@@ -219,16 +234,19 @@ def audit_mechanism(
     axes: int | None = None,
     runs: int = 1,
     confidence: float = CONFIDENCE,
+    left_out: int = 0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit:
     """Measures ε of a federation's mechanism.
 
     Args:
-        federation: whose mechanism it is. Its data and its model are not touched.
+        federation: whose mechanism it is.
         rounds: T, of each run.
         axes: canaries in a run, half of which are in; None takes as many as some seconds allow.
         runs: of the mechanism with new coins and new noise; the canaries of all are pooled.
         confidence: of each bound by itself.
+        left_out: so many providers are left out of the data, each by itself, to compare the sums of
+            real examples.
         tell: is told of each run.
 
     Raises:
@@ -269,9 +287,21 @@ def audit_mechanism(
             if mechanism.individual_epsilon:  # canaries that have given all are to be seen less
                 known[same] = replace(known[same], blind=False)
         views[view] = known[same]
-    largest = _largest(federation)
-    seconds = time.monotonic() - began
-    return Audit(views, mechanism.unit, mechanism.delta, confidence, runs, largest, seconds)
+    apart = list[float]()
+    for one in neighbours(federation, _bare(federation, bands=True), left_out):
+        apart.append(one.moved)
+        tell(f"audit: without {one.without!r} sums moved by {one.moved:.4g} of what is counted")
+    return Audit(
+        views,
+        mechanism.unit,
+        mechanism.delta,
+        confidence,
+        runs,
+        largest=_largest(federation),
+        seconds=time.monotonic() - began,
+        left_out=len(apart),
+        moved=max(apart, default=0.0),
+    )
 
 
 def _measured(
@@ -426,6 +456,22 @@ def _untrained(federation: Federation) -> PrivateStrategy:
     return strategy
 
 
+def _bare(federation: Federation, *, bands: bool = False) -> PrivateStrategy:
+    """Returns such a copy without noise, in which everybody is drawn."""
+    strategy = _untrained(federation)
+    strategy.mechanism = replace(
+        strategy.mechanism,
+        noise_multiplier=0.0,
+        client_rate=1.0,
+        record_rate=1.0,
+        asked_clients=0,
+        bands=strategy.mechanism.bands if bands else 1,
+        individual_epsilon=0.0,
+        scale=0.0,
+    )
+    return strategy
+
+
 def _noised_steps(strategy: PrivateStrategy) -> int:
     """Returns how many steps of one message have noise of their own."""
     return getattr(strategy, "steps", 1) if strategy.own_noise else 1
@@ -445,7 +491,7 @@ def _largest(federation: Federation) -> float:
     a time and many at once. Their losses have real gradients, a thousand times as long as the clip
     norm, over two tensors. Where providers are protected, two canaries are one provider's.
     """
-    clients, bare = federation.clients, _untrained(federation)
+    clients, bare = federation.clients, _bare(federation)
     mechanism = bare.mechanism
     count = min(REAL * clients, MOST_REAL)  # every client sends vectors of twice that size
     axes = np.arange(count)
@@ -454,16 +500,6 @@ def _largest(federation: Federation) -> float:
         "provider": axes // (2 * clients) * clients + axes % clients,
         "client": axes % clients,
     }[mechanism.unit]
-    bare.mechanism = replace(
-        mechanism,
-        noise_multiplier=0.0,
-        client_rate=1.0,
-        record_rate=1.0,
-        asked_clients=0,
-        bands=1,
-        individual_epsilon=0.0,
-        scale=0.0,
-    )
     clips = _divisor(bare, clients) / mechanism.clip_norm / _noised_steps(bare)
     norms = list[float]()
     for method in ("loop", "vmap"):
@@ -533,6 +569,7 @@ def _run(
             masking=masking,
             keep=[watch],
             faults=faults,
+            entropy="seed",
             settings=replace(
                 federation.settings,
                 checkpoint_every=rounds,

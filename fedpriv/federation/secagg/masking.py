@@ -241,9 +241,9 @@ class Masked(Strategy):
         """Returns the clients that the inner strategy draws."""
         return self.inner.cohort(server_round, config, clients)
 
-    def booked(self, attempt: Attempt) -> Release | None:
-        """Returns the inner strategy's release, which masking does not change."""
-        return self.inner.booked(attempt)
+    def booked(self, attempt: Attempt) -> Release:
+        """Returns the inner strategy's release, or one without noise: masks hide once, too."""
+        return self.inner.booked(attempt) or Release(attempt, 1.0, 1.0, 0.0, 0.0, 0.0)
 
     def settle(self, clients: int, size: int) -> None:
         """Chooses the steps of a discrete mechanism, once it is known what is added up.

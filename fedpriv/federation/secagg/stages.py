@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedpriv.federation.messages import INSTRUCTION, Instruction
+from fedpriv.federation.messages import INSTRUCTION, Instruction, instruction_of
 from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.secagg import messages
 from fedpriv.federation.secagg.messages import ADVERTISE, REVEAL, SECAGG, SHARE, Ask
@@ -66,6 +66,9 @@ class MaskedRound:
         kept = [message for message in asked if message.metadata.dst_node_id in peers]
         for message in kept:
             message.content[SECAGG] = ask
+            if told := instruction_of(message):  # what all stages of an attempt have in common
+                record = replace(told, model=self.model).to_record()
+                message.content[INSTRUCTION] = record
         return kept
 
     def unmasked(self, survivors: list[int], total: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -122,7 +122,7 @@ class KeepTranscript:
             return
         many = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
         run.tell(f"reading the batches behind the messages of {many}")
-        pages = PrivatePages(run.bound, self.private, run.seed)
+        pages = PrivatePages(run.bound, self.private, run.spec.seed)
         began = time.monotonic()
         for done, round in enumerate(rounds):
             if done:
@@ -228,7 +228,8 @@ class Observation:
             "metrics": dict(reply.content.metric_records[METRICS]),
         }
         if MASKED in vectors and client in self.observer.colluders:
-            vectors = own_update(vectors[MASKED], message, client, self.run.seed, self.run.key)
+            spec = self.run.spec
+            vectors = own_update(vectors[MASKED], message, client, spec.seed, spec.masks)
         if MASKED in vectors:
             own = vectors[MASKED]
             signed = np.int32 if own.dtype == np.uint32 else np.int16  # safetensors has no uint32
@@ -247,15 +248,15 @@ class Observation:
 
     def _note(self, client: int, instruction: Instruction) -> None:
         """Notes which examples a message was computed from."""
-        run, round = self.run, instruction.round
+        run, spec, round = self.run, self.run.spec, instruction.round
 
         def draw(purpose: str) -> np.random.Generator:
-            return generator(run.seed, instruction.purpose(purpose, run.key), round, client)
+            return generator(spec.seed, instruction.purpose(purpose, spec.noise), round, client)
 
         own = run.bound.rows[client]
-        rows = own[drawn(run.client, run.bound.train.take(own), instruction, draw)]
-        unknown = instruction.purpose("random question", run.key)
-        batch = BatchRows(rows, entropy(run.seed, unknown, round, client))
+        rows = own[drawn(spec.client, run.bound.train.take(own), instruction, draw)]
+        unknown = instruction.purpose("random question", spec.noise)
+        batch = BatchRows(rows, entropy(spec.seed, unknown, round, client))
         note_rows(run.folder, (round, client), batch)
 
 

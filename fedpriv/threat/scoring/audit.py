@@ -13,7 +13,7 @@ from scipy.special import betaincinv, logit
 
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower, p_value
-from fedpriv.privacy.views import VIEWS
+from fedpriv.privacy.views import VIEWS, rounded_up
 from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import asked_about, classifier_table, classifiers, roc_figures
@@ -74,7 +74,7 @@ def bound_in_words(audit: Mapping[str, Any]) -> str:
     """Returns what `audit_metrics` shows of ε, beside what the ledger claims, in one sentence."""
     claimed = audit["epsilon_claimed_provider"][audit["view"]]
     says = {"inf": "promises nothing", None: "says nothing of a provider"}
-    ledger = says.get(claimed) or f"claims ε ≤ {claimed:.4g} of a provider"
+    ledger = says.get(claimed) or f"claims ε ≤ {rounded_up(claimed)} of a provider"
     if doubts := "; ".join(audit["doubts"]):
         ledger = f"{ledger} (in doubt: {doubts})"
     return (

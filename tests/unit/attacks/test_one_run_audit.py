@@ -238,7 +238,7 @@ def test_examples_are_no_providers():
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        ("server_plain", "the ledger claims ε ≤ 2 of a provider"),
+        ("server_plain", "the ledger claims ε ≤ 2.00 of a provider"),
         ("global", "the ledger promises nothing"),
         ("paper", "the ledger says nothing of a provider"),
     ],

@@ -16,6 +16,7 @@ FEW_PAGES = (
 SMALL = (
     "quickstart",
     "strategy=fl_provider_dp",
+    "privacy.entropy=seed",
     "rounds=2",
     "federation.evaluate_every=2",
     *FEW_PAGES,
@@ -30,14 +31,16 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_experiment_is_measured_and_nothing_is_trained(capsys, tmp_path):
+def test_an_experiment_is_measured_and_no_run_is_made(capsys, tmp_path):
     assert main(["audit", *SMALL, "strategy.mechanism.client_rate=1", *FEW]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert len(out) == 2
+    assert len(out) == 3
     assert out[1].startswith(
-        "audit (global, 2 releases, 16384 canaries): ledger 7.99; measured at least 7."
+        "audit (global, 2 releases, 16384 canaries): ledger 8.00; measured at least 7."
     )
     assert out[1].endswith("(one run)")
+    moved = "audit: without one provider, a sum of real examples moved by 1 of what the ledger"
+    assert out[2] == f"{moved} counts for it at most (2 tried)"
     assert not (tmp_path / "runs").exists()
 
 
@@ -73,7 +76,9 @@ def test_what_has_no_mechanism_is_refused(capsys):
 
 
 def test_a_private_run_ends_with_its_audit_which_its_folder_keeps(capsys):
-    status, folder, told = ran("run", *SMALL, "privacy.audit=true")
+    status, folder, told = ran(
+        "run", *SMALL, "privacy.audit=true", "strategy.mechanism.client_rate=1"
+    )
     assert status == 0
     assert "audit (server_plain, " in told
     result = result_of(folder, "mechanism_audit")

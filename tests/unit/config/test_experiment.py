@@ -148,7 +148,7 @@ def test_a_part_is_declared_once():
         {field.name for field in dataclasses.fields(kind)}
         for kind in (Parts, Federation, Experiment)
     )
-    assert run - shared == {"settings", "computing", "config"}
+    assert run - shared == {"settings", "computing", "entropy", "config"}
     assert run & file == shared
 
 

@@ -44,7 +44,12 @@ def federation(model, strategy, tmp_path, name):
         client = ProviderUpdates(steps=2, batch_size=2, optimizer=Optimizer(lr=1e-3))
         halves = FLProviderDP(mechanism=mechanism), client
     return Federation(
-        model=MODELS[model], data=DATA, strategy=halves[0], client=halves[1], runs=tmp_path / name
+        model=MODELS[model],
+        data=DATA,
+        strategy=halves[0],
+        client=halves[1],
+        runs=tmp_path / name,
+        entropy="seed",
     )
 
 

@@ -288,7 +288,7 @@ def test_a_masked_round_is_booked_before_its_first_key_travels(stage):
 
 
 def test_entropy_of_the_operating_system_is_never_drawn_again():
-    secret = {"strategy": FLProviderDP(mechanism(entropy="os"))}
+    secret = {"entropy": "os"}
     _, one = messages(made(**secret))
     _, other = messages(made(**secret))
     for at, vector in one.items():

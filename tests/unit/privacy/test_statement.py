@@ -61,7 +61,7 @@ def test_what_no_epsilon_covers_is_said():
 
 
 def test_what_is_outside_of_every_epsilon_is_listed_and_casts_no_doubt():
-    told = content()
+    told = content(entropy="seed")
     assert told["views"]["global"]["guarantee"]
     listed = " ".join(told["not_covered"])
     for what in ("time-out", "type of a client's error", "sizes of messages", "tuning", "seed"):
@@ -71,9 +71,12 @@ def test_what_is_outside_of_every_epsilon_is_listed_and_casts_no_doubt():
 
 
 def test_noise_from_the_operating_system_has_no_seed_to_be_known():
-    told = content(dataclasses.replace(NAMED, entropy="os"))
+    told = content(entropy="os")
     assert not any("seed" in item for item in told["not_covered"])
     assert "seed" not in summary(told)[-1]
+    kept = content(entropy="run")
+    assert any("salt in this run's folder" in item for item in kept["not_covered"])
+    assert "seed" not in summary(kept)[-1]
 
 
 def test_a_run_that_is_not_private_says_so():

@@ -55,7 +55,7 @@ def test_the_page_says_what_differs(runs, tmp_path):
     html = compare(runs, tmp_path / "both.html").html
     assert (
         "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, "
-        "at most 8, and F1 lies between 0.250 and 0.750." in html
+        "at most 8.00, and F1 lies between 0.250 and 0.750." in html
     )
     first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"
     second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.steps=1)"
@@ -158,7 +158,7 @@ def test_the_epsilon_of_the_first_sentence_is_the_largest(runs, tmp_path):
     shutil.rmtree(other / "findings")
     (other / "config.yaml").write_text(yaml.safe_dump({"name": "bank", "rounds": 1}))
     found = compare([*runs, other])
-    assert "2 have an ε against every onlooker, at most 9.5, and" in found.answer
+    assert "2 have an ε against every onlooker, at most 9.50, and" in found.answer
     assert ["3. bank", "not attacked"] in rows_of(found.html)
 
 

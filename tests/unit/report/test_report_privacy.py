@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.report.build import write_report
-from fedpriv.report.privacy import show
 
 VIEW = {"rdp": 9.0, "prv": None, "gdp": None, "reasons": {"gdp": "no client stage"}}
 LEDGER = {
@@ -106,4 +106,4 @@ def test_a_ledger_that_cannot_be_read_spoils_nothing_else(ledger, tmp_path):
     ],
 )
 def test_an_epsilon_is_never_shown_smaller_than_it_is(epsilon, shown):
-    assert show(epsilon) == shown
+    assert rounded_up(epsilon) == shown

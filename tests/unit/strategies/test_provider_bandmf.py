@@ -116,7 +116,8 @@ def test_another_memory_has_another_noise(tmp_path):
         if past is not None:
             OnDisk(tmp_path / "0").write(SUM, 1, np.full(51, past, np.float32))
         (tmp_path / "0" / "answered 0-2.npy").unlink(missing_ok=True)
-        (one,), _ = answers(HALF, columns, rows_of(8), asked, memory=tmp_path, key="run")
+        keyed = {"memory": tmp_path, "key": "run", "private": True}
+        (one,), _ = answers(HALF, columns, rows_of(8), asked, **keyed)
         owed = 0.0 if past is None else coefficients(2)[1] * past / 2
         sent.append(one.astype(np.float64) - owed)
     assert are_independent(sent[0] - sent[1], sent[2])

@@ -113,7 +113,7 @@ def test_public_documents_are_neither_trained_on_nor_held_out(tmp_path):
 
 def keep(fields, folder, bound):
     """Keeps the fields of a run; of its halves a keeper of fields knows nothing."""
-    fields.before(Prepared(folder, bound, None, None, bound.build_model(), None, 0, "", {}, print))
+    fields.before(Prepared(folder, bound, None, None, bound.build_model(), None, {}, print))
 
 
 def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
