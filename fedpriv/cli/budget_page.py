@@ -94,7 +94,7 @@ def as_joint_table(answer: Answer) -> str:
             alone = ", ".join(_number(epsilon) for epsilon in result["alone"])
             parts.append(f"{view}: each alone (pld): {alone}")
             parts += [f"  no guarantee: {doubt}" for doubt in result["doubts"]]
-        parts.append("")
+        parts += [*group["notes"], ""]
     parts += [f"apart: {run['run']}: {run['reason']}" for run in answer["apart"]]
     return "\n".join(parts).rstrip()
 

@@ -64,8 +64,8 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
     Returns:
         "together": for each set the "runs", "data", the largest "unit", the smallest "delta", and
         in "views" per view ε by accountant, "reasons", ε of each run "alone" by PLD, and the
-        "doubts" about any of them, without which it is a "guarantee". "apart": runs that are in
-        none, with the reason.
+        "doubts" about any of them, without which it is a "guarantee". "notes" say which runs have
+        noise in common. "apart": runs that are in none, with the reason.
 
     Raises:
         NotARunFolder: (a ValueError) a folder holds no ledger that can be read.
@@ -139,16 +139,20 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
     for run in runs:
         for release in run.ledger.releases:
             answered[release.attempt.key].add(release.attempt.survivors)
+    again = {key for key, survivors in answered.items() if len(survivors) > 1}
+    told = [
+        f"{run.path.name}: another run has the same noise in round {one.attempt.round} and sums of "
+        "other clients, so that what it sent counts as seen by itself (privacy.entropy=seed)"
+        for run in runs
+        for one in run.ledger.releases
+        if one.attempt.key in again and not one.own_noise
+    ]
     views = {}
     for view in VIEWS:
         histories, known = list[History](), [*others]
         for run in runs:
             known += [f"{run.path.name}: {doubt}" for doubt in run.doubts.get(view, ())]
-            twice = [
-                one.attempt.round
-                for one in run.ledger.releases
-                if len(answered[one.attempt.key]) > 1 and not one.own_noise
-            ]
+            twice = any(one.attempt.key in again for one in run.ledger.releases)
             seen = "server_plain" if twice and view in ("global", "server_masked") else view
             group = run.ledger.groups.get(unit)
             if run.unit == unit:
@@ -169,5 +173,5 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
     data = " and ".join(sorted({one for run in runs for one in run.ledger.data.split(" and ")}))
     paths = [str(run.path) for run in runs]
     (name, *others) = {run.ledger.name_of(unit) for run in runs}
-    told = unit if others else name
-    return {"runs": paths, "data": data, "unit": told, "delta": delta, "views": views}
+    named = {"unit": unit if others else name, "delta": delta}
+    return {"runs": paths, "data": data, **named, "views": views, "notes": told}

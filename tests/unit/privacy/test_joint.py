@@ -183,6 +183,8 @@ def test_two_sums_of_other_clients_under_one_noise_count_as_single_messages(tmp_
     plain = found["views"]["server_plain"]["pld"]
     assert found["views"]["global"]["pld"] == found["views"]["server_masked"]["pld"] == plain
     assert plain > epsilon([(EVENT, 6)], 1e-5)
+    assert len(found["notes"]) == 6
+    assert "a1: another run has the same noise in round 1" in found["notes"][0]
 
 
 def test_runs_without_privacy_are_apart(tmp_path):
