@@ -27,7 +27,7 @@ from fedpriv.privacy.accounting.accountants import epsilon
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.banded import coefficients
 
-DELTA, SAMPLES, CHUNK = 1e-5, 400_000, 200_000
+DELTA, SAMPLES, CHUNK = 1e-5, 2_000_000, 200_000
 Z = 2.576
 
 Losses = NDArray[np.float64]

@@ -36,18 +36,23 @@ def ledger(bands, rounds):
     return made
 
 
-def given_away(bands, rounds, turn):
-    """Σ (shift / noise)² of a provider of client 0, which has remembered all that it computed."""
+def given_away(bands, rounds, turns):
+    """Σ (shift / noise)² of providers of client 0, which has remembered all that it computed.
+
+    Args:
+        bands: b.
+        rounds: who was there in each, and how often it was run.
+        turns: of the providers, whose contributions all point one way.
+    """
     weights, told = coefficients(bands), 0.0
     for number, (name, times) in enumerate(rounds, 1):
         if 0 not in THERE[name]:
             continue
         variance = len(THERE[name]) / SHARES
-        age = (number - 1 - turn) % bands
-        if number - age >= 1:
-            told += weights[age] ** 2 / variance
-        if times == 2 and age == 0:  # a repeated round tells of itself alone
-            told += weights[0] ** 2 / variance
+        ages = [(number - 1 - turn) % bands for turn in turns]
+        told += sum(weights[age] for age in ages if number - age >= 1) ** 2 / variance
+        if times == 2:  # a repeated round tells of itself alone
+            told += sum(weights[0] for age in ages if age == 0) ** 2 / variance
     return told
 
 
@@ -62,7 +67,7 @@ def test_no_history_of_rounds_gives_away_more_than_is_booked(bands, count):
     tightest = 0.0
     for rounds in itertools.product(ROUNDS, repeat=count):
         made = ledger(bands, rounds)
-        most = max(given_away(bands, rounds, turn) for turn in range(bands))
+        most = max(given_away(bands, rounds, (turn,)) for turn in range(bands))
         for view in ("global", "server_masked"):
             assert most <= booked(made.history(view)) * (1 + 1e-9)
         assert most <= booked(made.history_of(0, "global")) * (1 + 1e-9)
@@ -72,27 +77,13 @@ def test_no_history_of_rounds_gives_away_more_than_is_booked(bands, count):
     assert tightest == pytest.approx(1.0, abs=0.35)
 
 
-def given_away_by_a_group(bands, rounds, turns):
-    """The same of several providers of client 0, whose contributions all point one way."""
-    weights, told = coefficients(bands), 0.0
-    for number, (name, times) in enumerate(rounds, 1):
-        if 0 not in THERE[name]:
-            continue
-        variance = len(THERE[name]) / SHARES
-        ages = [(number - 1 - turn) % bands for turn in turns]
-        told += sum(weights[age] for age in ages if number - age >= 1) ** 2 / variance
-        if times == 2:
-            told += sum(weights[0] for age in ages if age == 0) ** 2 / variance
-    return told
-
-
 @pytest.mark.parametrize(("bands", "size"), [(2, 2), (2, 3), (3, 2), (3, 3)])
 def test_no_history_gives_away_more_of_several_providers_than_is_booked_for_a_group(bands, size):
     tightest = 0.0
     for rounds in itertools.product(ROUNDS, repeat=4):
         made = ledger(bands, rounds)
         most = max(
-            given_away_by_a_group(bands, rounds, turns)
+            given_away(bands, rounds, turns)
             for turns in itertools.combinations_with_replacement(range(bands), size)
         )
         for view in ("global", "server_masked"):

@@ -1,6 +1,7 @@
 """Private runs on real processes: the same bits on any grid, and a ledger that survives a kill."""
 
 import json
+import shutil
 import time
 
 import pytest
@@ -100,6 +101,29 @@ def test_killed_and_resumed_gives_the_same_bits_and_the_same_ledger(tmp_path):
         ours, theirs = (f / "checkpoints" / name for f in (folder, straight))
         assert ours.read_bytes() == theirs.read_bytes()
     assert (folder / "ledger.json").read_bytes() == (straight / "ledger.json").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", [PRIVATE, PRIVATE.replace("private.", "banded.")])
+def test_a_run_with_a_salt_is_killed_and_goes_on_with_the_same_bits(experiment, tmp_path):
+    """Its salt is nowhere but in its folder, so a copy of the folder is what it is held against."""
+    words = ("privacy.entropy=run", "client.pause=0.1", f"runs={tmp_path}/k", "rounds=1")
+    status, out, err = run("run", experiment, *words, cwd=tmp_path)
+    assert status == 0, err
+    folder, straight = tmp_path / run_dir(out), tmp_path / "straight"
+    shutil.copytree(folder, straight)
+    on = ("--trust", f"rounds={ROUNDS}")
+    status, _, err = run("resume", str(straight), *on, cwd=tmp_path)
+    assert status == 0, err
+
+    process = Forked("resume", str(folder), *on, cwd=tmp_path)
+    _killed_after(3, process, tmp_path / "k")
+    status, _, err = run("resume", str(folder), *on, cwd=tmp_path)
+    assert status == 0, err
+    final = "checkpoints/final.safetensors"
+    assert (folder / final).read_bytes() == (straight / final).read_bytes()
+    assert (folder / "ledger.json").read_bytes() == (straight / "ledger.json").read_bytes()
+    assert (folder / "salt").read_bytes() == (straight / "salt").read_bytes()
 
 
 def _killed_after(rounds, process, runs):
