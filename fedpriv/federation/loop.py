@@ -402,7 +402,7 @@ class Federation(Parts):
         if (ledger := self.ledger()).counts:
             folder.write_json(LEDGER, ledger.to_json())
         if ledger.mechanism:
-            folder.write_json(UNITS, traces(self.bound.documents, self.data_digest))
+            folder.write_json(UNITS, traces(self.bound, self.data_digest))
         # Last: with it the folder is a run's, and a ledger that is not there has been lost.
         made = {"started": datetime.now().isoformat(" ", "seconds"), "versions": versions()}
         folder.write_config({**config, **made})
@@ -531,14 +531,15 @@ class _Run:
                 f"{self.folder.path}: the data are not those that it was run on before; from here "
                 "on it is a run on both"
             )
-            self._also_on(traces(self.federation.bound.documents, now.data))
+            self._also_on(traces(self.federation.bound, now.data))
         return known.continued(now, str(self.folder.path))
 
     def _also_on(self, more: Mapping[str, Any]) -> None:
         """Adds traces of further data to those in the folder, where they can be compared."""
         units = self.folder.read_json(UNITS) or {}
         if units.get("secret") == more["secret"]:
-            both = {k: sorted({*units[k], *more[k]}) for k in ("data", "documents", "providers")}
+            kinds = more.keys() - {"secret"}
+            both = {kind: sorted({*units.get(kind, ()), *more[kind]}) for kind in kinds}
             self.folder.write_json(UNITS, {**units, **both})
         else:
             self.folder.remove(UNITS)

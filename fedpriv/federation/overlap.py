@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from PIL import Image
 
 from fedpriv.data.document import Document, providers
 from fedpriv.data.documents_on_disk import page_digest
-from fedpriv.runtime.cache import user_secret
+from fedpriv.data.drawn_page import LazyPage
+from fedpriv.federation.dataset import FederatedDataset
+from fedpriv.runtime.cache import files_digest, json_digest, user_secret
 
 NAMED = 5
 """So many documents are named; of the others, their number is told."""
@@ -78,30 +81,44 @@ def published_problems(private: Sequence[Document], public: Sequence[Document]) 
     ]
 
 
-def traces(documents: Sequence[Document], data: str) -> dict[str, Any]:
+def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
     """Returns the content of `units.json`: traces of what a run is trained on.
 
     A document is known by its words and their places, whatever the image's format, path or
-    resolution, or by its pixels, where there are few words. A provider is known by its name.
+    resolution; where there are few words, by the file or what draws it. A provider is known by its
+    name, and a client by what it holds.
 
     Args:
-        documents: that are trained on; none where the data are plain arrays.
-        data: digest of the data, the only trace of those.
+        bound: the data.
+        data: their digest, which is the only trace of plain arrays.
     """
     secret = user_secret()
 
-    def trace(kind: str, what: str) -> str:
+    def trace(kind: str, what: object) -> str:
         return hmac.digest(secret, f"{kind} {what}".encode(), "sha256").hex()[:20]
 
-    pages = {
-        _words_digest(page) if len(page.words) >= FEW else page_digest(page) for page in documents
-    }
+    pages = [trace("document", _known_by(page)) for page in bound.documents]
+    held = [
+        sorted(pages[i] for i in np.unique(bound.train.columns["document"][rows]))
+        if pages
+        else data
+        for rows in bound.rows
+    ]
     return {
         "secret": trace("", "its own"),
         "data": [trace("data", data)],
-        "documents": sorted(trace("document", page) for page in pages),
-        "providers": sorted(trace("provider", name) for name in providers(documents)),
+        "documents": sorted({*pages}),
+        "providers": sorted(trace("provider", name) for name in providers(bound.documents)),
+        "clients": sorted(trace("client", own) for own in held),
     }
+
+
+def _known_by(page: Document) -> str:
+    if len(page.words) >= FEW:
+        return _words_digest(page)
+    if isinstance(page.page, Path):
+        return files_digest([page.page])
+    return json_digest(page.page.key()) if isinstance(page.page, LazyPage) else page_digest(page)
 
 
 def _difference(one: Document, other: Document) -> float:

@@ -52,6 +52,10 @@ class _Run:
     def unit(self) -> str:
         return self.ledger.mechanism.unit if self.ledger.mechanism else ""
 
+    def of(self, kind: str) -> frozenset[str]:
+        """Returns its traces of one kind."""
+        return frozenset(trace for known, trace in self.traces if known == kind)
+
 
 def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
     """Returns ε of all runs together, for each set of runs that have data in common.
@@ -115,7 +119,7 @@ def _read(path: Path) -> _Run:
         # A run that was resumed on other data is one on both.
         traces = {("digest", one) for one in ledger.data.split(" and ") if one}
         units = json.loads(run_files.read(path, UNITS) or b"{}")
-        kinds = ("data", "documents", "providers")
+        kinds = ("data", "documents", "providers", "clients")
         traces |= {(kind, str(one)) for kind in kinds for one in units.get(kind, ())}
         return _Run(path, ledger, frozenset(traces), str(units.get("secret", "")), found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -127,7 +131,7 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
 
     Args:
         runs: of them.
-        others: why further runs may belong here.
+        others: why further runs may belong here, and ε is no guarantee.
     """
     mechanisms = [run.ledger.mechanism for run in runs if run.ledger.mechanism]
     unit: str = max((one.unit for one in mechanisms), key=LARGER.index)
@@ -139,6 +143,9 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
     for run in runs:
         for release in run.ledger.releases:
             answered[release.attempt.key].add(release.attempt.survivors)
+    others = [*others]
+    if unit == "client" and len({run.of("clients") or run.path for run in runs}) > 1:
+        others.append("the runs' clients hold other documents: what one has there is not one here")
     again = {key for key, survivors in answered.items() if len(survivors) > 1}
     told = [
         f"{run.path.name}: another run has the same noise in round {one.attempt.round} and sums of "
@@ -172,6 +179,6 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
         }
     data = " and ".join(sorted({one for run in runs for one in run.ledger.data.split(" and ")}))
     paths = [str(run.path) for run in runs]
-    (name, *others) = {run.ledger.name_of(unit) for run in runs}
-    named = {"unit": unit if others else name, "delta": delta}
+    (name, *more) = {run.ledger.name_of(unit) for run in runs}
+    named = {"unit": unit if more else name, "delta": delta}
     return {"runs": paths, "data": data, **named, "views": views, "notes": told}

@@ -11,11 +11,13 @@ from PIL import Image
 
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.document import Document, Word
+from fedpriv.data.examples import Examples
 from fedpriv.data.partition import ByProvider, HoldOut
-from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.dataset import DocumentData, FederatedDataset
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.overlap import published, published_problems
+from fedpriv.federation.overlap import published, published_problems, traces
 from fedpriv.privacy.mechanism import example_gaussian
+from fedpriv.runtime.cache import SECRET, user_secret
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.training.pretraining import Pretraining
 
@@ -88,21 +90,26 @@ def test_the_sentence_counts_all_and_names_a_few():
     assert sentence.endswith("d0, d1, d2, d3, d4 and 2 more")
 
 
+def private_run(first=0, **more):
+    """A federation on pages from a place on."""
+    return Federation(
+        model=toy_answers.chooser,
+        data=DocumentData(
+            Coloured(first), ByProvider(clients=2), HoldOut(fraction=0.0), cache="off"
+        ),
+        strategy=FeAmDP(example_gaussian(clip_norm=0.1, examples=4, noise_multiplier=9.0)),
+        client=ExampleGradients(),
+        **more,
+    )
+
+
 @pytest.fixture
 def federated(tmp_path, capsys):
     """Runs a private federation after pretraining; returns its ledger and what it said before."""
 
     def run(first):
-        made = Federation(
-            model=toy_answers.chooser,
-            data=DocumentData(
-                Coloured(), ByProvider(clients=2), HoldOut(fraction=0.0), cache="off"
-            ),
-            strategy=FeAmDP(example_gaussian(clip_norm=0.1, examples=4, noise_multiplier=9.0)),
-            client=ExampleGradients(),
-            pretraining=Pretraining(Coloured(first), epochs=1, cache=tmp_path / "cache"),
-            runs=tmp_path,
-        )
+        public = Pretraining(Coloured(first), epochs=1, cache=tmp_path / "cache")
+        made = private_run(pretraining=public, runs=tmp_path)
         before = capsys.readouterr().err
         result = made.run(rounds=1)
         return json.loads((result.run_dir / "ledger.json").read_text()), before
@@ -140,3 +147,59 @@ def test_pretraining_on_other_pages_changes_no_guarantee(federated):
     assert "training documents" not in before
     assert ledger["views"]["global"]["guarantee"]
     assert ledger["uncovered"] == []
+
+
+# Traces
+
+
+def bound_to(documents, rows):
+    """Documents as a federation has them: an example each, dealt out by `rows`."""
+    train = Examples.of({"document": np.arange(len(documents))})
+    return FederatedDataset(lambda: None, train, rows, documents=tuple(documents))
+
+
+LETTERS = [
+    dataclasses.replace(page(name, f"{name} " * 12, seed=n), provider=f"of {name}")
+    for n, name in enumerate("abcd")
+]
+BY_TWO = (np.array([0, 1]), np.array([2, 3]))
+
+
+def test_a_copy_of_the_data_in_another_order_and_resolution_leaves_the_same_traces():
+    one = traces(bound_to(LETTERS, BY_TWO), "digest")
+    copied = [enlarged(letter) for letter in LETTERS[2:] + LETTERS[:2]]
+    other = traces(bound_to(copied, BY_TWO), "another")
+    kinds = ("documents", "providers", "clients", "secret")
+    assert [one[kind] for kind in kinds] == [other[kind] for kind in kinds]
+    assert one["data"] != other["data"]
+    split = traces(bound_to(LETTERS, (np.array([0, 2]), np.array([1, 3]))), "digest")
+    assert split["documents"] == one["documents"]
+    assert not set(split["clients"]) & set(one["clients"])
+
+
+def test_traces_say_nothing_without_the_secret_that_only_this_user_has(monkeypatch):
+    one = traces(bound_to(LETTERS, BY_TWO), "digest")
+    monkeypatch.setattr("fedpriv.federation.overlap.user_secret", lambda: b"of somebody else")
+    other = traces(bound_to(LETTERS, BY_TWO), "digest")
+    for kind in one:
+        assert not {*one[kind]} & {*other[kind]} or kind == "secret"
+    assert one["secret"] != other["secret"]
+
+
+def test_the_secret_is_drawn_once_and_readable_by_its_owner_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path))
+    secret = user_secret()
+    assert secret == user_secret() == (tmp_path / SECRET).read_bytes()
+    assert len(secret) == 32
+    assert (tmp_path / SECRET).stat().st_mode & 0o77 == 0
+
+
+def test_resumed_on_other_data_a_run_is_known_to_be_on_both(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [private_run(first) for first in (0, 2)]
+    for made, rounds in zip(runs, (1, 2), strict=True):
+        made.run(rounds=rounds, run_dir="here", resume=rounds == 2)
+    units = json.loads((tmp_path / "here" / "units.json").read_text())
+    alone = [traces(made.bound, made.data_digest) for made in runs]
+    for kind in ("data", "documents", "providers", "clients"):
+        assert {*units[kind]} == {*alone[0][kind], *alone[1][kind]}

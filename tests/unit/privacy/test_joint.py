@@ -10,7 +10,7 @@ from fedpriv.privacy.accounting.accountants import epsilon
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.joint import joint_budget
 from fedpriv.privacy.ledger import Attempt, Group, Ledger, shared_release
-from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
+from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 
 MECHANISM = provider_gaussian(clip_norm=1, providers=4, noise_multiplier=2.0, client_rate=0.5)
 OF_EXAMPLES = example_gaussian(clip_norm=1, examples=10, noise_multiplier=3.0, record_rate=0.5)
@@ -30,8 +30,9 @@ def run_folder(
         whose: secret, under which traces were made; None leaves them out.
         survivors: who has answered.
         sent: digest of what determines the messages.
-        settings: of the ledger.
+        settings: of the ledger, and "clients", what each holds.
     """
+    held = settings.pop("clients", [data])
     ledger = Ledger(mechanism, data=data, **settings)
     for number in range(1, rounds + 1):
         attempt = Attempt(number, 0, 4, (0, 1), survivors, released=True, sent=sent)
@@ -40,7 +41,8 @@ def run_folder(
     (path / "ledger.json").write_text(json.dumps(ledger.to_json()))
     if whose:
         traces = {kind: [f"{whose} {kind} {one}" for one in data] for kind in ("documents",)}
-        traces |= {"data": [data], "secret": whose}
+        clients = [f"{whose} holds {own}" for own in held]
+        traces |= {"data": [data], "secret": whose, "clients": clients}
         traces |= {"providers": [f"{whose} of {one}" for one in settings.get("of", data)]}
         (path / "units.json").write_text(json.dumps(traces))
     return path
@@ -185,6 +187,24 @@ def test_two_sums_of_other_clients_under_one_noise_count_as_single_messages(tmp_
     assert plain > epsilon([(EVENT, 6)], 1e-5)
     assert len(found["notes"]) == 6
     assert "a1: another run has the same noise in round 1" in found["notes"][0]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_clients_are_units_of_several_runs_only_if_they_hold_the_same(same, tmp_path):
+    of_clients = client_gaussian(clip_norm=1, noise_multiplier=2.0, client_rate=0.5)
+    runs = [
+        run_folder(tmp_path / "one", of_clients, data="abcd", clients=["ab", "cd"]),
+        run_folder(
+            tmp_path / "two",
+            of_clients,
+            data="abcd",
+            clients=["ab", "cd"] if same else ["ac", "bd"],
+        ),
+    ]
+    (found,) = groups(*runs)
+    assert found["unit"] == "client"
+    assert found["views"]["global"]["guarantee"] is same
+    assert any("clients hold other" in d for d in found["views"]["global"]["doubts"]) is not same
 
 
 def test_runs_without_privacy_are_apart(tmp_path):
