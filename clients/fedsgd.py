@@ -21,6 +21,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
+from fedpriv.runtime.tensors import digest
 from fedpriv.training.computing import Backward
 
 
@@ -67,7 +68,9 @@ class BatchGradient:
         if self.clip_norm is not None:
             update = clip(update, self.clip_norm).clipped
         if self.gradient_noise:
-            rng = context.generator("gradient noise", hides=True)
+            # Noise hides one gradient only, also where a run goes on with other data.
+            told = f", {digest({'': update})}" if context.secret else ""
+            rng = context.generator(f"gradient noise{told}", hides=True)
             noise = rng.standard_normal(update.shape, dtype=np.float32)
             update = update + update.dtype.type(self.gradient_noise) * noise
         return ClientUpdate({"float": update}, {})

@@ -1,5 +1,6 @@
 """Small parts for tests of what is private: models, providers, clients, a watched grid."""
 
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from fedpriv.federation.messages import (
     to_vectors,
 )
 from fedpriv.federation.settings import Settings
+from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.loops import Optimizer
@@ -267,6 +269,13 @@ class Watched(InlineGrid):
         for reply in super()._deliver(messages, timeout):
             self.received.append(reply)
             yield reply
+
+
+def copied(folder, where):
+    """A copy of a run folder that goes on with its salt, as no copy does by itself."""
+    shutil.copytree(folder, where)
+    RunFolder(Path(where)).keep_salt(RunFolder(Path(folder)).salt())
+    return Path(where)
 
 
 def vector_of(result):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpriv.privacy.views import rounded_up
 from fedpriv.threat.results import Figure, Number, Table
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_tables
 from fedpriv.threat.scoring.extraction import histogram, memorised
@@ -159,7 +160,9 @@ def _defences(numbers: Numbers) -> list[Table]:
             *_counts(row),
             digits(row["anls"]),
             _change(row),
-            f"ε = {row['epsilon']:.3g}, δ = {row['delta']:.2g}" if row.get("epsilon") else "",
+            f"ε = {rounded_up(row['epsilon'])}, δ = {row['delta']:.2g}"
+            if row.get("epsilon")
+            else "",
         )
         for name, row in defences.items()
     )

@@ -164,12 +164,6 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
             f"federation.cohort_batch={settings.cohort_batch}: Flower's engines serve each client "
             "by itself; take federation.cohort_batch=1 there"
         )
-    if federation.keepers and federation.spec.key and federation.entropy != "seed":
-        raise ValueError(
-            f"privacy.entropy={federation.entropy}: on Flower's engines the clients draw salts of "
-            "their own, and what is kept for attacks (keep) could not say what their messages were "
-            "computed from; take privacy.entropy=seed, or keep=[]"
-        )
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
     result = federation.run(rounds, grid=adapted, progress=for_this_terminal())

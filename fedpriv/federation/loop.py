@@ -56,7 +56,6 @@ from fedpriv.runtime.run_folder import (
     LEDGER,
     METRICS,
     PARTITION,
-    SALT,
     UNITS,
     Checkpoint,
     RunFolder,
@@ -338,6 +337,12 @@ class Federation(Parts):
             folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
         own, salt = grid is None, self.new_salt()
         kept = own and self.entropy == "run"  # clients on a grid from elsewhere have other salts
+        if salt and not own and self.keepers and self.spec.key:
+            raise ValueError(
+                f"privacy.entropy={self.entropy}: the clients of a grid from elsewhere draw salts "
+                "of their own, and what is kept for attacks (keep) could not say what their "
+                "messages were computed from; take privacy.entropy=seed, or keep=[]"
+            )
         if resume and kept:
             salt = folder.salt() or salt
         try:
@@ -359,7 +364,7 @@ class Federation(Parts):
                     if not resume:
                         self._begin(folder, config)
                     if kept and folder.salt() != salt:
-                        folder.write(SALT, salt.encode())
+                        folder.keep_salt(salt)
                     if isinstance(progress, bool):
                         progress = for_this_terminal() if progress else Progress()
                     return _Run(self, folder, grid, salt, rounds, progress).run()
@@ -648,6 +653,8 @@ class _Run:
     def _attempts(self, round: int) -> tuple[int, RoundStatistics, dict[str, Any]]:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
         model = digest(to_vectors(self.arrays)) if self.ledger.counts else ""
+        if model and self.spec.salt:  # two runs have no message in common, whatever their clients
+            model = json_digest([model, salted(self.spec.key, self.spec.salt, "public")])[:32]
         known_by = [self.spec.masks, model, self.federation.seed]
         sent = json_digest(known_by)[:32] if model else ""
         if self._remembers:  # messages depend on who has answered what before

@@ -85,8 +85,9 @@ def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
     """Returns the content of `units.json`: traces of what a run is trained on.
 
     A document is known by its words and their places, whatever the image's format, path or
-    resolution; where there are few words, by the file or what draws it. A provider is known by its
-    name, and a client by what it holds.
+    resolution; by its file, or what draws it; and by its name, with its provider's. One of them is
+    enough, so that a page that was read otherwise is known again. A provider is known by its name,
+    and a client by what it holds.
 
     Args:
         bound: the data.
@@ -97,28 +98,32 @@ def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
     def trace(kind: str, what: object) -> str:
         return hmac.digest(secret, f"{kind} {what}".encode(), "sha256").hex()[:20]
 
-    pages = [trace("document", _known_by(page)) for page in bound.documents]
+    pages = [[trace("document", one) for one in _known_by(page)] for page in bound.documents]
+    columns = bound.train.columns
     held = [
-        sorted(pages[i] for i in np.unique(bound.train.columns["document"][rows]))
-        if pages
-        else data
+        sorted(pages[i][-1] for i in np.unique(columns["document"][rows])) if pages else data
         for rows in bound.rows
     ]
+    encoded = [(name, str(c.dtype), c.shape[1:]) for name, c in sorted(columns.items())]
     return {
         "secret": trace("", "its own"),
         "data": [trace("data", data)],
-        "documents": sorted({*pages}),
+        "documents": sorted({one for page in pages for one in page}),
         "providers": sorted(trace("provider", name) for name in providers(bound.documents)),
         "clients": sorted(trace("client", own) for own in held),
+        "encoding": [trace("encoding", encoded)],
     }
 
 
-def _known_by(page: Document) -> str:
-    if len(page.words) >= FEW:
-        return _words_digest(page)
+def _known_by(page: Document) -> list[str]:
     if isinstance(page.page, Path):
-        return files_digest([page.page])
-    return json_digest(page.page.key()) if isinstance(page.page, LazyPage) else page_digest(page)
+        drawn = files_digest([page.page])
+    else:
+        drawn = (
+            json_digest(page.page.key()) if isinstance(page.page, LazyPage) else page_digest(page)
+        )
+    words = [_words_digest(page)] if len(page.words) >= FEW else []
+    return [f"{page.whole} of {page.provider}", drawn, *words]
 
 
 def _difference(one: Document, other: Document) -> float:

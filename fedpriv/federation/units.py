@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpriv.data.examples import PROVIDER
-from fedpriv.federation.dataset import FederatedDataset
+from fedpriv.federation.dataset import PLANTED, FederatedDataset
 from fedpriv.privacy.ledger import Group, Providers
 from fedpriv.privacy.mechanism import Mechanism
 
@@ -47,7 +47,8 @@ def example_meaning(bound: FederatedDataset) -> str:
 
 def named_providers(bound: FederatedDataset) -> Providers:
     """Returns how many of the training documents say who issued them."""
-    named = {page.names_provider for page in bound.documents} or {True}
+    own = [page for page in bound.documents if not page.provider.startswith(PLANTED)]
+    named = {page.names_provider for page in own} or {True}
     return "all" if named == {True} else "none" if named == {False} else "some"
 
 

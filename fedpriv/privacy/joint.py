@@ -33,8 +33,8 @@ APART = {
     "data": "its ledger does not say on which data it was",
 }
 
-LARGER = ("example", "document", "provider", "client")
-"""Units, the smallest first."""
+LARGER = ("example", "document", "file", "provider", "client")
+"""Units, the smallest first. A file stands for a provider that nobody knows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,23 @@ class _Run:
 
     @property
     def unit(self) -> str:
-        return self.ledger.mechanism.unit if self.ledger.mechanism else ""
+        """What is protected, by `LARGER`."""
+        unit = self.ledger.mechanism.unit if self.ledger.mechanism else ""
+        return "file" if unit == "provider" and not self.named else unit
+
+    @property
+    def named(self) -> bool:
+        """Whether all of its documents say of whom they are."""
+        return self.ledger.providers == "all"
+
+    def seen(self, view: str, unit: str) -> History | None:
+        """Returns what a view has seen of such a unit; None where it is not known how much."""
+        if self.unit == unit:
+            return self.ledger.history(view)
+        # Groups of files are booked in the place of groups of providers.
+        known = {"file": not self.named, "provider": self.named}.get(unit, True)
+        group = self.ledger.groups.get("provider" if unit == "file" else unit)
+        return grouped(self.ledger, view, group)[0] if group and known else None
 
     def of(self, kind: str) -> frozenset[str]:
         """Returns its traces of one kind."""
@@ -85,7 +101,8 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
     having = defaultdict[tuple[str, str], set[int]](set)
     for place, run in enumerate(private):
         for trace in run.traces:
-            having[trace].add(place)
+            if trace[0] != "encoding":
+                having[trace].add(place)
     sharing = {
         frozenset(places)
         for (kind, _), places in having.items()
@@ -99,10 +116,37 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
         others = [
             f"{run.path.name}: may overlap: it cannot be told on whose data it was"
             for i, run in enumerate(private)
-            if i not in places and {one.secret for one in members} != {run.secret or None}
+            if i not in places and _may_overlap(run, members)
         ]
         together.append(_composed(members, others))
+    _note_unmasked(read, apart)
     return {"together": together, "apart": apart}
+
+
+def _may_overlap(run: _Run, others: list[_Run]) -> bool:
+    """Whether a run may have a unit in common with others although no trace says so."""
+    every = [run, *others]
+    units = {one.unit for one in every}
+    of_companies = units & {"provider", "client"} and not all(one.named for one in every)
+    return {one.secret for one in every} != {run.secret or None} or bool(
+        of_companies or "client" in units
+    )
+
+
+def _note_unmasked(runs: list[_Run], apart: list[dict[str, str]]) -> None:
+    """Says of masked runs without noise whose masks are another's, too, that they hide nothing."""
+    for told in apart:
+        (own,) = (run for run in runs if str(run.path) == told["run"])
+        for other in runs:
+            shared = {r.attempt.key: r.attempt.survivors for r in other.ledger.releases}
+            if own.ledger.mechanism is None and any(
+                shared.get(one.attempt.key, one.attempt.survivors) != one.attempt.survivors
+                for one in own.ledger.releases
+            ):
+                told["reason"] += (
+                    f"; {other.path.name} has the same masks and sums of other clients, so that "
+                    "the two together give single updates away"
+                )
 
 
 def _read(path: Path) -> _Run:
@@ -119,9 +163,11 @@ def _read(path: Path) -> _Run:
         # A run that was resumed on other data is one on both.
         traces = {("digest", one) for one in ledger.data.split(" and ") if one}
         units = json.loads(run_files.read(path, UNITS) or b"{}")
-        kinds = ("data", "documents", "providers", "clients")
+        kinds = ("data", "documents", "providers", "clients", "encoding")
         traces |= {(kind, str(one)) for kind in kinds for one in units.get(kind, ())}
-        return _Run(path, ledger, frozenset(traces), str(units.get("secret", "")), found)
+        # Of plain arrays nothing is known but whether they are the same.
+        secret = str(units.get("secret", "")) if units.get("documents") else ""
+        return _Run(path, ledger, frozenset(traces), secret, found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotARunFolder(f"{path}: no {LEDGER} that can be read ({error})") from error
 
@@ -133,11 +179,10 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
         runs: of them.
         others: why further runs may belong here, and ε is no guarantee.
     """
-    mechanisms = [run.ledger.mechanism for run in runs if run.ledger.mechanism]
-    unit: str = max((one.unit for one in mechanisms), key=LARGER.index)
-    if unit == "example" and len({run.ledger.example for run in runs}) > 1:
+    unit = max((run.unit for run in runs), key=LARGER.index)
+    if unit == "example" and len({(run.ledger.example, run.of("encoding")) for run in runs}) > 1:
         unit = "document"  # such as questions, and windows of their pages
-    delta = min(one.delta for one in mechanisms)
+    delta = min(run.ledger.mechanism.delta for run in runs if run.ledger.mechanism)
     # One noise under sums of different clients: who has both sums may as well have each message.
     answered = defaultdict[tuple[int, int, str], set[tuple[int, ...]]](set)
     for run in runs:
@@ -149,7 +194,7 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
     again = {key for key, survivors in answered.items() if len(survivors) > 1}
     told = [
         f"{run.path.name}: another run has the same noise in round {one.attempt.round} and sums of "
-        "other clients, so that what it sent counts as seen by itself (privacy.entropy=seed)"
+        "other clients, so that what it sent counts as seen by itself"
         for run in runs
         for one in run.ledger.releases
         if one.attempt.key in again and not one.own_noise
@@ -160,15 +205,11 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
         for run in runs:
             known += [f"{run.path.name}: {doubt}" for doubt in run.doubts.get(view, ())]
             twice = any(one.attempt.key in again for one in run.ledger.releases)
-            seen = "server_plain" if twice and view in ("global", "server_masked") else view
-            group = run.ledger.groups.get(unit)
-            if run.unit == unit:
-                histories.append(run.ledger.history(seen))
-            elif group:
-                histories.append(grouped(run.ledger, seen, group)[0])
-            else:
+            shown = "server_plain" if twice else view
+            history = run.seen(shown, unit)
+            if history is None:
                 known.append(f"{run.path.name}: how much of it is of one {unit} is not known")
-                histories.append(run.ledger.history(seen))
+            histories.append(run.ledger.history(shown) if history is None else history)
         found = accountants.estimates([entry for each in histories for entry in each], delta)
         views[view] = {
             **{name: estimate.epsilon for name, estimate in found.items()},
@@ -179,6 +220,5 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
         }
     data = " and ".join(sorted({one for run in runs for one in run.ledger.data.split(" and ")}))
     paths = [str(run.path) for run in runs]
-    (name, *more) = {run.ledger.name_of(unit) for run in runs}
-    named = {"unit": unit if more else name, "delta": delta}
-    return {"runs": paths, "data": data, **named, "views": views, "notes": told}
+    found_of = {"unit": unit, "delta": delta, "views": views, "notes": told}
+    return {"runs": paths, "data": data, **found_of}

@@ -222,8 +222,9 @@ class Ledger:
         return self.mechanism is not None or self.masked
 
     def name_of(self, unit: str) -> str:
-        """Returns what to call a unit: a file, where a provider is meant and none is known."""
-        return "file" if unit == "provider" and self.providers == "none" else unit
+        """Returns what to call a unit: a file, where a provider is meant and not known."""
+        named = {"all": "provider", "some": "provider or file", "none": "file"}
+        return named[self.providers] if unit == "provider" else unit
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ledger as a JSON object, without any ε."""
@@ -299,9 +300,16 @@ class Ledger:
             old = largest.get(unit, group)
             largest[unit] = Group(max(old.records, group.records), max(old.clients, group.clients))
         # Resumed on other data, it is a run on both: it adds up with every run on either.
-        data = now.data if now.data == self.data else f"{self.data} and {now.data}"
+        known = self.data.split(" and ")
+        data = self.data if now.data in known else f"{self.data} and {now.data}"
+        providers = now.providers if now.providers == self.providers else "some"
         return dataclasses.replace(
-            now, uncovered=uncovered, groups=largest, releases=self.releases, data=data
+            now,
+            uncovered=uncovered,
+            groups=largest,
+            releases=self.releases,
+            data=data,
+            providers=providers,
         )
 
     def book(self, release: Release) -> None:

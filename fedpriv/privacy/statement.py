@@ -24,6 +24,7 @@ UNITS = {
     "document": "a whole document: all that is trained on of its pages, and made of them",
     "file": "one file: nothing says which files are of one company, for which ε is larger",
     "provider": "all documents of one provider, such as the company that issued them",
+    "provider or file": "all documents of one provider, or one file where nothing says whose it is",
     "client": "all that one client holds",
 }
 OF_CONTINUOUS = (
@@ -52,7 +53,8 @@ NOT_COVERED = (
 DRAWN_FROM = {
     "seed": "the seed of this run: whoever has it has the noise too (privacy.entropy=os adds a "
     "secret)",
-    "run": "the salt in this run's folder: whoever has it and the seed has the noise too",
+    "run": "the salt of this run, in its folder or with its clients: whoever has it and the seed "
+    "has the noise too",
     "os": None,
 }
 """What no ε covers, by where noise is drawn from."""
@@ -86,8 +88,6 @@ def statement(ledger: Ledger, spent: Mapping[str, Spent] | None = None) -> Json:
     meaning = UNITS[ledger.name_of(mechanism.unit)]
     if mechanism.unit == "example" and ledger.example:
         meaning = f"{meaning}: {ledger.example}"
-    if mechanism.unit == "provider" and ledger.providers == "some":
-        meaning += ", or one file, where its provider is not known"
     views = {view: _view(ledger, view, mechanism.delta) for view in VIEWS}
     for view in views if spent else ():
         views[view]["individual"] = _individual(ledger, view, spent or {})

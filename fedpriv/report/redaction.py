@@ -52,7 +52,18 @@ KINDS = (
 """Kinds of results that fedpriv's scorers make."""
 
 UNITS = (
-    *("provider", "file", "client", "example", "document", "message", "page", "field", "answer"),
+    *(
+        "provider",
+        "file",
+        "provider or file",
+        "client",
+        "example",
+        "document",
+        "message",
+        "page",
+        "field",
+        "answer",
+    ),
 )
 """What the numbers of a result may count."""
 

@@ -64,10 +64,11 @@ def user_secret() -> bytes:
     """
     folder = cache_folder()
     with contextlib.suppress(OSError):
-        with contextlib.suppress(FileExistsError):
-            fresh = os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(fresh, "wb") as file:
-                file.write(secrets.token_bytes(32))
+        if not (folder / SECRET).exists():
+            with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder) as place:
+                run_files.write(Path(place), SECRET, secrets.token_bytes(32))
+                with contextlib.suppress(FileExistsError):  # another process was first
+                    os.link(Path(place) / SECRET, folder / SECRET)
         found = run_files.read(folder, SECRET) or b""
         if len(found) == 32:
             return found

@@ -48,7 +48,9 @@ UNITS = "units.json"
 """Whose data they were, for whoever knows the secret of the user who ran it: leave it out of what
 you publish."""
 SALT = "salt"
-"""What noise and masks were drawn from beside the seed: whoever has both can draw them again."""
+"""What noise and masks were drawn from beside the seed: whoever has both can draw them again.
+Behind it stands the folder that it was drawn for. A copy of the folder, in which other clients may
+answer, would send other sums under the same noise: it draws a salt of its own."""
 FINDINGS = "findings"
 RESULT = "result.json"
 """The name of an attack's result in its folder under `FINDINGS`."""
@@ -273,9 +275,18 @@ class RunFolder:
         run_log.write(self.path, name, data)
 
     def salt(self) -> str:
-        """Returns the salt of the run's noise and masks, empty where there is none."""
+        """Returns the salt of the run's noise and masks; empty if this folder has none."""
         with self.making_sense_of(SALT):
-            return (self._read(SALT) or b"").decode("ascii")
+            salt, _, place = (self._read(SALT) or b"").decode("ascii").partition(" ")
+        return salt if place == self._place() else ""
+
+    def keep_salt(self, salt: str) -> None:
+        """Writes the salt of this folder."""
+        self.write(SALT, f"{salt} {self._place()}".encode())
+
+    def _place(self) -> str:
+        found = self.path.stat()
+        return f"{found.st_dev:x}:{found.st_ino:x}"
 
     def remove(self, place: str) -> None:
         """Removes a file, or all files of a folder; nothing where it is not there."""

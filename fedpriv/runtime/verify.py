@@ -17,6 +17,8 @@ from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
 CONFIG = "config.yaml"
 RETRAINED = "retrained"
 """Folder of the variants that attacks trained, each a run folder with a log of its own."""
+UNPUBLISHED = ("salt", "units.json")
+"""Files that whoever publishes a run leaves out."""
 NOT_ENTERED = ("tensorboard", "wandb", "clients")
 """Folders that other libraries write, and only repeat metrics.jsonl; and what simulated clients
 remember, in processes of their own: a checkpoint holds a digest of what a run goes on with."""
@@ -114,7 +116,10 @@ def _compare(root: Path, name: str, states: list[State | None], result: Check) -
         held = "is there in part" if cut_off else held
         result.notes.append(f"{name}: a write was cut off; the file {held}")
     elif found is None:
-        result.missing.append(name)
+        if name in UNPUBLISHED:
+            result.notes.append(f"left out, as in what is published: {name}")
+        else:
+            result.missing.append(name)
     elif expected is None:
         result.added.append(name)
     elif found.size != expected.size:

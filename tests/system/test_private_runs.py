@@ -1,13 +1,12 @@
 """Private runs on real processes: the same bits on any grid, and a ledger that survives a kill."""
 
 import json
-import shutil
 import time
 
 import pytest
 from processes import TESTS, Forked, run, run_dir
 from toy import Net, weights
-from toy_private import FaultyProviders, private_data
+from toy_private import FaultyProviders, copied, private_data
 
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.secagg.masking import Masking
@@ -111,7 +110,7 @@ def test_a_run_with_a_salt_is_killed_and_goes_on_with_the_same_bits(experiment, 
     status, out, err = run("run", experiment, *words, cwd=tmp_path)
     assert status == 0, err
     folder, straight = tmp_path / run_dir(out), tmp_path / "straight"
-    shutil.copytree(folder, straight)
+    copied(folder, straight)
     on = ("--trust", f"rounds={ROUNDS}")
     status, _, err = run("resume", str(straight), *on, cwd=tmp_path)
     assert status == 0, err

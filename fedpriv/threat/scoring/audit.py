@@ -6,6 +6,7 @@ canaries' coins. It is held against what the ledger claims.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,8 +78,9 @@ def bound_in_words(audit: Mapping[str, Any]) -> str:
     ledger = says.get(claimed) or f"claims ε ≤ {rounded_up(claimed)} of a provider"
     if doubts := "; ".join(audit["doubts"]):
         ledger = f"{ledger} (in doubt: {doubts})"
+    least = math.floor(audit["epsilon_lower"] * 100) / 100
     return (
-        f"ε ≥ {audit['epsilon_lower']:.3g} of a provider with {audit['confidence']:.0%} "
+        f"ε ≥ {least:.2f} of a provider with {audit['confidence']:.0%} "
         f"confidence ({audit['right']} of {audit['guesses']} guesses on "
         f"{audit['canaries']} canaries are right; with all of them right it would be "
         f"{audit['epsilon_ceiling']:.3g}; δ = {audit['delta']:g}); in the view "
@@ -203,7 +205,7 @@ def _claimed(
     """Returns ε by view, as ledger.json has it: of the mechanism's unit, and of a provider."""
     # By PLD, the tightest accountant; by RDP, a bound too, where PLD has none.
     unit = {n: one.get("rdp") if one.get("pld") is None else one["pld"] for n, one in views.items()}
-    if ledger.get("unit") in (PROVIDER, None):
+    if ledger.get("unit") in (PROVIDER, "file", "provider or file", None):  # a canary has its name
         return unit, unit
     group = (ledger.get("larger_units") or {}).get(PROVIDER, {}).get("epsilon", {})
     return unit, {name: group.get(name) for name in VIEWS}

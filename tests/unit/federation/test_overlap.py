@@ -169,12 +169,26 @@ def test_a_copy_of_the_data_in_another_order_and_resolution_leaves_the_same_trac
     one = traces(bound_to(LETTERS, BY_TWO), "digest")
     copied = [enlarged(letter) for letter in LETTERS[2:] + LETTERS[:2]]
     other = traces(bound_to(copied, BY_TWO), "another")
-    kinds = ("documents", "providers", "clients", "secret")
+    kinds = ("providers", "clients", "secret", "encoding")
     assert [one[kind] for kind in kinds] == [other[kind] for kind in kinds]
     assert one["data"] != other["data"]
+    assert len({*one["documents"]} & {*other["documents"]}) == len(LETTERS)  # by their words
     split = traces(bound_to(LETTERS, (np.array([0, 2]), np.array([1, 3]))), "digest")
     assert split["documents"] == one["documents"]
     assert not set(split["clients"]) & set(one["clients"])
+
+
+def test_a_page_is_known_by_any_of_name_file_and_words():
+    letter = LETTERS[0]
+    alike = {
+        "name": dataclasses.replace(letter, page=letter.page + 1, words=letter.words[:3]),
+        "file": dataclasses.replace(letter, id="other", words=()),
+        "words": dataclasses.replace(letter, id="other", page=letter.page + 1),
+    }
+    first = {*traces(bound_to([letter], (np.array([0]),)), "a")["documents"]}
+    for changed in alike.values():
+        second = {*traces(bound_to([changed], (np.array([0]),)), "b")["documents"]}
+        assert len(first & second) == 1
 
 
 def test_traces_say_nothing_without_the_secret_that_only_this_user_has(monkeypatch):

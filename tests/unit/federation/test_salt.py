@@ -1,6 +1,7 @@
 """Two runs share no noise and no mask, and a run that goes on has those that it had."""
 
 import copy
+import dataclasses
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from toy_private import Double, Small, Watched, federation, provider_data, vector_of
+from toy_private import Double, Small, Watched, copied, federation, provider_data, vector_of
 
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
@@ -27,13 +28,15 @@ from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.secagg.messages import SECAGG, keys_of
 from fedpriv.privacy.ledger import LedgerMissing
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
-from fedpriv.runtime.run_folder import LEDGER, SALT
+from fedpriv.runtime import verify
+from fedpriv.runtime.run_folder import LEDGER, SALT, RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedavg_dp import FedAvgDP
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
+from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 4
@@ -150,7 +153,7 @@ def test_one_run_reveals_nothing_of_another(grids):
 def test_the_salt_lies_in_the_run_folder_for_its_owner_alone():
     result = plain().run(1)
     salt = result.run_dir / SALT
-    assert len(salt.read_text()) == 64
+    assert len(RunFolder(result.run_dir).salt()) == 64
     assert os.stat(salt).st_mode & 0o77 == 0
     for entropy in ("seed", "os"):
         assert not (plain(entropy=entropy).run(1).run_dir / SALT).exists()
@@ -175,7 +178,7 @@ def test_a_masked_round_that_was_cut_off_is_repeated_with_the_same_answers(grids
     (event,) = json.loads(Path("here", LEDGER).read_text())["events"]
     assert (event["round"], event["attempt"], event["finished"]) == (1, 0, True)
     # The same clients: the same words. Client 3 stays away: a new attempt, with other masks.
-    shutil.copytree("here", "there")
+    copied("here", "there")
     made.run(1, run_dir="here", resume=True)
     assert public_keys(grids[0]) == public_keys(grids[1])
     fewer = plain(faults=Dropout(at={1: [3]}))
@@ -191,6 +194,53 @@ def test_resumed_on_other_data_a_masked_run_has_other_masks(grids):
     shutil.rmtree("here/checkpoints")
     plain(data=provider_data(CLIENTS, 3)).run(1, run_dir="here", resume=True)
     assert public_keys(grids[0]).isdisjoint(public_keys(grids[1]))
+
+
+def test_two_copies_of_a_run_have_masks_of_their_own(grids):
+    """Or whoever has the two sums, of four clients and of three, has the fourth's update."""
+    plain().run(1, run_dir="here")
+    shutil.copytree("here", "there")
+    plain().run(2, run_dir="here", resume=True)
+    plain(faults=Dropout(at={2: [3]})).run(2, run_dir="there", resume=True)
+    assert public_keys(grids[1]).isdisjoint(public_keys(grids[2]))
+    assert RunFolder(Path("here")).salt() != RunFolder(Path("there")).salt() != ""
+
+
+def test_one_grid_by_hand_for_two_runs_sends_nothing_twice():
+    """The server's salt is in what it sends, so that the clients' noise is new for each run."""
+    made = private("FL-PROVIDER-DP")
+    grid = Watched(made)
+    for faults in (None, Dropout(at={1: [3]})):
+        made.faults = faults
+        made.strategy.threshold = 0.5
+        made.run(1, grid=grid)
+    sent = [to_vectors(r.content[UPDATE])["float"] for r in grid.replied]
+    assert len({vector.tobytes() for vector in sent}) == len(sent)
+
+
+def test_noise_of_gradients_is_new_where_a_run_goes_on_with_other_data():
+    strategy, client = copy.deepcopy(PRIVATE["FedSGD with noise"])
+    settings = {"one_noise": False, "entropy": "run", "checkpoint_every": 9}
+    noise = []
+    for number in (2, 3):
+        parts = strategy, client, provider_data(CLIENTS, number)
+        bare = dataclasses.replace(client, gradient_noise=0.0)
+        vectors = []
+        for half in (client, bare):
+            made = federation(parts[0], half, parts[2], **settings)
+            made.spec = replace(made.spec, salt="one")
+            grid = Watched(made)
+            made.run(1, grid=grid)
+            vectors.append(to_vectors(grid.replied[0].content[UPDATE])["float"])
+        noise.append(vectors[0].astype(np.float64) - vectors[1])
+    assert np.abs(noise[0] - noise[1]).max() > 0.05
+
+
+def test_what_is_kept_for_attacks_needs_the_clients_salts():
+    made = plain()
+    made.keep = [KeepTranscript()]
+    with pytest.raises(ValueError, match=r"take privacy\.entropy=seed, or keep="):
+        made.run(1, grid=made.grid())
 
 
 def test_without_its_ledger_a_masked_run_does_not_go_on():
@@ -236,7 +286,7 @@ def private(name, masking=None, entropy="run"):
 def test_a_run_with_a_salt_goes_on_with_the_same_bits_and_another_has_others(name):
     made = private(name)
     made.run(1, run_dir="begun")
-    shutil.copytree("begun", "copied")
+    copied("begun", "copied")
     whole, again = (made.run(3, run_dir=where, resume=True) for where in ("begun", "copied"))
     assert np.array_equal(vector_of(whole), vector_of(again))
     other = made.run(3)
@@ -248,12 +298,14 @@ def test_a_run_with_a_salt_goes_on_with_the_same_bits_and_another_has_others(nam
 def test_a_published_run_without_its_salt_goes_on_with_new_noise_that_is_booked():
     made = private("FL-PROVIDER-DP")
     made.run(2, run_dir="here")
+    for name in (SALT, "units.json"):
+        Path("here", name).unlink()
+    assert not verify.check(Path("here")).problems()
     shutil.rmtree("here/checkpoints")
-    Path("here", SALT).unlink()
     made.run(2, run_dir="here", resume=True)
     events = json.loads(Path("here", LEDGER).read_text())["events"]
     assert [(e["round"], e["attempt"]) for e in events] == [(1, 0), (2, 0), (1, 1), (2, 1)]
-    assert len(Path("here", SALT).read_text()) == 64
+    assert len(RunFolder(Path("here")).salt()) == 64
 
 
 def test_the_server_gets_a_key_that_draws_no_noise():
@@ -272,7 +324,7 @@ def test_the_server_gets_a_key_that_draws_no_noise():
         entropy="run",
     )
     result = made.run(1)
-    spec = replace(made.spec, salt=(result.run_dir / SALT).read_text())
+    spec = replace(made.spec, salt=RunFolder(result.run_dir).salt())
     assert seen
     assert spec.noise not in seen
     assert made.spec.key not in seen

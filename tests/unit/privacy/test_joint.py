@@ -9,7 +9,7 @@ from fedpriv.cli.main import main
 from fedpriv.privacy.accounting.accountants import epsilon
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.joint import joint_budget
-from fedpriv.privacy.ledger import Attempt, Group, Ledger, shared_release
+from fedpriv.privacy.ledger import Attempt, Group, Ledger, Release, shared_release
 from fedpriv.privacy.mechanism import client_gaussian, example_gaussian, provider_gaussian
 
 MECHANISM = provider_gaussian(clip_norm=1, providers=4, noise_multiplier=2.0, client_rate=0.5)
@@ -36,7 +36,8 @@ def run_folder(
     ledger = Ledger(mechanism, data=data, **settings)
     for number in range(1, rounds + 1):
         attempt = Attempt(number, 0, 4, (0, 1), survivors, released=True, sent=sent)
-        ledger.book(shared_release(mechanism, attempt, 0.5))
+        plain = Release(attempt, 1.0, 1.0, 0.0, 0.0, 0.0)
+        ledger.book(shared_release(mechanism, attempt, 0.5) if mechanism else plain)
     path.mkdir()
     (path / "ledger.json").write_text(json.dumps(ledger.to_json()))
     if whose:
@@ -205,6 +206,42 @@ def test_clients_are_units_of_several_runs_only_if_they_hold_the_same(same, tmp_
     assert found["unit"] == "client"
     assert found["views"]["global"]["guarantee"] is same
     assert any("clients hold other" in d for d in found["views"]["global"]["doubts"]) is not same
+
+
+def test_a_file_is_less_than_a_provider(tmp_path):
+    """A run on files that nobody names, beside one that protects companies."""
+    named = run_folder(tmp_path / "named", data="ab")
+    flat = run_folder(tmp_path / "flat", data="a", providers="none")
+    (found,) = groups(named, flat)
+    assert found["unit"] == "provider"
+    told = "flat: how much of it is of one provider is not known"
+    assert told in found["views"]["global"]["doubts"]
+    others = run_folder(tmp_path / "others", data="xy", providers="none")
+    for group in groups(named, others):
+        assert any("may overlap" in doubt for doubt in group["views"]["global"]["doubts"])
+    files = groups(flat, others)
+    assert [group["unit"] for group in files] == ["file", "file"]
+    assert all(group["views"]["global"]["guarantee"] for group in files)
+
+
+def test_examples_of_another_encoding_count_as_documents(tmp_path):
+    runs = []
+    for name, size in (("short", 8), ("long", 2)):
+        groups_of = {"document": Group(size, 1)}
+        runs.append(run_folder(tmp_path / name, OF_EXAMPLES, data="a", groups=groups_of))
+        units = json.loads((runs[-1] / "units.json").read_text())
+        (runs[-1] / "units.json").write_text(json.dumps(units | {"encoding": [name]}))
+    (found,) = groups(*runs)
+    assert found["unit"] == "document"
+
+
+def test_masks_of_two_runs_that_give_updates_away_are_told(tmp_path):
+    runs = [
+        run_folder(tmp_path / name, None, masked=True, data="a", survivors=who, sent="x")
+        for name, who in {"one": (0, 1), "two": (0,)}.items()
+    ]
+    apart = joint_budget(runs)["apart"]
+    assert all("the two together give single updates away" in one["reason"] for one in apart)
 
 
 def test_runs_without_privacy_are_apart(tmp_path):

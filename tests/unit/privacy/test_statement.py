@@ -75,7 +75,7 @@ def test_noise_from_the_operating_system_has_no_seed_to_be_known():
     assert not any("seed" in item for item in told["not_covered"])
     assert "seed" not in summary(told)[-1]
     kept = content(entropy="run")
-    assert any("salt in this run's folder" in item for item in kept["not_covered"])
+    assert any("the salt of this run" in item for item in kept["not_covered"])
     assert "seed" not in summary(kept)[-1]
 
 
