@@ -7,6 +7,7 @@ whose README has the commands. `simulate` runs it on Flower's simulation engine.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedpriv.config import experiment
 from fedpriv.federation.client import NUM_PARTITIONS, PARTITION_ID, build_app
+from fedpriv.federation.dataset import DocumentData, OfOneParty
 from fedpriv.federation.faults import Fault
 from fedpriv.federation.grids._flwr import run_simulation
 from fedpriv.federation.grids.base import Failure, RoundGrid
@@ -32,7 +34,9 @@ ANSWER = "answer"
 PATIENCE = 300.0
 """Seconds to wait for the nodes."""
 
-EXPERIMENT, OVERRIDES = "experiment", "overrides"
+EXPERIMENT, OVERRIDES, OWN_DATA = "experiment", "overrides", "own-data"
+OWN = "own"
+"""In a node's config: overrides that say where its own documents are."""
 
 
 class FlowerGrid(RoundGrid):
@@ -46,6 +50,9 @@ class FlowerGrid(RoundGrid):
         clients: how many nodes to wait for.
         chunk_size: as in `RoundGrid`.
 
+    Attributes:
+        told: by client, the labels of its own documents; None where it has none of its own.
+
     Raises:
         TimeoutError: if they do not come, or do not tell which client they are.
     """
@@ -53,6 +60,7 @@ class FlowerGrid(RoundGrid):
     def __init__(self, inner: Grid, clients: int, chunk_size: int | None = None) -> None:
         super().__init__(clients, chunk_size)
         self._inner, self._run = inner, inner.run
+        self.told: dict[int, list[str] | None] = {}
         deadline = time.monotonic() + PATIENCE
         nodes = list(self._inner.get_node_ids())
         while len(nodes) < self.clients and time.monotonic() < deadline:
@@ -60,11 +68,13 @@ class FlowerGrid(RoundGrid):
             nodes = list(self._inner.get_node_ids())
         calls = [Message(RecordDict(), node, ROLL_CALL) for node in nodes]
         left = max(1.0, deadline - time.monotonic())
-        found = {
-            int(str(reply.content.config_records[ANSWER][PARTITION_ID])): reply.metadata.src_node_id
-            for reply in self._inner.send_and_receive(calls, timeout=left)
-            if not reply.has_error()
-        }
+        found: dict[int, int] = {}
+        for reply in self._inner.send_and_receive(calls, timeout=left):
+            if not reply.has_error():
+                here = reply.content.config_records[ANSWER]
+                client = int(str(here[PARTITION_ID]))
+                found[client] = reply.metadata.src_node_id
+                self.told[client] = json.loads(str(here[OWN]))
         absent = [client for client in range(self.clients) if client not in found]
         if absent:
             raise TimeoutError(
@@ -131,12 +141,18 @@ class ExperimentClient(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Answers the roll call, or lets the client half answer."""
         client = int(context.node_config[PARTITION_ID])
-        if message.metadata.message_type == ROLL_CALL:
-            here = ConfigRecord({PARTITION_ID: client})
-            return Message(RecordDict({ANSWER: here}), reply_to=message)
-        name, overrides = _named(self._name, self._overrides, context)
         clients = int(context.node_config[NUM_PARTITIONS])
-        reply, failure = serve(_app(name, overrides), message, client, clients, context.state)
+        name, overrides = _named(self._name, self._overrides, context)
+        own = str(context.node_config.get(OWN, ""))
+        party = (clients, client) if own else None
+        overrides = f"{overrides} {own}".strip()
+        if message.metadata.message_type == ROLL_CALL:
+            known = _federation(name, overrides, party) if own else None
+            labels = list(known.bound.labels) if known else None
+            here = ConfigRecord({PARTITION_ID: client, OWN: json.dumps(labels)})
+            return Message(RecordDict({ANSWER: here}), reply_to=message)
+        app = _app(_federation(name, overrides, party))
+        reply, failure = serve(app, message, client, clients, context.state)
         if failure:
             print(failure.traceback, file=sys.stderr)  # stays on the client's machine
         if reply is None:
@@ -150,14 +166,27 @@ def server_app_of(name: str | None = None, overrides: str = "") -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        run_on(grid, *_named(name, overrides, context))
+        own = str(context.run_config.get(OWN_DATA, False)).lower() == "true"
+        run_on(grid, *_named(name, overrides, context), own_data=own)
 
     return app
 
 
-def run_on(grid: Grid, name: str, overrides: str) -> Result:
-    """Runs an experiment on a grid of Flower's."""
-    federation = _federation(name, overrides)
+def run_on(grid: Grid, name: str, overrides: str, *, own_data: bool = False) -> Result:
+    """Runs an experiment on a grid of Flower's.
+
+    Args:
+        grid: Flower's.
+        name: of the experiment.
+        overrides: separated by spaces.
+        own_data: each node has documents of its own; those of the server test the model.
+
+    Raises:
+        ValueError: if a node has none, or has some and should not, or has other labels.
+    """
+    federation = _federation(
+        name, overrides, (_clients(name, overrides), None) if own_data else None
+    )
     settings = federation.settings
     if federation.spec.cohort_batch > 1:
         raise ValueError(
@@ -166,6 +195,14 @@ def run_on(grid: Grid, name: str, overrides: str) -> Result:
         )
     rounds = experiment.build(_config(name, overrides)).rounds
     adapted = FlowerGrid(grid, federation.clients, settings.chunk_size)
+    wanted = list(federation.bound.labels) if own_data else None
+    if strange := [client for client, labels in adapted.told.items() if labels != wanted]:
+        raise ValueError(
+            f"node of client {strange[0]}: the labels of its own documents are "
+            f"{adapted.told[strange[0]]}, expected {wanted}. Either each node is started with "
+            f"{OWN} in its --node-config, and the run with {OWN_DATA}=true, or none is; "
+            "data.source.fields fixes the labels of a folder"
+        )
     result = federation.run(rounds, grid=adapted, progress=for_this_terminal())
     if settings.report:
         # Not at the top: every client's process imports this file, and draws nothing.
@@ -199,15 +236,29 @@ def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
         )
 
 
+Party = tuple[int, int | None]
+"""How many clients there are, and which of them this one is; None for the server."""
+
+
 @lru_cache(maxsize=1)
-def _federation(name: str, overrides: str) -> Federation:
+def _federation(name: str, overrides: str, party: Party | None = None) -> Federation:
+    """Returns the federation of an experiment, with all documents or with those of one party."""
     config = _config(name, overrides)
-    return experiment.build(config, name).assemble(config)
+    parts = experiment.build(config, name)
+    if party is not None:
+        if not isinstance(parts.data, DocumentData):
+            raise ValueError(f"{OWN}: only documents can lie apart; data is {parts.data!r:.80}")
+        parts.data = OfOneParty(parts.data, *party)
+    return parts.assemble(config)
+
+
+def _clients(name: str, overrides: str) -> int:
+    """Returns how many clients an experiment deals its documents out to."""
+    return int(experiment.build(_config(name, overrides)).data.partition.clients)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1)
-def _app(name: str, overrides: str) -> ClientApp:
-    federation = _federation(name, overrides)
+def _app(federation: Federation) -> ClientApp:
     # Each client draws its own salt, which the server and the other clients do not get to know.
     salt = "" if federation.entropy == "seed" else None
     return build_app(replace(federation.spec, salt=salt))

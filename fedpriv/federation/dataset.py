@@ -395,6 +395,39 @@ class DocumentData:
         return tuple(np.split(by_client, first_rows)), examples
 
 
+@dataclass(frozen=True)
+class OfOneParty:
+    """What one party of a deployment has: its own documents, and nobody else's.
+
+    Args:
+        documents: where they are; all of them are this party's, and nothing is held out.
+        clients: how many clients there are.
+        client: the number of the client that trains on them; None at the server, which tests the
+            model on them.
+    """
+
+    documents: DocumentData
+    clients: int
+    client: int | None = None
+
+    def bind(self, build_model: Callable[..., nn.Module], seed: int) -> FederatedDataset:
+        """Encodes the documents; all other parties have none here."""
+        alone = replace(self.documents, pooled=True, test=HoldOut(fraction=0.0))
+        bound, nothing = alone.bind(build_model, seed), np.empty(0, np.int64)
+        if self.client is not None:
+            own = (bound.rows[0] if k == self.client else nothing for k in range(self.clients))
+            return replace(bound, rows=tuple(own))
+        return FederatedDataset(
+            build_model=bound.build_model,
+            train=bound.train.take(nothing),
+            rows=(nothing,) * self.clients,
+            test=bound.train,
+            showcase=functools.partial(write_showcase, bound.documents[0]),
+            labels=bound.labels,
+            held_out=bound.documents,
+        )
+
+
 def _check_all_hold(deal: Deal, what: str) -> None:
     if not all(deal):
         empty = [client for client, hand in enumerate(deal) if not hand]

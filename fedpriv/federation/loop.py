@@ -210,6 +210,8 @@ class Federation(Parts):
         encoded = data_digest(self.bound.train, self.bound.rows)
         pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
         self.data_digest = json_digest(pages) if pages else encoded
+        if not len(self.bound.train):  # the clients' documents lie elsewhere
+            self.data_digest = ""
         return message_key(
             (inner, self.client, self.masking),
             first,

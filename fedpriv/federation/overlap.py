@@ -107,10 +107,10 @@ def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
     encoded = [(name, str(c.dtype), c.shape[1:]) for name, c in sorted(columns.items())]
     return {
         "secret": trace("", "its own"),
-        "data": [trace("data", data)],
+        "data": [trace("data", data)] if data else [],
         "documents": sorted({one for page in pages for one in page}),
         "providers": sorted(trace("provider", name) for name in providers(bound.documents)),
-        "clients": sorted(trace("client", own) for own in held),
+        "clients": sorted(trace("client", own) for own in held if own),
         "encoding": [trace("encoding", encoded)],
     }
 

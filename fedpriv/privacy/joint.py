@@ -165,6 +165,8 @@ def _read(path: Path) -> _Run:
         units = json.loads(run_files.read(path, UNITS) or b"{}")
         kinds = ("data", "documents", "providers", "clients", "encoding")
         traces |= {(kind, str(one)) for kind in kinds for one in units.get(kind, ())}
+        if {kind for kind, _ in traces} <= {"encoding"}:
+            traces = set()
         # Of plain arrays nothing is known but whether they are the same.
         secret = str(units.get("secret", "")) if units.get("documents") else ""
         return _Run(path, ledger, frozenset(traces), secret, found)
