@@ -56,6 +56,7 @@ from fedpriv.runtime.run_folder import (
     LEDGER,
     METRICS,
     PARTITION,
+    SALT,
     UNITS,
     Checkpoint,
     RunFolder,
@@ -345,8 +346,9 @@ class Federation(Parts):
                 "of their own, and what is kept for attacks (keep) could not say what their "
                 "messages were computed from; take privacy.entropy=seed, or keep=[]"
             )
-        if resume and kept:
-            salt = folder.salt() or salt
+        known = folder.salt() if resume and kept else ""
+        copied = resume and kept and not known and folder.has(SALT)
+        salt = known or salt
         try:
             grid = grid or self.grid(folder.path / CLIENTS, salt)
         except BaseException:
@@ -369,6 +371,11 @@ class Federation(Parts):
                         folder.keep_salt(salt)
                     if isinstance(progress, bool):
                         progress = for_this_terminal() if progress else Progress()
+                    if copied:
+                        progress.note(
+                            f"{folder.path} is a copy, or was moved here from another disk: it "
+                            "goes on with a new salt, so that its noise and masks are its own"
+                        )
                     return _Run(self, folder, grid, salt, rounds, progress).run()
             except (KeyboardInterrupt, SystemExit, OSError) as error:
                 if isinstance(error, OSError) and error.errno and error.filename is None:

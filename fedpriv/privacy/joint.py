@@ -114,23 +114,26 @@ def joint_budget(runs: Sequence[Path]) -> dict[str, Any]:
     for places in sorted(largest, key=sorted):
         members = [private[i] for i in sorted(places)]
         others = [
-            f"{run.path.name}: may overlap: it cannot be told on whose data it was"
+            f"{run.path.name} may be on the same data: {why}"
             for i, run in enumerate(private)
-            if i not in places and _may_overlap(run, members)
+            if i not in places and (why := _why_not_known(run, members))
         ]
         together.append(_composed(members, others))
     _note_unmasked(read, apart)
     return {"together": together, "apart": apart}
 
 
-def _may_overlap(run: _Run, others: list[_Run]) -> bool:
-    """Whether a run may have a unit in common with others although no trace says so."""
+def _why_not_known(run: _Run, others: list[_Run]) -> str:
+    """Returns why a run may have a unit in common with others although no trace says so, or ""."""
     every = [run, *others]
     units = {one.unit for one in every}
-    of_companies = units & {"provider", "client"} and not all(one.named for one in every)
-    return {one.secret for one in every} != {run.secret or None} or bool(
-        of_companies or "client" in units
-    )
+    if blank := [one.path.name for one in every if not one.secret]:
+        return f"{blank[0]} has no traces of documents ({UNITS})"
+    if len({one.secret for one in every}) > 1:
+        return "the traces of documents were made by two users"
+    if units & {"provider", "client"} and not all(one.named for one in every):
+        return "not all documents say whose they are"
+    return "their clients hold other documents" if "client" in units else ""
 
 
 def _note_unmasked(runs: list[_Run], apart: list[dict[str, str]]) -> None:

@@ -117,7 +117,7 @@ def _compare(root: Path, name: str, states: list[State | None], result: Check) -
         result.notes.append(f"{name}: a write was cut off; the file {held}")
     elif found is None:
         if name in UNPUBLISHED:
-            result.notes.append(f"left out, as in what is published: {name}")
+            result.notes.append(f"left out, and not to be published: {name}")
         else:
             result.missing.append(name)
     elif expected is None:

@@ -184,8 +184,8 @@ class Audit:
             )
         if self.left_out:
             told.append(
-                f"audit: without one provider, a sum of real examples moved by {self.moved:.4g} of "
-                f"what the ledger counts for it at most ({self.left_out} tried)"
+                f"audit: without one provider, a sum of real examples moved by {self.moved:.4g} "
+                f"times what the ledger counts for it at most ({self.left_out} tried)"
             )
         return [*alarms, *told]
 
@@ -290,7 +290,7 @@ def audit_mechanism(
     apart = list[float]()
     for one in neighbours(federation, _bare(federation, bands=True), left_out):
         apart.append(one.moved)
-        tell(f"audit: without {one.without!r} sums moved by {one.moved:.4g} of what is counted")
+        tell(f"audit: {len(apart)} of {left_out} providers left out, each by itself")
     return Audit(
         views,
         mechanism.unit,

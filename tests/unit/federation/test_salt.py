@@ -29,6 +29,7 @@ from fedpriv.federation.secagg.messages import SECAGG, keys_of
 from fedpriv.privacy.ledger import LedgerMissing
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime import verify
+from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import LEDGER, SALT, RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
@@ -60,6 +61,14 @@ def plain(entropy="run", lr=0.3, seed=7, data=None, threshold=0.6, faults=None, 
     )
     made.faults = faults
     return made
+
+
+class Told(Progress):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, line):
+        self.lines.append(line)
 
 
 @pytest.fixture
@@ -200,8 +209,13 @@ def test_two_copies_of_a_run_have_masks_of_their_own(grids):
     """Or whoever has the two sums, of four clients and of three, has the fourth's update."""
     plain().run(1, run_dir="here")
     shutil.copytree("here", "there")
-    plain().run(2, run_dir="here", resume=True)
-    plain(faults=Dropout(at={2: [3]})).run(2, run_dir="there", resume=True)
+    notes = {}
+    for where, faults in {"here": None, "there": Dropout(at={2: [3]})}.items():
+        notes[where] = Told()
+        run = plain(faults=faults).run
+        run(2, run_dir=where, resume=True, progress=notes[where])
+    assert notes["here"].lines == []
+    assert "there is a copy" in notes["there"].lines[0]
     assert public_keys(grids[1]).isdisjoint(public_keys(grids[2]))
     assert RunFolder(Path("here")).salt() != RunFolder(Path("there")).salt() != ""
 
