@@ -18,6 +18,7 @@ WORDS = (
     "data.source.documents_per_provider=4",
     "data.partition.clients=2",
     "privacy.providers=2",
+    "privacy.entropy=seed",
 )
 
 

@@ -34,6 +34,7 @@ def federation(runs, faults=None, masking=None, threshold=0.6, **settings):
         client=FaultyProviders(faults or {}),
         masking=masking,
         runs=runs,
+        entropy="seed",
         settings=Settings(**settings),
     )
 
