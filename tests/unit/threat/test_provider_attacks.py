@@ -328,7 +328,7 @@ def test_an_audit_is_of_canaries_and_nobody_else(tmp_path):
     members = sum(p.member for p in made.bound.parts.values() if p.canary)
     assert (metrics["canaries"], metrics["guesses"], metrics["right"]) == (30, 30, members)
     assert metrics["epsilon_lower"] == 0.0
-    assert result.headline.startswith("ε ≥ 0 of a provider with 95% confidence")
+    assert result.headline.startswith("ε ≥ 0.00 of a provider with 95% confidence")
     with pytest.raises(ValueError, match="one guess of the coins, not 2"):
         judged(run_dir, Coins(times=2))
     judged(run_dir, Nosy())

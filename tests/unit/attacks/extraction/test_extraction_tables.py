@@ -194,7 +194,7 @@ def test_the_tables_of_the_paper():
         ("none", "12", "3", "10", *NONE, "6", "4", "0.500", "+0.0", ""),
         ("PR", "8", "3", "6", *NONE, "4", "2", "0.466", "-3.4 [-10.0, +3.0]", ""),
         ("EB", "1", "3", "0", *NONE, "0", "0", "0.512", "+1.2 [-2.0, +4.0]", ""),
-        ("DP", "3", "3", "1", *NONE, "0", "0", "0.200", "-30.0 [-40.0, -20.0]", "ε = 8, δ = 1e-05"),
+        ("DP", "3", "3", "1", *NONE, "0", "0", "0.200", "-30.0 [-40.0, -20.0]", "ε = 8.00, δ = 1e-05"),
     )
 
 
@@ -532,7 +532,7 @@ def test_the_terminal_shows_the_result(scored):
     assert shown[0].startswith("cannot tell: the model says 3 of 4 training answers")
     assert "all 4 3 1 2 0 2 of 4 [0, 4] 1 1" in shown
     assert "shuffled 2 1 0 1 0 1 of 2 [0, 2] 1 1" in shown
-    assert "DP 1 0 1 0 1 of 4 [0, 3] 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8, δ = 1e-05" in shown
+    assert "DP 1 0 1 0 1 of 4 [0, 3] 1 1 0.400 -50.0 [-50.0, -50.0] ε = 8.00, δ = 1e-05" in shown
     assert any("f is trained on 9 samples, f_G on 5" in line for line in shown)
 
 
