@@ -144,14 +144,14 @@ class ExperimentClient(ClientApp):
         clients = int(context.node_config[NUM_PARTITIONS])
         name, overrides = _named(self._name, self._overrides, context)
         own = str(context.node_config.get(OWN, ""))
-        party = (clients, client) if own else None
+        party = {"own": bool(own), "client": client if own else None}
         overrides = f"{overrides} {own}".strip()
         if message.metadata.message_type == ROLL_CALL:
-            known = _federation(name, overrides, party) if own else None
+            known = _federation(name, overrides, **party) if own else None
             labels = list(known.bound.labels) if known else None
             here = ConfigRecord({PARTITION_ID: client, OWN: json.dumps(labels)})
             return Message(RecordDict({ANSWER: here}), reply_to=message)
-        app = _app(_federation(name, overrides, party))
+        app = _app(_federation(name, overrides, **party))
         reply, failure = serve(app, message, client, clients, context.state)
         if failure:
             print(failure.traceback, file=sys.stderr)  # stays on the client's machine
@@ -184,9 +184,7 @@ def run_on(grid: Grid, name: str, overrides: str, *, own_data: bool = False) -> 
     Raises:
         ValueError: if a node has none, or has some and should not, or has other labels.
     """
-    federation = _federation(
-        name, overrides, (_clients(name, overrides), None) if own_data else None
-    )
+    federation = _federation(name, overrides, own=own_data)
     settings = federation.settings
     if federation.spec.cohort_batch > 1:
         raise ValueError(
@@ -236,25 +234,19 @@ def simulate(name: str, overrides: str = "", workers: int = 2) -> None:
         )
 
 
-Party = tuple[int, int | None]
-"""How many clients there are, and which of them this one is; None for the server."""
-
-
 @lru_cache(maxsize=1)
-def _federation(name: str, overrides: str, party: Party | None = None) -> Federation:
-    """Returns the federation of an experiment, with all documents or with those of one party."""
+def _federation(
+    name: str, overrides: str, *, own: bool = False, client: int | None = None
+) -> Federation:
+    """Returns the federation of an experiment, with all documents or with one party's own."""
     config = _config(name, overrides)
     parts = experiment.build(config, name)
-    if party is not None:
+    if own:
         if not isinstance(parts.data, DocumentData):
             raise ValueError(f"{OWN}: only documents can lie apart; data is {parts.data!r:.80}")
-        parts.data = OfOneParty(parts.data, *party)
+        clients = int(vars(parts.data.partition)["clients"])
+        parts.data = OfOneParty(parts.data, clients, client)
     return parts.assemble(config)
-
-
-def _clients(name: str, overrides: str) -> int:
-    """Returns how many clients an experiment deals its documents out to."""
-    return int(experiment.build(_config(name, overrides)).data.partition.clients)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1)

@@ -333,6 +333,12 @@ class Federation(Parts):
         config = {**(self.config or {}), "name": self.name, "seed": self.seed, "rounds": rounds}
         if resume and run_dir is None:
             raise ValueError("resume=True needs the run_dir of the run to resume")
+        if grid is not None and self.entropy != "seed" and self.keepers and self.spec.key:
+            raise ValueError(
+                f"privacy.entropy={self.entropy}: the clients of a grid from elsewhere draw salts "
+                "of their own, and what is kept for attacks (keep) could not say what their "
+                "messages were computed from; take privacy.entropy=seed, or keep=[]"
+            )
         there = Path(self.runs).is_dir()
         if run_dir is None:
             folder = RunFolder.create(self.runs, self.name)
@@ -340,12 +346,6 @@ class Federation(Parts):
             folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
         own, salt = grid is None, self.new_salt()
         kept = own and self.entropy == "run"  # clients on a grid from elsewhere have other salts
-        if salt and not own and self.keepers and self.spec.key:
-            raise ValueError(
-                f"privacy.entropy={self.entropy}: the clients of a grid from elsewhere draw salts "
-                "of their own, and what is kept for attacks (keep) could not say what their "
-                "messages were computed from; take privacy.entropy=seed, or keep=[]"
-            )
         known = folder.salt() if resume and kept else ""
         copied = resume and kept and not known and folder.has(SALT)
         salt = known or salt

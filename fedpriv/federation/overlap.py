@@ -118,10 +118,10 @@ def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
 def _known_by(page: Document) -> list[str]:
     if isinstance(page.page, Path):
         drawn = files_digest([page.page])
+    elif isinstance(page.page, LazyPage):
+        drawn = json_digest(page.page.key())
     else:
-        drawn = (
-            json_digest(page.page.key()) if isinstance(page.page, LazyPage) else page_digest(page)
-        )
+        drawn = page_digest(page)
     words = [_words_digest(page)] if len(page.words) >= FEW else []
     return [f"{page.whole} of {page.provider}", drawn, *words]
 

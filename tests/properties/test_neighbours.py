@@ -102,8 +102,8 @@ def test_sums_move_by_what_is_counted_for_the_one_who_is_left_out(strategy, made
         assert not found
         return
     assert len(found) == COMPANIES
-    assert all(one.moved <= 1 + 1e-5 for one in found)
-    assert max(one.moved for one in found) > 0.1
+    assert all(moved <= 1 + 1e-5 for moved in found)
+    assert max(found) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_so_they_do_in_lower_precision_and_in_parts(strategy, computed):
     federation = assembled(strategy, computed)
     found = list(audited.neighbours(federation, _bare(federation, bands=True), 2))
     assert found
-    assert all(one.moved <= 1 + 1e-3 for one in found)
+    assert all(moved <= 1 + 1e-3 for moved in found)
 
 
 @pytest.mark.parametrize("strategy", ["fl_provider_dp", "provider_bandmf", "feam_dp"])

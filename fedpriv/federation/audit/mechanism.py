@@ -288,8 +288,8 @@ def audit_mechanism(
                 known[same] = replace(known[same], blind=False)
         views[view] = known[same]
     apart = list[float]()
-    for one in neighbours(federation, _bare(federation, bands=True), left_out):
-        apart.append(one.moved)
+    for moved in neighbours(federation, _bare(federation, bands=True), left_out):
+        apart.append(moved)
         tell(f"audit: {len(apart)} of {left_out} providers left out, each by itself")
     return Audit(
         views,

@@ -3,15 +3,15 @@
 The canaries of an audit are added beside each other and keep their numbers, so they cannot show
 that a unit's schedule or randomness depends on who else is there. Here the federation's documents
 are bound once with and once without a provider (`data.leave_out`). Both go through the real client
-half, without noise, with everybody drawn, from one model and with one set of coins. In each round
-their sums may differ by what the provider may give, and by nothing else.
+half, without noise, with everybody drawn, from one model and with one set of coins.
+Their sums may differ by what the provider may give, and by nothing else.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -38,21 +38,10 @@ LOOKED_AT = 2
 there changes at all of them."""
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """A federation without one provider, beside the whole one.
+def neighbours(federation: Federation, bare: PrivateStrategy, most: int) -> Iterator[float]:
+    """Yields how far sums are apart without a provider, as a share of what the ledger counts.
 
-    Attributes:
-        without: the provider's name.
-        moved: how far the sums are apart, as a share of what the ledger counts for it.
-    """
-
-    without: str
-    moved: float
-
-
-def neighbours(federation: Federation, bare: PrivateStrategy, most: int) -> Iterator[Neighbour]:
-    """Yields the first, the last and others in between of a federation's providers, left out.
+    Left out are the first, the last and others in between of a federation's providers.
 
     Nothing, where its data are no documents, or its clients add noise to each step of their own.
 
@@ -82,7 +71,7 @@ def neighbours(federation: Federation, bare: PrivateStrategy, most: int) -> Iter
         whole, rest = (
             _sums(federation, replace(bare), half, each, clients) for each in (bound, less)
         )
-        yield Neighbour(name, float(np.linalg.norm(whole - rest)) / booked)
+        yield float(np.linalg.norm(whole - rest)) / booked
 
 
 def _sums(
