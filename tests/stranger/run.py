@@ -50,28 +50,27 @@ def shut(place):
     return sorted(folder for folder in needed if closed(folder))
 
 
-def open_up(folders, shelf):
+def open_up(folders):
     """Lets others into folders that lie in a closed one, such as a Python in /root.
 
-    An empty folder is mounted over the closed one, and these into it. Only this process and those
-    that it starts see that.
+    An empty folder is mounted over the closed one, and these into it, through descriptors that
+    were opened before they were hidden. Only this process and those that it starts see that.
     """
-    places = [(folder, shelf / str(number)) for number, folder in enumerate(folders)]
-    for folder, place in places:
-        place.mkdir(parents=True)
-        subprocess.run(["mount", "--bind", folder, place], check=True)
+    opened = {folder: os.open(folder, os.O_PATH) for folder in folders}
     for above in {closed(folder) for folder in folders}:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "stranger", above], check=True)
-    for folder, place in places:
+    for folder, descriptor in opened.items():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "--bind", place, folder], check=True)
+        source = f"/proc/{os.getpid()}/fd/{descriptor}"
+        subprocess.run(["mount", "--no-canonicalize", "--bind", source, folder], check=True)
+        os.close(descriptor)
 
 
 def run(place, arguments):
     """Becomes pytest, as another user if this is root."""
     if os.geteuid() == 0:
         if folders := shut(place):
-            open_up(folders, place / "shelf")
+            open_up(folders)
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
