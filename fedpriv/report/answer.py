@@ -7,7 +7,7 @@ from typing import Any
 
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
-from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 
 MOST_LEAKS = 2
 """Leaks that the headline tells; it counts the others."""
@@ -97,9 +97,9 @@ def _others(ran: Sequence[Finding]) -> str:
 
 def _clause(result: Result) -> str:
     """Returns what an adversary can do, as in "can read …"; "" where the kind has no words here."""
-    details, primary = result.details, result.numbers.get(result.primary)
+    primary = result.numbers.get(result.primary)
     if result.kind == "pages":
-        return _pages(details)
+        return _pages(result, primary)
     if primary is None:
         return ""
     value = primary.value
@@ -122,29 +122,36 @@ def _clause(result: Result) -> str:
     return ""
 
 
-def _pages(details: Mapping[str, Any]) -> str:
+READ = {
+    "private_text": "all words of {} of the private fields",
+    "answer_exact": "{} of the answers",
+    "token_set_recall": "{} of the different words",
+}
+"""Primary number → what is read out of a client's update."""
+
+
+def _pages(result: Result, primary: Number | None) -> str:
     """Returns what was recovered of a client's pages or text."""
+    if primary is None:
+        return ""
+    share, details = _percent(primary.value), result.details
+    chance = f", {_percent(primary.control)} by chance" if primary.control else ""
+    if result.primary in READ:
+        return f"read {READ[result.primary].format(share)} in a client's update{chance}"
     read, ceiling = details.get("exact_match"), details.get("ocr_ceiling")
-    tokens, answers = details.get("token_recall"), details.get("answer_exact")
+    said = f"restore {share} of the pages in a client's update{chance}"
     if isinstance(read, float) and read:
         of = ""
         if isinstance(ceiling, float) and ceiling:
             of = f", where {_percent(ceiling)} can be read on the page itself"
             if _percent(ceiling) == _percent(read):
                 of = ", as many as on the page itself"
-        return f"read {_percent(read)} of a page's private fields out of a client's update{of}"
+        return f"{said}, and read {_percent(read)} of their private fields{of}"
     if isinstance(ours := details.get("psnr_roi"), float):
         given = details.get("template_psnr_roi")
         beside = f", the empty form {given:.0f} dB" if isinstance(given, float) else ""
-        return (
-            "restore the private fields of a client's page out of its update, at least in part "
-            f"({ours:.0f} dB{beside})"
-        )
-    if isinstance(answers, float) and answers:
-        return f"read {_percent(answers)} of the answers in a client's update"
-    if isinstance(tokens, float) and tokens:
-        return f"read {_percent(tokens)} of the words in a client's update"
-    return ""
+        return f"{said}, at least in part ({ours:.0f} dB{beside})"
+    return said
 
 
 def _percent(share: float) -> str:

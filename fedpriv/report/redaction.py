@@ -405,8 +405,5 @@ def _with_keys(value: Any, clean: Callable[[str], str]) -> Any:
     return clean(value) if isinstance(value, str) else value
 
 
-SCORES = (
-    *("exact_match", "ocr_ceiling", "psnr_roi", "template_psnr_roi", "token_recall"),
-    "answer_exact",
-)
+SCORES = ("exact_match", "ocr_ceiling", "psnr_roi", "template_psnr_roi")
 """Numbers of a result that the headline of the report needs."""

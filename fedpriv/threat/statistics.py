@@ -5,8 +5,9 @@ interval of Zou & Donner (2008), and its p-value is the smallest level at which 
 So interval and p-value are of one procedure and never contradict each other.
 
 Two samples that would be alike without a leak are compared by exchanging their units (`exchanged`),
-which is exact however the values are distributed, and what two models say of the same units by its
-signs (`discordance`).
+which is exact however the values are distributed, claims and the truths that they are of by dealing
+the truths out anew (`matching`), and what two models say of the same units by its signs
+(`discordance`).
 
 What is resampled or counted is the unit that the truth was decided for: a provider, a document, a
 secret. Values of one unit hang together, and many of them are not many units.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -280,6 +282,31 @@ def exchanged(values: ArrayLike, inside: ArrayLike, units: ArrayLike) -> float:
     # Where neither side varies, as large as can be; and where all are equal, 0.
     scaled = np.where(apart < TINY, 0.0, apart / np.sqrt(errors[0] + errors[1] + TINY**2))
     return float(np.mean(scaled >= scaled[0] * (1 - TINY)))
+
+
+def matching(fits: ArrayLike) -> float:
+    """Returns how often claims fit truths as well, or as badly, that are dealt out to them anew.
+
+    If a claim has nothing of its truth, any other might be its own, and this p-value, two-sided, is
+    at most α in a share α of experiments: it is Mantel's test (1967), exact where the deals are few
+    enough to be tried.
+
+    Args:
+        fits: (n, m), how well each claim fits each truth, one for each claim and m - n more; a
+            claim's own is on the diagonal.
+    """
+    table = np.asarray(fits, np.float64)
+    n, m = table.shape
+    if math.perm(m, n) <= DRAWS:
+        deals = np.array(list(permutations(range(m), n)))
+    else:
+        rng = np.random.default_rng(0)  # of the same data the same p-value
+        drawn = rng.permuted(np.tile(np.arange(m), (DRAWS, 1)), axis=1)[:, :n]
+        deals = np.vstack([np.arange(n), drawn])
+    means = table[np.arange(n), deals].mean(1)
+    apart = np.abs(means - means.mean())
+    own = abs(float(np.trace(table)) / n - means.mean())
+    return float(np.mean(apart >= own - TINY))
 
 
 def discordance(ours: int, theirs: int, count: int) -> Estimate:

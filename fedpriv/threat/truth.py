@@ -25,6 +25,7 @@ from fedpriv.threat.keep.batch_rows import check_read
 TRUTH = "truth"
 PROVIDERS = f"{TRUTH}/providers.json"
 FIELDS = f"{TRUTH}/fields.json"
+CONTROLS = f"{TRUTH}/held-out"
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,14 @@ class Field:
         text: what stands there.
         box: left, top, right, bottom in the model's pixels, end exclusive; empty (all 0) where the
             model's page does not show it, or it reads none as `pixels`.
+        tokens: ids of those of its words that the row holds: it may be a window of the page, or be
+            cut. Empty where it holds none, or the model has no tokens.
     """
 
     key: str
     text: str
     box: tuple[int, int, int, int]
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,11 @@ class Truth:
         pixels: (B, 3, H, W), uint8; none for models that read no page, and for those that have it
             in columns of their own (Pix2Struct's patches).
         fields: the private segments of each page.
-        questions: of each example; empty strings where there are none.
-        answers: the first accepted answer of each example.
+        questions: of each example, as far as the row holds it; empty where there is none.
+        answers: of each example, what the row is labelled with; empty where the row, such as a
+            window without the answer, is labelled with none.
+        template: (B, 3, H, W), uint8, the pages with their fields blank. Of messages it is kept
+            with what could be known of them, and none here.
     """
 
     documents: tuple[str, ...]
@@ -82,6 +89,38 @@ class Truth:
     fields: tuple[tuple[Field, ...], ...]
     questions: tuple[str, ...]
     answers: tuple[str, ...]
+    template: NDArray[np.uint8] | None = None
+
+
+def read_places(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """Returns which places of `input_ids` hold text, (B, L).
+
+    Of models without an attention mask, whose labels are the next tokens, all up to the last label.
+    """
+    ids = columns["input_ids"]
+    if "attention_mask" in columns:
+        return np.asarray(columns["attention_mask"] > 0)
+    if "labels" not in columns:
+        return np.ones(ids.shape, dtype=np.bool_)
+    return np.logical_or.accumulate(columns["labels"][:, ::-1] >= 0, axis=1)[:, ::-1]
+
+
+def tokens_of(columns: Mapping[str, NDArray[Any]]) -> list[list[int]]:
+    """Returns the tokens of each row, those that a decoder of its own reads behind the others.
+
+    These are its answer but for the end. Labels as long as the input are tags, or the input's own
+    next tokens.
+    """
+    ids, labels = columns.get("input_ids"), columns.get("labels")
+    written = labels is not None and (ids is None or labels.shape != ids.shape)
+    found: list[list[int]] = [[] for _ in next(iter(columns.values()), ())]
+    if ids is not None:
+        for own, row, read in zip(found, ids, read_places(columns), strict=True):
+            own += row[read].tolist()
+    if labels is not None and written:
+        for own, row in zip(found, labels, strict=True):
+            own += row[row >= 0][:-1].tolist()
+    return found
 
 
 _FIELDS_OF_PAGES = TypeAdapter(tuple[tuple[Field, ...], ...])
@@ -101,16 +140,27 @@ def save_fields(folder: RunFolder, fields: Sequence[TrueField]) -> None:
 
 def save_truth(folder: RunFolder, key: MessageKey, truth: Truth) -> None:
     """Writes the truth behind one message."""
+    _save(folder, _file(key), truth)
+
+
+def save_controls(folder: RunFolder, truths: Sequence[Truth]) -> None:
+    """Writes what messages of held-out documents would have held, each of one example."""
+    for number, truth in enumerate(truths):
+        _save(folder, f"{CONTROLS}/{number:04d}", truth)
+
+
+def _save(folder: RunFolder, file: str, truth: Truth) -> None:
     tensors = {f"columns/{name}": as_tensor(array) for name, array in truth.columns.items()}
-    if truth.pixels is not None:
-        tensors["pixels"] = as_tensor(truth.pixels)
+    for name in ("pixels", "template"):
+        if (array := getattr(truth, name)) is not None:
+            tensors[name] = as_tensor(array)
     notes = {
         "documents": truth.documents,
         "fields": [[asdict(field) for field in page] for page in truth.fields],
         "questions": truth.questions,
         "answers": truth.answers,
     }
-    save_tensors(folder, _file(key), tensors, notes)
+    save_tensors(folder, file, tensors, notes)
 
 
 class TruthStore:
@@ -131,13 +181,27 @@ class TruthStore:
             Damaged: if the file cannot be read.
         """
         check_read(self._folder, key[0])
-        name = f"{_file(key)}.safetensors"
-        if not self._folder.has(name):
-            return None
-        tensors, notes = read_tensors(self._folder, _file(key))
+        return self._load(_file(key)) if self._folder.has(f"{_file(key)}.safetensors") else None
+
+    def controls(self) -> list[Truth]:
+        """Returns what a message of held-out documents would have held, each of one example.
+
+        Raises:
+            Damaged: if a file cannot be read.
+        """
+        names = self._folder.names(CONTROLS, "*.safetensors")
+        return [self._load(f"{CONTROLS}/{name.removesuffix('.safetensors')}") for name in names]
+
+    def _load(self, file: str) -> Truth:
+        tensors, notes = read_tensors(self._folder, file)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        columns = {n.removeprefix("columns/"): a for n, a in arrays.items() if n != "pixels"}
-        with self._folder.making_sense_of(name):
+        prefix = "columns/"
+        columns = {
+            name.removeprefix(prefix): array
+            for name, array in arrays.items()
+            if name.startswith(prefix)
+        }
+        with self._folder.making_sense_of(f"{file}.safetensors"):
             return Truth(
                 tuple(notes["documents"]),
                 columns,
@@ -145,6 +209,7 @@ class TruthStore:
                 _FIELDS_OF_PAGES.validate_python(notes["fields"]),
                 tuple(notes["questions"]),
                 tuple(notes["answers"]),
+                arrays.get("template"),
             )
 
     def parts(self) -> dict[str, TrainingMembership]:

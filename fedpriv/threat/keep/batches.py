@@ -9,22 +9,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation
+from torch import nn
 
 from fedpriv.data.document import Document, Question
+from fedpriv.data.examples import Examples
 from fedpriv.data.redaction.fields import private_fields, without_fields
-from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
-from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.models.readers.subwords import Subwords
 from fedpriv.threat.access import Known
 from fedpriv.threat.knowledge import TEXTS, Texts
-from fedpriv.threat.truth import Field, Truth
+from fedpriv.threat.truth import Field, Truth, tokens_of
 
 NOWHERE = (0, 0, 0, 0)
 MOST_SPREAD = 8
@@ -32,56 +34,72 @@ MOST_SPREAD = 8
 
 
 class PrivatePages:
-    """Reads the documents behind rows of the training examples.
+    """Reads the documents behind rows of examples.
 
     Args:
-        bound: data and model.
+        examples: of which the rows are.
+        documents: what their column `document` counts; empty where there are none.
+        model: that has encoded them; None where there are no documents.
         private: keys of the private entities; none for all.
-        seed: of the run, with which the model is built.
-
-    Raises:
-        ValueError: if a key is none of the documents' entities'.
     """
 
-    def __init__(self, bound: FederatedDataset, private: Sequence[str] | None, seed: int) -> None:
-        self.train, self.documents, self.private = bound.train, bound.documents, private
-        model = seeded_model(bound.build_model, seed) if bound.documents else None
+    def __init__(
+        self,
+        examples: Examples,
+        documents: Sequence[Document],
+        model: nn.Module | None,
+        private: Sequence[str] | None,
+    ) -> None:
+        self.examples, self.documents, self.private = examples, documents, private
         self.model = model if isinstance(model, DocumentModel) else None
 
     def read(self, rows: NDArray[np.int64], rng: np.random.Generator) -> tuple[Known, Texts, Truth]:
         """Returns what could be known of these rows, the text under each assumption, the truth.
 
         Args:
-            rows: positions in the training examples, B of them.
+            rows: positions in the examples, B of them.
             rng: draws the words that stand for what is not known.
         """
-        columns = _columns(self.train.batch(rows))
-        pixels = columns.pop("pixels", None)
+        truth = self.truth(rows)
         if self.model is None:
-            plain = Truth((), columns, pixels, (), ("",) * len(rows), ("",) * len(rows))
-            return Known(len(rows)), {"given": columns}, plain
+            return Known(len(rows)), {"given": truth.columns}, truth
         pages = [self._page(int(row)) for row in rows]
-        questions = [page.questions[0] if page.questions else None for page in pages]
-        given = {name: array for name, array in columns.items() if name not in self._of_page}
+        given = {name: array for name, array in truth.columns.items() if name not in self._of_page}
         texts = {
             name: given if name == "given" else self._text(pages, rows, name, rng)
             for name in TEXTS
             if name != "none"
         }
-        truth = Truth(
+        if truth.pixels is None or truth.template is None:
+            return Known(len(rows)), texts, truth
+        private = _private(truth.pixels, truth.template, truth.fields)
+        return Known(len(rows), truth.template, private), texts, truth
+
+    def truth(self, rows: NDArray[np.int64]) -> Truth:
+        """Returns what these rows hold, with the template of their pages."""
+        columns = _columns(self.examples.batch(rows))
+        pixels = columns.pop("pixels", None)
+        if self.model is None:
+            names, nothing = tuple(f"row {row}" for row in rows), ("",) * len(rows)
+            return Truth(names, columns, pixels, (), nothing, nothing)
+        pages = [self._page(int(row)) for row in rows]
+        held = Held.of(self.model, columns, len(pages))
+        blank = [] if pixels is None else [without_fields(p, self._keys(p)) for p in pages]
+        return Truth(
             documents=tuple(page.id for page in pages),
             columns=columns,
             pixels=pixels,
-            fields=tuple(self._fields(page) for page in pages),
-            questions=tuple(question.text if question else "" for question in questions),
-            answers=tuple(
-                next(iter(question.answers), "") if question else "" for question in questions
+            fields=tuple(
+                tuple(
+                    dataclasses.replace(field, tokens=held.tokens(row, field.text))
+                    for field in self._fields(page)
+                )
+                for row, page in enumerate(pages)
             ),
+            questions=tuple(held.question(row, page) for row, page in enumerate(pages)),
+            answers=tuple(held.answer(row, page) for row, page in enumerate(pages)),
+            template=np.stack([self._pixels(page) for page in blank]) if blank else None,
         )
-        if pixels is None:
-            return Known(len(rows)), texts, truth
-        blank = np.stack([self._pixels(without_fields(page, self._keys(page))) for page in pages])
-        return Known(len(rows), blank, _private(pixels, blank, truth.fields)), texts, truth
 
     @functools.cached_property
     def _of_page(self) -> frozenset[str]:
@@ -102,19 +120,19 @@ class PrivatePages:
 
     def _page(self, row: int) -> Document:
         """Returns the document of a row, with that row's question only."""
-        document = self.documents[int(self.train.column(DOCUMENT)[row])]
-        if QUESTION not in self.train.columns:
+        document = self.documents[int(self.examples.column(DOCUMENT)[row])]
+        if QUESTION not in self.examples.columns:
             return document
-        numbers = self.train.column(QUESTION)
-        first = numbers[self.train.column(DOCUMENT) == self.train.column(DOCUMENT)[row]].min()
+        numbers = self.examples.column(QUESTION)
+        first = numbers[self.examples.column(DOCUMENT) == self.examples.column(DOCUMENT)[row]].min()
         return dataclasses.replace(
             document, questions=(document.questions[int(numbers[row] - first)],)
         )
 
     def _window(self, row: int) -> int:
         """Returns which window of its page or question a row is, from 0."""
-        by = QUESTION if QUESTION in self.train.columns else DOCUMENT
-        numbers = self.train.column(by)
+        by = QUESTION if QUESTION in self.examples.columns else DOCUMENT
+        numbers = self.examples.column(by)
         return int((numbers[:row] == numbers[row]).sum())
 
     def _keys(self, page: Document) -> list[str] | None:
@@ -127,7 +145,7 @@ class PrivatePages:
         fields = private_fields(page, self._keys(page))
         places = [field.box for field in fields]
         # A model that makes no `pixels` of a page shows its fields nowhere.
-        shows = "pixels" in self.train.shared
+        shows = "pixels" in self.examples.shared
         boxes = in_model_pixels(self._reader, page, places) if shows else [NOWHERE] * len(places)
         return tuple(
             Field(field.key, field.text, box) for field, box in zip(fields, boxes, strict=True)
@@ -159,6 +177,59 @@ class PrivatePages:
         if self.model is None:
             raise TypeError("there are no documents to read")
         return self.model
+
+
+@dataclass(frozen=True)
+class Held:
+    """What rows hold of a page, which may be a window of it, and cut.
+
+    Attributes:
+        columns: of the rows.
+        ids: the tokens of each row.
+        subwords: of the model; None where it has none, and all of a page counts as held.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    ids: Sequence[frozenset[int]]
+    subwords: Subwords | None
+
+    @classmethod
+    def of(cls, model: DocumentModel, columns: Mapping[str, NDArray[Any]], rows: int) -> Held:
+        """Returns what these columns hold."""
+        subwords = getattr(getattr(model, "reader", None), "subwords", None)
+        if not isinstance(subwords, Subwords):
+            return cls(columns, (frozenset(),) * rows, None)
+        return cls(columns, [frozenset(ids) for ids in tokens_of(columns)], subwords)
+
+    def tokens(self, row: int, text: str) -> tuple[int, ...]:
+        """Returns the tokens of those words of a text that the row holds."""
+        found = self._words(row, text, self.subwords) if self.subwords else ()
+        return tuple(token for _, tokens in found for token in tokens)
+
+    def question(self, row: int, page: Document) -> str:
+        """Returns the words of the page's question that the row holds."""
+        text = page.questions[0].text if page.questions else ""
+        if self.subwords is None or QUESTION not in self.columns:
+            return text
+        cased = dataclasses.replace(self.subwords, lowercase=False)  # as some readers take it
+        ways = [self._words(row, text, subwords) for subwords in (self.subwords, cased)]
+        return " ".join(word for word, _ in max(ways, key=len))
+
+    def answer(self, row: int, page: Document) -> str:
+        """Returns what the row is labelled with: a span of it, or what is to be written."""
+        ids, labels = self.columns.get("input_ids"), self.columns.get("labels")
+        if self.subwords is not None and QUESTION in self.columns:
+            if ids is not None and "start" in self.columns:
+                start, end = int(self.columns["start"][row]), int(self.columns["end"][row])
+                return self.subwords.text(ids[row, start : end + 1].tolist()) if start else ""
+            if labels is not None:
+                return self.subwords.text(labels[row][labels[row] >= 0].tolist())
+        return next(iter(page.questions[0].answers), "") if page.questions else ""
+
+    def _words(self, row: int, text: str, subwords: Subwords) -> list[tuple[str, list[int]]]:
+        words = text.split()
+        pairs = zip(words, subwords.pieces(words) if words else (), strict=True)
+        return [(word, tokens) for word, tokens in pairs if self.ids[row].issuperset(tokens)]
 
 
 def _asking(page: Document, name: str, rng: np.random.Generator) -> Document:

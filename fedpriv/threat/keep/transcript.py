@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,10 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.secagg.messages import MASKED, SECAGG
 from fedpriv.federation.secagg.site import own_update
+from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.runtime.run_folder import PARTITION
 from fedpriv.runtime.seeds import entropy, generator
+from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import Vectors
 from fedpriv.threat.keep.batch_rows import (
     BatchRows,
@@ -53,7 +55,11 @@ from fedpriv.threat.keep.batch_rows import (
 from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.knowledge import save_known
 from fedpriv.threat.transcript import Recorder
-from fedpriv.threat.truth import save_truth
+from fedpriv.threat.truth import save_controls, save_truth
+
+CONTROLS = 39
+"""Held-out documents that an attack's claims are held against, so that even one claim can be seen
+to fit its own document better than others (`fedpriv.threat.scoring.pages`)."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,12 @@ class KeepTranscript:
             return
         many = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
         run.tell(f"reading the batches behind the messages of {many}")
-        pages = PrivatePages(run.bound, self.private, run.spec.seed)
+        bound, seed = run.bound, run.spec.seed
+        model = seeded_model(bound.build_model, seed) if bound.documents else None
+        pages = PrivatePages(bound.train, bound.documents, model, self.private)
+        if self.truth and bound.test is not None:
+            others = PrivatePages(bound.test, bound.held_out, model, self.private)
+            save_controls(run.folder, [others.truth(row) for row in _one_of_each(bound.test, seed)])
         began = time.monotonic()
         for done, round in enumerate(rounds):
             if done:
@@ -134,8 +145,8 @@ class KeepTranscript:
                 draw = np.random.Generator(np.random.Philox(key=batch.entropy))
                 known, texts, truth = pages.read(batch.rows, draw)
                 save_known(run.folder, (round, client), known, texts)
-                if self.truth:
-                    save_truth(run.folder, (round, client), truth)
+                if self.truth:  # the template is known, and lies there
+                    save_truth(run.folder, (round, client), replace(truth, template=None))
             forget_rows(run.folder, round)
 
     def wants(self, round: int, client: int | None = None) -> bool:
@@ -258,6 +269,16 @@ class Observation:
         unknown = instruction.purpose("random question", spec.noise)
         batch = BatchRows(rows, entropy(spec.seed, unknown, round, client))
         note_rows(run.folder, (round, client), batch)
+
+
+def _one_of_each(examples: Examples, seed: int) -> list[NDArray[np.int64]]:
+    """Returns a row of each held-out document, of `CONTROLS` at most, as they are drawn."""
+    draw = generator(seed, "held-out documents beside messages")
+    rows = draw.permutation(len(examples))
+    if DOCUMENT in examples.columns:
+        _, first = np.unique(examples.column(DOCUMENT)[rows], return_index=True)
+        rows = rows[np.sort(first)]
+    return [rows[place : place + 1] for place in range(min(CONTROLS, len(rows)))]
 
 
 def frozen(model: nn.Module) -> dict[str, Tensor]:

@@ -5,6 +5,8 @@ private fields, those of text over tokens. A score that does not apply is none, 
 the mean over messages. The keys:
 
 - `psnr_page`, `ssim_page`: over all pixels. Where the template is known, most of them are given.
+- `pages_recovered`: share of the pages whose private fields come out `GAIN` dB or more nearer than
+  they are on the template.
 - `psnr_roi`, `ssim_roi`, `mse`, `mse_uint8_wrapped`: over the pixels in the boxes of the private
   fields; the latter two over the page where no box is known.
 - `fft_distance`: between the crops of the private fields; of the pages where no box is known.
@@ -18,14 +20,21 @@ the mean over messages. The keys:
 - `exact_position`: share of the true pairs of place and token that were found; `boxes_exact`: share
   of those with a box that were found with it. Of several examples, the pairs of any.
 - `question_exact`, `answer_exact`: of single examples, as `exact_match`.
-- `private_text`: share of the private fields all of whose words are among the recovered tokens.
+- `private_text`: share of the private fields all of whose words are among the recovered tokens, of
+  the words that the row holds.
+
+The first of `WORTH` that applies carries the verdict. What a claim gets of it on its own message
+is held against what it gets on others (`fedpriv.threat.scoring.exchange`).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,34 +44,31 @@ from scipy.optimize import linear_sum_assignment
 from fedpriv.metrics.images import fft_distance, mse, mse_uint8_wrapped, psnr, ssim
 from fedpriv.metrics.ocr import OCR, Crop, exact_match, fuzz_ratio
 from fedpriv.models.question_answering import QUESTION
-from fedpriv.models.readers.subwords import Subwords
-from fedpriv.threat.access import Architecture, BatchKnowledge, MessageKey
+from fedpriv.threat.access import BatchKnowledge, MessageKey
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 from fedpriv.threat.results import (
     CANNOT_TELL,
     DONE,
     LEAK,
-    NONE_SHOWN,
     Figure,
     Number,
     Result,
     Table,
 )
+from fedpriv.threat.scoring.exchange import against_others, table_of, units_of
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
-from fedpriv.threat.scoring.verdicts import exploratory, number
-from fedpriv.threat.statistics import LEVEL, POWER, Estimate, median
-from fedpriv.threat.truth import Field, Truth, TruthStore
+from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
+from fedpriv.threat.statistics import LEVEL, Estimate, median
+from fedpriv.threat.truth import Field, Truth, TruthStore, read_places, tokens_of
 
 Scores = dict[str, float | None]
-
-Pieces = Callable[[Sequence[str]], Sequence[Sequence[int]]]
-"""Returns the token ids of each word, as `Subwords.pieces`."""
 
 Pages = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 PAGE_SCORES = (
+    "pages_recovered",
     *("psnr_page", "psnr_roi", "ssim_page", "ssim_roi", "fft_distance", "mse"),
     *("mse_uint8_wrapped", "template_psnr_page", "template_psnr_roi"),
     *("exact_match", "fuzz_ratio", "ocr_ceiling", "fields"),
@@ -80,9 +86,12 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "psnr_page": ("PSNR, page", "{:.1f} dB"),
     "ssim_roi": ("SSIM, private fields", "{:.3f}"),
     "fft_distance": ("FFT distance", "{:.4f}"),
+    "pages_recovered": ("pages recovered", "{:.0%}"),
     "exact_match": ("fields read exactly", "{:.0%}"),
     "fuzz_ratio": ("fuzz ratio", "{:.2f}"),
-    "token_recall": ("tokens found", "{:.0%}"),
+    "private_text": ("private fields", "{:.0%}"),
+    "token_set_recall": ("different tokens", "{:.0%}"),
+    "token_recall": ("tokens, repeated ones too", "{:.0%}"),
     "exact_position": ("tokens at their place", "{:.0%}"),
     "answer_exact": ("answers exact", "{:.0%}"),
     "evaluations": ("gradients computed", "{:.0f}"),
@@ -93,20 +102,46 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 MOST_PAGES = 4
 """Pages of one attack that the report shows."""
 
-WORTH = {"psnr_roi": 3.0, "private_text": 0.25, "answer_exact": 0.25, "token_recall": 0.25}
-"""Gain over the control that is worth telling: in decibels, and in shares of the text."""
+WORTH = {
+    "pages_recovered": 0.1,
+    **dict.fromkeys(("private_text", "answer_exact", "token_set_recall"), 0.25),
+}
+"""Scores that a verdict rests on, the first that there is: share above the control that is worth
+telling."""
 
-RARE = 0.1
-"""Share of recovered messages whose absence is worth telling."""
+SAID = {
+    "pages_recovered": "{} of the pages with private fields {:.0f} dB or more above the template",
+    "private_text": "{} of the private fields, all of their words",
+    "answer_exact": "{} of the answers exactly",
+    "token_set_recall": "{} of the different tokens",
+}
+"""How a report says them."""
 
-ENOUGH = math.ceil(math.log(1 - POWER) / math.log(1 - RARE))
-"""So many messages, of which a rare one that is recovered would have been among."""
-
-MOST_OTHERS = 8
-"""Other messages whose truth a recovered text is held against."""
+GAIN = 3.0
+"""Decibels above the template from which private fields count as recovered: to fill them with the
+colour around gains less than 1."""
 
 SMALLEST_SSIM = 11
 """Side of a page below which it has no SSIM."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the messages together show.
+
+    Attributes:
+        numbers: by name.
+        primary: the name of that which the verdict rests on; empty if there is none.
+        verdict: it.
+        exact: messages that were recovered to the last pixel or token, which no chance does.
+        failed: whether the attack ended below what was known without it, and shows nothing.
+    """
+
+    numbers: Mapping[str, Number]
+    primary: str
+    verdict: str
+    exact: int
+    failed: bool = False
 
 
 @scorer(RecoveredBatch, reads=("ocr", "originals"))
@@ -120,14 +155,8 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     known = knowledge.of if knowledge else {}
     templates = {key: one.template for key, one in known.items()}
     truths = {one.message: _truth(scoring.truth, one.message, list(known)) for one in claims}
-    pieces = None
-    architecture: Architecture | None = scoring.granted.get(Architecture)
-    # The tokenizer comes with a model, which may be large: only where there is text to score.
-    if architecture and any(one.text is not None for one in claims):
-        subwords = getattr(getattr(architecture.build(), "reader", None), "subwords", None)
-        pieces = subwords.pieces if isinstance(subwords, Subwords) else None
     scores = {
-        one.message: score(one, truth, templates.get(one.message), scoring.settings.ocr, pieces)
+        one.message: score(one, truth, templates.get(one.message), scoring.settings.ocr)
         for one in claims
         if (truth := truths[one.message]) is not None
     }
@@ -152,23 +181,93 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tables.append(Table(headings, read, title="Text", printed=0))
     numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
     shown = truths if scoring.settings.originals else {}
-    chance = {} if len(scores) < 2 else _texts_elsewhere(claims, truths, pieces)
-    gains = gains_of(scores, chance)
-    recovered = {
-        f"{name}_gain": number(median(own), "message", Estimate.known(0.0))
-        for name, own in gains.items()
-    }
-    primary, told, why = _told(gains, recovered)
+    judged = _judged(claims, truths, templates, scores, scoring.truth)
     return Result(
         "pages",
-        _headline(numbers, len(claims)) + why,
+        _headline(numbers, len(claims), judged),
         numbers,
         tuple(tables),
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
-        verdict=told,
-        primary=primary,
-        numbers=exploratory(recovered, primary),
+        verdict=judged.verdict,
+        primary=judged.primary,
+        numbers=exploratory(judged.numbers, judged.primary),
+    )
+
+
+def _judged(
+    claims: Sequence[RecoveredBatch],
+    truths: Mapping[MessageKey, Truth | None],
+    templates: Mapping[MessageKey, NDArray[np.uint8] | None],
+    scores: Mapping[MessageKey, Scores],
+    store: TruthStore,
+) -> Judged:
+    """Holds each claim against the truths of all messages, and against held-out documents."""
+    claimed = [(one, truth) for one in claims if (truth := truths[one.message]) is not None]
+    if not claimed:
+        return Judged({}, "", CANNOT_TELL, 0)
+    own = [one for one, _ in claimed]
+    beside = [
+        *(dataclasses.replace(truth, template=templates.get(o.message)) for o, truth in claimed),
+        *store.controls(),
+    ]
+    units = units_of(beside)
+    others = list(zip(beside, units, strict=True))
+    unit = "message" if len(set(units[: len(own)])) == len(own) else "page set"
+    found: dict[str, Number] = {}
+    for name in WORTH:
+        if any(one.get(name) is not None for one in scores.values()):
+            table = table_of(own, beside, units, functools.partial(_share_of, name))
+            if (share := against_others(table, unit)) is not None:
+                found[name] = share
+    primary = next(iter(found), "")
+    gains = [
+        ours - given
+        for one in scores.values()
+        if (ours := one["psnr_roi"]) is not None and (given := one.get("template_psnr_roi"))
+    ]
+    if gains:
+        found["psnr_roi_gain"] = number(median(gains), "message", Estimate.known(0.0))
+    if not primary:
+        return Judged(found, "", CANNOT_TELL, 0)
+    # Of two clients with the same page, or the same question, one is not told by the other's.
+    exact = sum(
+        _is_exact(primary, one, beside[place])
+        and not any(_is_exact(primary, one, o) for o, u in others if u != units[place])
+        for place, one in enumerate(own)
+    )
+    told = verdict(found[primary], (found[primary].control or 0.0) + WORTH[primary])
+    if exact:
+        told = LEAK
+    # An attack that ends below its control has failed, and shows nothing.
+    gain = found.get("psnr_roi_gain")
+    failed = primary == "pages_recovered" and gain is not None and gain.value < 0 and told != LEAK
+    if failed and gain is not None and gain.p_value is not None and gain.p_value <= LEVEL:
+        told = CANNOT_TELL
+    return Judged(found, primary, told, exact, failed and told == CANNOT_TELL)
+
+
+def _share_of(name: str, claim: RecoveredBatch, truth: Truth) -> float:
+    """Returns one score of a claim against any truth; NaN where it does not apply."""
+    if name == "pages_recovered":
+        value = _recovered(claim.pages, truth)
+    else:
+        value = _of_text(claim.text, truth)[name]
+    return math.nan if value is None else value
+
+
+def _is_exact(name: str, claim: RecoveredBatch, truth: Truth) -> bool:
+    """Says whether a claim has a page's private pixels, or the set of tokens, to the last one."""
+    if name != "pages_recovered":
+        found = _of_text(claim.text, truth)
+        return found["token_set_precision"] == found["token_set_recall"] == 1
+    if claim.pages is None or truth.pixels is None or not _recovered(claim.pages, truth):
+        return False
+    pages = _displayed(claim.pages).round()
+    return any(
+        mask is not None and (true == page)[:, mask].all()
+        for true, mask in zip(truth.pixels, _masks(truth), strict=True)
+        for page in pages
     )
 
 
@@ -186,97 +285,27 @@ def _texts(claims: Sequence[RecoveredBatch]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _texts_elsewhere(
-    claims: Sequence[RecoveredBatch],
-    truths: Mapping[MessageKey, Truth | None],
-    pieces: Pieces | None,
-) -> dict[MessageKey, Scores]:
-    """Returns what each recovered text scores on average against other messages' truths.
-
-    Frequent words are found in any batch, and all of them by who claims the whole vocabulary.
-    """
-    return {
-        one.message: summary(
-            [
-                _of_text(one.text, truth, pieces)
-                for key, truth in truths.items()
-                if key != one.message and truth is not None
-            ][:MOST_OTHERS]
-        )
-        for one in claims
-        if one.text is not None
-    }
-
-
-def gains_of(
-    scores: Mapping[MessageKey, Scores], chance: Mapping[MessageKey, Scores]
-) -> dict[str, list[float]]:
-    """Returns how far each message's scores are above their control.
-
-    That of the private fields is the template's; that of text, what the same text scores elsewhere.
-    Of a single message there is no elsewhere: then its text counts where most of the tokens that
-    it claims are right.
-    """
-    found: dict[str, list[float]] = {}
-    for key, one in scores.items():
-        for name in WORTH:
-            value = one.get(name)
-            if name == "psnr_roi":
-                control = one.get("template_psnr_roi")
-            elif chance:
-                control = chance.get(key, {}).get(name)
-            else:
-                control = 0.0 if (one.get("token_precision") or 0.0) >= 1 / 2 else value
-            if value is not None and control is not None:
-                found.setdefault(name, []).append(value - control)
-    return found
-
-
-def _told(
-    gains: Mapping[str, Sequence[float]], recovered: Mapping[str, Number]
-) -> tuple[str, str, str]:
-    """Returns the primary number, its verdict, and the end of a sentence why nothing can be told.
-
-    One batch is enough for a leak, but not to show that there is none.
-    """
-    if not gains:
-        return "", CANNOT_TELL, ""
-    name, own = next(iter(gains.items()))
-    primary = f"{name}_gain"
-    if max(own) >= WORTH[name]:
-        return primary, LEAK, ""
-    # An attack that ends below its control has failed, and shows nothing.
-    middle = recovered[primary]
-    failed = middle.p_value is not None and middle.p_value <= LEVEL and middle.value < 0
-    if len(own) >= ENOUGH and not failed:
-        return primary, NONE_SHOWN, ""
-    if middle.value < 0:
-        return primary, CANNOT_TELL, "; the attack failed, which does not make the federation safe"
-    bar = f"{WORTH[name]:.0f} dB" if name.startswith("psnr") else f"{WORTH[name]:.0%}"
-    why = (
-        f"; one message {bar} above its control would be a leak, and it takes {ENOUGH} messages "
-        "without a leak to show that leaks are rare"
-    )
-    return primary, CANNOT_TELL, why
-
-
-def _headline(numbers: Mapping[str, Any], messages: int) -> str:
-    """Returns what was recovered, in one sentence."""
-    found = []
-    if numbers.get("psnr_page") is not None:
-        private, template = numbers.get("psnr_roi"), numbers.get("template_psnr_roi")
-        where = "the page" if private is None else "the private fields"
-        value = numbers["psnr_page"] if private is None else private
-        beside = "" if template is None else f" (the template alone: {template:.1f} dB)"
-        if template is not None and private is not None and private < template:
-            beside = f", worse than the template alone with {template:.1f} dB"
-        found.append(f"{where} at {value:.1f} dB{beside}")
-    if numbers.get("token_recall") is not None:
-        found.append(f"{numbers['token_recall']:.0%} of the tokens")
-    if numbers.get("answer_exact") is not None:
-        found.append(f"{numbers['answer_exact']:.0%} of the answers exactly")
+def _headline(numbers: Mapping[str, Any], messages: int, judged: Judged) -> str:
+    """Returns what was recovered, in one sentence, the number first that the verdict rests on."""
     several = f"{messages} messages" if messages != 1 else "one message"
-    return f"recovered from {several}: {', '.join(found) or 'nothing that can be scored'}"
+    if judged.exact:
+        several += ", exactly" if judged.exact == messages else f", {judged.exact} of them exactly"
+    primary = judged.numbers.get(judged.primary)
+    if primary is None:
+        return f"recovered from {several}: nothing that can be scored"
+    if judged.exact and judged.verdict == LEAK and (primary.p_value or 0.0) > LEVEL:
+        # Too few to be compared with each other, or with the sum of all, and yet no chance.
+        primary = dataclasses.replace(primary, p_value=None)
+    said = SAID[judged.primary].format(f"{primary.value:.0%}", GAIN)
+    found = in_words(primary, said)
+    private, template = numbers.get("psnr_roi"), numbers.get("template_psnr_roi")
+    if private is not None:
+        beside = "" if template is None else f" (the template alone: {template:.1f} dB)"
+        if template is not None and private < template:
+            beside = f", worse than the template alone with {template:.1f} dB"
+        found += f"; the private fields are at {private:.1f} dB{beside}"
+    failed = "; the attack failed, which does not make the federation safe" * judged.failed
+    return f"recovered from {several}: {found}{failed}"
 
 
 def _beaten(numbers: Mapping[str, Any]) -> str:
@@ -389,7 +418,6 @@ def score(
     truth: Truth,
     template: NDArray[np.uint8] | None,
     ocr: OCR | None,
-    pieces: Pieces | None = None,
 ) -> Scores:
     """Returns every score of the module's list for one message.
 
@@ -402,14 +430,13 @@ def score(
         truth: the batch behind it, B examples.
         template: what was known of the pages, (B, 3, H, W), in the order of the truth.
         ocr: reads the private crops.
-        pieces: of the model's tokenizer, for `private_text`.
 
     Raises:
         ValueError: if pages have another shape than the true ones.
     """
     return {
         **_of_pages(recovered.pages, truth, template, ocr),
-        **_of_text(recovered.text, truth, pieces),
+        **_of_text(recovered.text, truth),
     }
 
 
@@ -448,18 +475,55 @@ def _of_pages(
     scores: Scores = dict.fromkeys(PAGE_SCORES)
     if recovered is None or truth.pixels is None:
         return scores
-    displayed = np.clip(np.nan_to_num(recovered.astype(np.float64), nan=0.0), 0, 255)
-    pages = matched(displayed, truth.pixels)
-    shown = [
-        [f for f in page if f.box[0] < f.box[2] and f.box[1] < f.box[3]] for page in truth.fields
-    ] or [[] for _ in pages]
-    masks = [_mask(fields, truth.pixels.shape[2:]) for fields in shown]
+    pages = matched(_displayed(recovered), truth.pixels)
+    shown = [_visible(page) for page in truth.fields] or [[] for _ in pages]
+    masks = _masks(truth)
     scores.update(_of_pixels(pages, truth.pixels, masks, shown))
     if template is not None:
         whole, private = _psnr(truth.pixels, template, masks)
         scores.update(template_psnr_page=whole, template_psnr_roi=private)
+        scores["pages_recovered"] = _recovered(
+            recovered, dataclasses.replace(truth, template=template)
+        )
     scores["fields"] = float(sum(map(len, shown)))
     return {**scores, **_of_reading(pages, truth.pixels, shown, ocr)}
+
+
+def _recovered(pages: Pages | None, truth: Truth) -> float | None:
+    """Returns the share of a truth's pages that are recovered, as `pages_recovered` has it.
+
+    Pages may be more or fewer than the true ones; each is taken for one of them. None where no
+    private field shows, or the template is not known.
+    """
+    if pages is None or truth.pixels is None or truth.template is None:
+        return None
+    found = _displayed(pages)
+    masks = _masks(truth)
+    costs = [[mse(true, page) for page in found] for true in truth.pixels]
+    place = dict(zip(*linear_sum_assignment(np.array(costs)), strict=True))
+    return mean_of(
+        number in place and psnr(true, found[place[number]], mask) - psnr(true, blank, mask) >= GAIN
+        for number, (true, blank, mask) in enumerate(
+            zip(truth.pixels, truth.template, masks, strict=True)
+        )
+        if mask is not None
+    )
+
+
+def _displayed(pages: Pages) -> Pages:
+    """Returns pages as they are shown: clipped to 0…255, and black where they are no numbers."""
+    return np.clip(np.nan_to_num(pages.astype(np.float64), nan=0.0), 0, 255)
+
+
+def _visible(fields: Sequence[Field]) -> list[Field]:
+    return [f for f in fields if f.box[0] < f.box[2] and f.box[1] < f.box[3]]
+
+
+def _masks(truth: Truth) -> list[Mask | None]:
+    """Returns the private pixels of each page."""
+    if truth.pixels is None or not truth.fields:
+        return [None] * (0 if truth.pixels is None else len(truth.pixels))
+    return [_mask(_visible(page), truth.pixels.shape[2:]) for page in truth.fields]
 
 
 def _of_pixels(
@@ -529,7 +593,7 @@ def _crop(page: Pages, field: Field, margin: int) -> Pages:
 # --- Text -----------------------------------------------------------------------------------------
 
 
-def _of_text(text: RecoveredText | None, truth: Truth, pieces: Pieces | None) -> Scores:
+def _of_text(text: RecoveredText | None, truth: Truth) -> Scores:
     scores: Scores = dict.fromkeys(TEXT_SCORES)
     if text is None:
         return scores
@@ -539,20 +603,16 @@ def _of_text(text: RecoveredText | None, truth: Truth, pieces: Pieces | None) ->
         pairs = ((text.question, truth.questions[0]), (text.answer, truth.answers[0]))
         for name, (said, right) in zip(("question_exact", "answer_exact"), pairs, strict=True):
             scores[name] = float(said is not None and exact_match(said, right))
-    if pieces is not None:
-        tokens = set(text.tokens[:, 1].tolist())
-        scores["private_text"] = mean_of(
-            all(tokens.issuperset(word) for word in words)
-            for page in truth.fields
-            for field in page
-            if any(words := pieces(field.text.split()))
-        )
+    tokens = set(text.tokens[:, 1].tolist())
+    scores["private_text"] = mean_of(
+        tokens.issuperset(field.tokens) for page in truth.fields for field in page if field.tokens
+    )
     return scores
 
 
 def _of_tokens(text: RecoveredText, columns: Mapping[str, NDArray[Any]]) -> Scores:
-    ids, read = columns["input_ids"], _read(columns)
-    true = Counter([*ids[read].tolist(), *_written(columns)])
+    ids, read = columns["input_ids"], read_places(columns)
+    true = Counter(token for row in tokens_of(columns) for token in row)
     found = Counter(text.tokens[:, 1].tolist())
     both, either = (true & found).total(), len(true.keys() & found.keys())
     pairs = set(zip(np.nonzero(read)[1].tolist(), ids[read].tolist(), strict=True))
@@ -579,31 +639,6 @@ def _boxes_exact(
     found = np.column_stack([text.tokens, text.boxes])
     wanted = set(map(tuple, true.tolist()))
     return _share(len(wanted & set(map(tuple, found.tolist()))), len(wanted))
-
-
-def _read(columns: Mapping[str, NDArray[Any]]) -> Mask:
-    """Returns which places of `input_ids` hold text, (B, L).
-
-    Of models without an attention mask, whose labels are the next tokens, all up to the last label.
-    """
-    ids = columns["input_ids"]
-    if "attention_mask" in columns:
-        return columns["attention_mask"] > 0
-
-    if "labels" not in columns:
-        return np.ones(ids.shape, dtype=np.bool_)
-    return np.logical_or.accumulate(columns["labels"][:, ::-1] >= 0, axis=1)[:, ::-1]
-
-
-def _written(columns: Mapping[str, NDArray[Any]]) -> list[int]:
-    """Returns the tokens that a decoder of its own read: its answer but for the end.
-
-    Labels as long as the input are tags, or the input's own next tokens.
-    """
-    labels = columns.get("labels")
-    if labels is None or labels.shape == columns["input_ids"].shape:
-        return []
-    return [token for row in labels for token in row[row >= 0][:-1].tolist()]
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -23,6 +23,8 @@ PAGES = Result(
     {"exact_match": 0.75, "ocr_ceiling": 0.8, "psnr_roi": 100.7, "template_psnr_roi": 9.6},
     threat_model={"Transcript": True, "BatchKnowledge": True},
     verdict=LEAK,
+    primary="pages_recovered",
+    numbers={"pages_recovered": Number(0.6, (0.4, 0.8), 30, "message", 0.02, 0.1, 0.0001)},
 )
 MEMBERS = Result(
     "membership",
@@ -52,9 +54,10 @@ def test_nothing_is_known_where_nothing_was_attacked():
 
 def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     assert said(pmia=MEMBERS, closed_form=PAGES) == (
-        "The server can read 75% of a page's private fields out of a client's update, where 80% "
-        "can be read on the page itself. Whoever can query the model can tell which providers "
-        "were trained on (83% of pairs are told apart, 50% by guessing)."
+        "The server can restore 60% of the pages in a client's update, 2% by chance, and read 75% "
+        "of their private fields, where 80% can be read on the page itself. Whoever can query the "
+        "model can tell which providers were trained on (83% of pairs are told apart, 50% by "
+        "guessing)."
     )
 
 
@@ -62,15 +65,31 @@ def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     ("details", "words"),
     [
         ({"exact_match": 0.8, "ocr_ceiling": 0.8}, "as many as on the page itself"),
-        ({"exact_match": 0.8}, "read 80% of a page's private fields out of a client's update."),
+        ({"exact_match": 0.8}, "by chance, and read 80% of their private fields."),
         ({"psnr_roi": 14.0, "template_psnr_roi": 9.6}, "at least in part (14 dB, the empty form"),
         ({"exact_match": 0.0, "psnr_roi": 14.0}, "at least in part (14 dB)."),
-        ({"answer_exact": 0.5}, "read 50% of the answers in a client's update."),
-        ({"token_recall": 0.004}, "read 0.4% of the words in a client's update."),
+        ({}, "restore 60% of the pages in a client's update, 2% by chance."),
     ],
 )
 def test_what_was_read_is_said_by_what_was_measured(details, words):
     assert words in said(a=dataclasses.replace(PAGES, details=details))
+
+
+@pytest.mark.parametrize(
+    ("primary", "words"),
+    [
+        ("private_text", "read all words of 60% of the private fields in a client's update, 2%"),
+        ("answer_exact", "read 60% of the answers in a client's update, 2% by chance."),
+        ("token_set_recall", "read 60% of the different words in a client's update, 2% by chance."),
+    ],
+)
+def test_what_was_read_is_said_by_the_number_of_the_verdict(primary, words):
+    """And not by how many tokens were found with their repetitions."""
+    numbers = {primary: PAGES.numbers["pages_recovered"]}
+    details = {"token_recall": 0.25, primary: 0.6}
+    assert words in said(
+        a=dataclasses.replace(PAGES, details=details, primary=primary, numbers=numbers)
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def folder(tmp_path):
         threat_model={"Transcript": True},
         settings={"root": PATHS[0]},
         verdict=LEAK,
-        primary="gain",
-        numbers={"gain": Number(9.0, None, 1, "message", 0.0), PROVIDERS[2]: AUC},
+        primary="pages_recovered",
+        numbers={"pages_recovered": Number(0.6, None, 1, "message", 0.0), PROVIDERS[2]: AUC},
         public=True,
     )
     (place / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
@@ -130,7 +130,7 @@ def test_the_numbers_stay(folder):
         "24.1 dB",
         "2.13.0",
         "0.125",
-        "read 75% of a page's private fields",
+        "restore 60% of the pages in a client's update, and read 75% of their private fields",
         "provider 1",
         "client 1",
         "3 documents of 3 providers",

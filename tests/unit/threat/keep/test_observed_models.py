@@ -50,6 +50,7 @@ WITHOUT_PIXELS = {
     "pix2struct": partial(pix2struct, **TINY),
     "image_text": partial(image_text, longest_side=32, answer_length=8),
 }
+OF_IMAGES = {"donut": 2, "pix2struct": 2, "image_text": 1}
 OF_THE_PAGE = {"patches", "mean", "deviation", "seen.pixel_values", "pixels"}
 
 
@@ -106,10 +107,10 @@ def test_every_model_is_observed_and_attacked(name, tmp_path):
         assert "MaskedWords" in metrics["headline"]
         return
     assert metrics["status"] == "done"
-    # What reads the page as an image has no words of it but the answer's, "Vega Ltd" of three
+    # What reads the page as an image holds no word of it but the answer's, "Vega Ltd" of three
     # fields; LLaVA's tokens of a first word differ from those of a word after a space.
-    shares = {"donut": 2 / 3, "pix2struct": 2 / 3, "image_text": 1 / 3}
-    assert metrics["private_text"] == pytest.approx(shares.get(name, 1))
+    assert sum(bool(field.tokens) for field in page) == OF_IMAGES.get(name, 3)
+    assert metrics["private_text"] == 1
     if name != "pix2struct":  # its input is an image alone
         # LLaVA's tokens contain the mark where the image goes in, which is no word.
         assert metrics["token_set_recall"] == pytest.approx(20 / 21 if name == "image_text" else 1)

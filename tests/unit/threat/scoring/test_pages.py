@@ -1,5 +1,6 @@
 """Scores of attacks: by hand on small batches, and on what models make of documents."""
 
+import dataclasses
 import math
 import shutil
 
@@ -12,10 +13,8 @@ from fedpriv.data.generated.slips import Slips
 from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.metrics.images import LARGEST_PSNR
 from fedpriv.metrics.ocr import Tesseract
-from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.page_geometry import in_model_pixels
-from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import BatchKnowledge, Known
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
@@ -226,8 +225,7 @@ def text(pairs, **rest):
 
 
 def of_text(recovered, columns=COLUMNS, **rest):
-    pieces = rest.pop("pieces", None)
-    return score(found(text=recovered), truth_of(columns=columns, **rest), None, None, pieces)
+    return score(found(text=recovered), truth_of(columns=columns, **rest), None, None)
 
 
 def test_text_recovered_whole():
@@ -294,55 +292,14 @@ def test_a_model_that_reads_no_question_is_not_asked_for_it():
     assert scores["question_exact"] is scores["answer_exact"] is None
 
 
-def test_private_text_needs_all_words_of_a_field():
-    vocabulary = {"1": [1], "May": [7, 8], "12.50": [8, 9], "Ada": [2]}
+def test_private_text_needs_all_words_of_a_field_that_the_row_holds():
+    fields = (("1 May", (1, 7, 8)), ("12.50", (8, 9)), ("behind the window", ()))
+    fields = tuple(Field("any", words, (0, 0, 0, 0), tokens) for words, tokens in fields)
     scores = of_text(
         text([(1, 7), (-1, 8), (2, 1), (3, 2)]),
-        pieces=lambda words: [vocabulary[word] for word in words],
-        fields=((DATE, TOTAL), (UNSEEN,)),
+        fields=(fields, (Field("name", "Ada", (0, 0, 0, 0), (2,)),)),
     )
     assert scores["private_text"] == 2 / 3
-
-
-# What models make of documents
-
-
-@pytest.mark.parametrize(
-    "build",
-    [lambda: layoutlmv3(task="answers", image_size=64), donut, vt5],
-    ids=["layoutlmv3", "donut", "vt5"],
-)
-def test_the_tokens_of_every_model_are_those_that_it_was_given(build):
-    """With what it encodes in full view, and the padding left out, every score is 1."""
-    model = seeded_model(build, 0)
-    document = (
-        Slips(providers=1, documents_per_provider=1, questions=("total",)).load().documents[0]
-    )
-    batch = model.encode([document]).batch(np.array([0]))
-    columns = {name: tensor.numpy() for name, tensor in batch.items() if name != "pixels"}
-    ids, pad = columns["input_ids"][0], model.reader.subwords.pad
-    # In this order, because no text of a slip holds padding.
-    length = int(np.flatnonzero(ids != pad).max()) + 1
-    pairs = np.stack([np.arange(length), ids[:length]], axis=1).astype(np.int64)
-    question = document.questions[0]
-    truth = Truth(
-        (document.id,),
-        columns,
-        None,
-        (tuple(Field(f.key, f.text, (0, 0, 0, 0)) for f in private_fields(document, ["total"])),),
-        (question.text,),
-        question.answers,
-    )
-    boxes = columns["bbox"][0][:length] if "bbox" in columns else None
-    if build is vt5:  # whose answer stands in no place of the input
-        words = model.reader.subwords.pieces(question.answers[0].split())
-        written = np.array([(-1, token) for tokens in words for token in tokens])
-        pairs = np.concatenate([pairs, written])
-        boxes = np.concatenate([boxes, np.full((len(written), 4), -1)])
-    recovered = RecoveredText(pairs, boxes, question.text, question.answers[0])
-    scores = score(found(text=recovered), truth, None, None, model.reader.subwords.pieces)
-    expected = {name for name in TEXT_SCORES if name != "boxes_exact" or boxes is not None}
-    assert {name: scores[name] for name in expected} == dict.fromkeys(expected, 1.0)
 
 
 # Together
@@ -370,12 +327,15 @@ def test_scores_are_numbers_that_json_has():
 # Verdicts
 
 
-def result_of(claims, truths, template=None, **settings):
+def result_of(claims, truths, template=None, controls=(), **settings):
     """The result of claims by message, whose truths these are."""
 
     class Store:
         def of(self, key):
             return truths.get(key)
+
+        def controls(self):
+            return list(controls)
 
     size = 1
     known = BatchKnowledge({key: Known(size, template) for key in truths})
@@ -388,11 +348,21 @@ def result_of(claims, truths, template=None, **settings):
     return score_batches(claims, scoring)
 
 
+def named(truth, *documents):
+    return dataclasses.replace(truth, documents=documents)
+
+
 def words(rng, vocabulary=200, length=30):
     """A message with words as frequent as Zipf has it."""
     frequent = 1 / np.arange(1, vocabulary + 1)
     ids = rng.choice(vocabulary, length, p=frequent / frequent.sum())[None]
-    return truth_of(columns={"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    name = f"{rng.integers(2**40)}"
+    return named(truth_of(columns={"input_ids": ids, "attention_mask": np.ones_like(ids)}), name)
+
+
+def read_of(key, truth):
+    """All tokens of a message."""
+    return RecoveredBatch(key, None, text(list(enumerate(truth.columns["input_ids"][0].tolist()))))
 
 
 @pytest.mark.parametrize("messages", [1, 2, 20])
@@ -402,64 +372,127 @@ def test_frequent_words_are_no_leak_however_many_are_claimed(messages, claimed):
     rng = np.random.default_rng(0)
     truths = {(1, n): words(rng) for n in range(messages)}
     same = text([(-1, word) for word in range(claimed)])
-    found = result_of([RecoveredBatch(key, None, same) for key in truths], truths)
-    assert found.verdict == (NONE_SHOWN if messages == 20 else CANNOT_TELL)
-    if messages == 20:
-        assert found.numbers["token_recall_gain"].p_value > 0.05
+    controls = [words(rng) for _ in range(30 - messages)]
+    found = result_of([RecoveredBatch(key, None, same) for key in truths], truths, None, controls)
+    assert found.verdict == CANNOT_TELL  # what is as high by chance hides a leak
+    assert found.numbers["token_set_recall"].p_value > 0.05
+    assert found.numbers["token_set_recall"].control > 0.4
 
 
 @pytest.mark.parametrize("messages", [1, 8])
 def test_text_that_is_only_in_its_own_message_is_a_leak(messages):
     rng = np.random.default_rng(0)
     truths = {(1, n): words(rng) for n in range(messages)}
-    claims = [
-        RecoveredBatch(key, None, text(list(enumerate(truth.columns["input_ids"][0].tolist()))))
-        for key, truth in truths.items()
-    ]
+    claims = [read_of(key, truth) for key, truth in truths.items()]
     found = result_of(claims, truths)
-    assert (found.verdict, found.primary) == (LEAK, "token_recall_gain")
+    number = found.numbers["token_set_recall"]
+    assert (found.verdict, found.primary, number.value) == (LEAK, "token_set_recall", 1.0)
     if messages == 8:
-        gain = found.numbers["token_recall_gain"]
-        assert gain.p_value == pytest.approx(2 / 2**8)
-        assert 0 < gain.interval[0] <= gain.value < 1  # frequent words are in the others too
+        assert number.p_value <= 0.001
+        assert 0.2 < number.control < 0.9  # frequent words are in the others too
+        assert "recovered from 8 messages, exactly: 100% of the different tokens" in found.headline
+    else:  # there is nothing to compare with, and no chance recovers all to the last
+        assert number.p_value is number.control is None
+        assert "recovered from one message, exactly: 100%" in found.headline
+
+
+def some_of(key, truth, share=0.7):
+    """The first tokens of a message."""
+    ids = truth.columns["input_ids"][0]
+    kept = ids[: round(share * len(ids))]
+    return RecoveredBatch(key, None, text([(-1, token) for token in np.unique(kept).tolist()]))
+
+
+@pytest.mark.parametrize("controls", [18, 19, 20])
+def test_one_message_is_held_against_held_out_documents(controls):
+    rng = np.random.default_rng(3)
+    truths, others = {(1, 0): words(rng)}, [words(rng) for _ in range(controls)]
+    found = result_of([some_of((1, 0), truths[1, 0])], truths, None, others)
+    assert found.numbers[found.primary].p_value == pytest.approx(1 / (controls + 1))
+    assert found.verdict == (LEAK if controls >= 19 else CANNOT_TELL)
+
+
+@given(rounds=st.integers(1, 4), clients=st.integers(1, 5), seed=st.integers(0, 99))
+def test_the_same_documents_again_change_no_verdict(rounds, clients, seed):
+    """Further rounds of the same clients are neither evidence nor a control; nor is their sum."""
+    rng = np.random.default_rng(seed)
+    one = {(1, n): words(rng) for n in range(clients)}
+    others = [words(rng) for _ in range(15)]
+    again = {(r, n): truth for r in range(1, rounds + 1) for (_, n), truth in one.items()}
+    claims = [some_of(key, truth) for key, truth in again.items()]
+    first = result_of(claims[:clients], one, None, others)
+    all_of_them = result_of(claims, again, None, others)
+    assert all_of_them.verdict == first.verdict
+    for name, number in first.numbers.items():
+        other = all_of_them.numbers[name]
+        assert (number.value, number.control, number.p_value, number.n) == pytest.approx(
+            (other.value, other.control, other.p_value, other.n)
+        )
+
+
+def test_more_messages_show_a_leak_more_often():
+    """Of 200 leaks of every twelfth word, more are seen where there are more messages."""
+    shares = []
+    for messages in (1, 2, 4, 8):
+        seen = 0
+        for seed in range(200):
+            rng = np.random.default_rng((messages, seed))
+            truths = {(1, n): words(rng) for n in range(messages)}
+            claims = [some_of(key, truth, 0.08) for key, truth in truths.items()]
+            found = result_of(claims, truths, None, [words(rng) for _ in range(20)])
+            seen += found.verdict == LEAK
+        shares.append(seen)
+    assert shares == sorted(shares), shares
+    assert shares[0] < 100 < shares[-1], shares
 
 
 def boxed(rng, *, ink=0.3):
     pixels = np.full((1, 3, 20, 20), 255, np.uint8)
     pixels[:, :, 3:7, 2:9] = np.where(rng.random((1, 1, 4, 7)) < ink, 0, 255)
-    return truth_of(pixels, [[DATE]])
+    return named(truth_of(pixels, [[DATE]]), f"{rng.integers(2**40)}")
+
+
+WHITE = np.full((1, 3, 20, 20), 255, np.uint8)
+
+
+def held_out(rng, count):
+    return [dataclasses.replace(boxed(rng), template=WHITE) for _ in range(count)]
 
 
 def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     """One grey in every box is nearer to the ink than the template's white is."""
     rng = np.random.default_rng(1)
     truths = {(1, n): boxed(rng) for n in range(6)}
-    grey = np.full((1, 3, 20, 20), 255.0)
+    grey = WHITE.astype(np.float32)
     grey[:, :, 3:7, 2:9] = 180.0
     claims = [RecoveredBatch(key, grey, None) for key in truths]
-    template = np.full((1, 3, 20, 20), 255, np.uint8)
-    found = result_of(claims, truths, template)
+    found = result_of(claims, truths, WHITE, held_out(rng, 14))
     assert found.numbers["psnr_roi_gain"].value > 0.5
+    assert found.numbers["pages_recovered"].value == 0
     assert found.verdict == CANNOT_TELL  # and not a leak, however alike the six are
-    assert found.headline.endswith(
-        "; one message 3 dB above its control would be a leak, and it takes 16 messages without a "
-        "leak to show that leaks are rare"
-    )
+    noisy = truths[1, 3].pixels + rng.normal(0, 20, WHITE.shape)
+    claims[3] = RecoveredBatch((1, 3), noisy.astype(np.float32), None)
+    found = result_of(claims, truths, WHITE, held_out(rng, 14))
+    assert found.numbers["pages_recovered"].p_value == pytest.approx(0.05, abs=0.005)
     claims[3] = RecoveredBatch((1, 3), truths[1, 3].pixels.astype(np.float32), None)
-    assert result_of(claims, truths, template).verdict == LEAK
-    assert result_of(claims[:1], truths, template).verdict == CANNOT_TELL
+    found = result_of(claims, truths, WHITE)
+    assert (found.verdict, found.primary) == (LEAK, "pages_recovered")
+    assert found.headline.startswith(
+        "recovered from 6 messages, 1 of them exactly: 17% of the pages with private fields 3 dB "
+        "or more above the template on 6 messages"
+    )
+    assert result_of(claims[:1], truths, WHITE).verdict == CANNOT_TELL
 
 
 def test_an_attack_that_ends_below_the_template_shows_nothing():
     rng = np.random.default_rng(2)
     truths = {(1, n): boxed(rng) for n in range(20)}
-    template = np.full((1, 3, 20, 20), 255, np.uint8)
     black = np.zeros((1, 3, 20, 20))
     claims = [RecoveredBatch(key, black, None) for key in truths]
-    found = result_of(claims, truths, template)
+    found = result_of(claims, truths, WHITE)
     assert found.numbers["psnr_roi_gain"].value < 0
     assert found.verdict == CANNOT_TELL
     assert "worse than the template alone" in found.headline
     assert found.headline.endswith("; the attack failed, which does not make the federation safe")
-    white = [RecoveredBatch(key, template.astype(np.float32), None) for key in truths]
-    assert result_of(white, truths, template).verdict == NONE_SHOWN
+    white = [RecoveredBatch(key, WHITE.astype(np.float32), None) for key in truths]
+    assert result_of(white, truths, WHITE).verdict == NONE_SHOWN
