@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedpriv.models.readers.donut_reader import MARKS
+from fedpriv.models.readers.reader import read_places
 from fedpriv.models.readers.vt5_reader import PROMPT_BOX
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
-from fedpriv.threat.truth import read_places
 
 
 def claimed(model, truth, key=(1, 0)):

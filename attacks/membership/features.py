@@ -54,6 +54,12 @@ G1 = ("accuracy", "nls")
 G2 = ("loss", "confidence")
 G3 = ("loss_drop", "confidence_gain")
 G4 = ("memory", "memory_change")
+LOG_RATIO = "log_ratio"
+"""log L₀ - log L, which is not the paper's: losses are skewed, and a difference of their means is
+that of the largest alone."""
+
+TINY = 1e-9
+"""Added to a loss, which may be 0, before its logarithm is taken."""
 
 UNASKED = Question(key="", text="", answers=())
 NEUTRAL = frozenset({"memory_change"})
@@ -130,10 +136,10 @@ def measured(
     missing: dict[str, str] = {}
     if confidence is None:
         why = "confidence and loss of the final model's answers are not granted"
-        missing |= dict.fromkeys((*G2, *G3), why)
+        missing |= dict.fromkeys((*G2, *G3, LOG_RATIO), why)
     elif start is None:
         why = "confidence and loss of the model that training started from are not granted"
-        missing |= dict.fromkeys(G3, why)
+        missing |= dict.fromkeys((*G3, LOG_RATIO), why)
     log("asking again with the answers cleared off the pages")
     tests: dict[str, MemoryTest] = {
         "memory": partial(
@@ -183,7 +189,7 @@ def _answerable(documents: Documents, skipped: Counter[str]) -> dict[str, list[D
 def _of_questions(
     final: BlackBox, confidence: GreyBox | None, start: GreyBox | None, pages: Documents
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields G1, G2 and G3, as far as granted, with a value for each question."""
+    """Yields G1, G2, G3 and `LOG_RATIO`, as far as granted, with a value for each question."""
     owners = [provider for provider, page in _each(pages) for _ in page.questions]
     asked = [question for _, page in _each(pages) for question in page.questions]
     replies = _replies(confidence, pages) if confidence else []
@@ -200,6 +206,8 @@ def _of_questions(
         return
     changes = list(zip(_replies(start, pages), replies, strict=True))
     yield "loss_drop", _by(owners, [first.loss - last.loss for first, last in changes])
+    drops = [np.log((first.loss + TINY) / (last.loss + TINY)) for first, last in changes]
+    yield LOG_RATIO, _by(owners, drops)
     yield "confidence_gain", _by(owners, [b.confidence - a.confidence for a, b in changes])
 
 

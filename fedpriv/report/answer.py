@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
+from fedpriv.threat.statistics import LEVEL, corrected
 
 MOST_LEAKS = 2
 """Leaks that the headline tells; it counts the others."""
@@ -32,9 +34,47 @@ def onlooker(result: Result) -> str:
     return next((who for name, who in ONLOOKERS if name in granted), "an adversary")
 
 
+def among_all(findings: Sequence[Finding]) -> list[Finding]:
+    """Returns findings with p-values as of all attacks of one onlooker, strongest first.
+
+    Who makes several attacks of a kind finds something by luck: what is no leak among all of them
+    (Holm 1979) is none here.
+    """
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault((onlooker(one.result), one.result.kind), []).append(one)
+    found: list[Finding] = []
+    for group in groups.values():
+        tested = [one for one in group if _p_value(one.result) is not None]
+        p_values = corrected([_p_value(one.result) or 0.0 for one in tested])
+        told = dict(zip((one.name for one in tested), p_values, strict=True))
+        order = sorted(group, key=lambda one: told.get(one.name, 0.0))
+        for one in order if len(tested) > 1 else group:
+            found.append(one)
+            if len(tested) > 1 and one.name in told:
+                found[-1] = dataclasses.replace(one, result=_among(one.result, told[one.name]))
+    return found
+
+
+def _p_value(result: Result) -> float | None:
+    primary = result.numbers.get(result.primary)
+    return None if primary is None else primary.p_value
+
+
+def _among(result: Result, p: float) -> Result:
+    """Returns a result with the p-value that it has among others."""
+    primary = dataclasses.replace(result.numbers[result.primary], p_value=p)
+    told = CANNOT_TELL if result.verdict == LEAK and p > LEVEL else result.verdict
+    return dataclasses.replace(
+        result, verdict=told, numbers={**result.numbers, result.primary: primary}
+    )
+
+
 def answer(findings: Sequence[Finding]) -> str:
     """Returns what the attacks showed, in one or two sentences."""
-    ran = [one for one in findings if not one.result.refused and one.result.status != UNREADABLE]
+    ran = among_all(
+        [one for one in findings if not one.result.refused and one.result.status != UNREADABLE]
+    )
     leaks = [one for one in ran if one.result.verdict == LEAK]
     if not findings:
         return "Nothing was attacked, so nothing is known about what this run leaks."
@@ -68,7 +108,9 @@ def _leaks(leaks: Sequence[Finding]) -> str:
     told: dict[str, list[str]] = {}
     sentences = []
     for one in list(by_kind.values())[:MOST_LEAKS]:
-        if clause := _clause(one.result):
+        who = onlooker(one.result)
+        others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
+        if clause := _clause(one.result, one.name if len(others) > 1 else ""):
             told.setdefault(onlooker(one.result), []).append(clause)
         else:
             said = plain(one.result.headline.partition(";")[0], LONGEST).strip(". ")
@@ -95,8 +137,13 @@ def _others(ran: Sequence[Finding]) -> str:
     return f" {said[0].upper()}{said[1:]}." if told else ""
 
 
-def _clause(result: Result) -> str:
-    """Returns what an adversary can do, as in "can read …"; "" where the kind has no words here."""
+def _clause(result: Result, strongest: str = "") -> str:
+    """Returns what an adversary can do, as in "can read …"; "" where the kind has no words here.
+
+    Args:
+        result: of an attack that found a leak.
+        strongest: its name, if others of the kind found it too.
+    """
     primary = result.numbers.get(result.primary)
     if result.kind == "pages":
         return _pages(result, primary)
@@ -105,9 +152,12 @@ def _clause(result: Result) -> str:
     value = primary.value
     control = "" if primary.control is None else f"{_percent(primary.control)}"
     if result.kind == "membership" and 0.5 < value <= 1:
+        by = ""
+        if strongest and primary.p_value is not None:
+            by = f", by {plain(strongest)}, p {primary.p_value:.2g} over all attacks"
         return (
             f"tell which {plain(primary.unit, 40)}s were trained on ({_percent(value)} of pairs "
-            "are told apart, 50% by guessing)"
+            f"are told apart, 50% by guessing{by})"
         )
     if result.kind == "rankings" and control:
         return (
@@ -123,11 +173,12 @@ def _clause(result: Result) -> str:
 
 
 READ = {
-    "private_text": "all words of {} of the private fields",
-    "answer_exact": "{} of the answers",
-    "token_set_recall": "{} of the different words",
+    "words_named": "name words as one client's by comparing sums, {} of them rightly",
+    "private_text": "read all words of {} of the private fields in a client's update",
+    "answer_exact": "read {} of the answers in a client's update",
+    "token_set_recall": "read {} of the different words in a client's update",
 }
-"""Primary number → what is read out of a client's update."""
+"""Primary number → what can be done with a client's update, or without one."""
 
 
 def _pages(result: Result, primary: Number | None) -> str:
@@ -137,7 +188,7 @@ def _pages(result: Result, primary: Number | None) -> str:
     share, details = _percent(primary.value), result.details
     chance = f", {_percent(primary.control)} by chance" if primary.control else ""
     if result.primary in READ:
-        return f"read {READ[result.primary].format(share)} in a client's update{chance}"
+        return f"{READ[result.primary].format(share)}{chance}"
     read, ceiling = details.get("exact_match"), details.get("ocr_ceiling")
     said = f"restore {share} of the pages in a client's update{chance}"
     if isinstance(read, float) and read:

@@ -166,7 +166,7 @@ def verdict_of(
         if leaks:
             return NOTHING, "it succeeds", None
         least = effect.detectable(looks)
-        power = f"so few {effect.unit or 'unit'}s cannot show one, however large it is"
+        power = f"so few {effect.unit or 'unit'}s hardly show one, however large it is"
         if least is not None:
             power = f"{least:.2g} or more would have been shown"
         more = _more(effect.n, effect.gain, max(effect.below, effect.above), looks)

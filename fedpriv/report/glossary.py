@@ -114,9 +114,21 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "Classifiers of membership",
         "Ways to decide who is a member, after PFL-DocVQA. azk and kmeans_all split the providers "
         "into two clusters and need no known member. apk is trained on providers whose membership "
-        "is known. cls1 and cls2 use what changed against the public model. The ensembles "
-        "(azk_ensemble, apk_ensemble) vote. The endings g1 to g4 name the features that are used.",
-        ("classifier", "azk", "apk", "kmeans_all", "cls1", "cls2", "azk_ensemble", "apk_ensemble"),
+        "is known. log_ratio is by how much training lowered the logarithm of the loss; "
+        "apk_log_ratio adds that to apk. cls1 and cls2 use what changed against the public model. "
+        "The ensembles (azk_ensemble, apk_ensemble) vote. The endings g1 to g4 name the features "
+        "that are used.",
+        (
+            "classifier",
+            "azk",
+            "apk",
+            "log_ratio",
+            "kmeans_all",
+            "cls1",
+            "cls2",
+            "azk_ensemble",
+            "apk_ensemble",
+        ),
     ),
     "questions": (
         "s and n",

@@ -37,6 +37,7 @@ class RecoveredText:
         answer: likewise, in the same order.
         columns: the model's batch without `pixels`, each (B, …), for a page inversion to go on
             with. None where the text is not complete enough.
+        alone: whether the tokens are said to be of this message's client and of no other.
     """
 
     tokens: NDArray[np.int64]
@@ -44,6 +45,7 @@ class RecoveredText:
     question: str | None = None
     answer: str | None = None
     columns: Mapping[str, NDArray[Any]] | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)

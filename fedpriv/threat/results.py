@@ -17,6 +17,7 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.runtime.run_folder import FINDINGS, RESULT, RunFolder
+from fedpriv.threat.statistics import LEVEL, corrected
 
 DONE, NOTHING_CLAIMED = "done", "nothing claimed"
 NOT_GRANTED, NOT_APPLICABLE = "not granted", "not applicable"
@@ -159,17 +160,29 @@ class Result:
 def joined(results: Sequence[Result]) -> Result:
     """Returns several results, of the kinds of claims of one attack, as one.
 
-    One leak is a leak; that nothing was shown is said only where no part cannot tell.
+    One leak is a leak, if it is one at a p-value corrected for how many tests there are (Holm
+    1979); that nothing was shown is said only where no part cannot tell.
     """
-    first = min(results, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))
+    tested = [n for n, one in enumerate(results) if one.primary in one.numbers]
+    tested = [n for n in tested if results[n].numbers[results[n].primary].p_value is not None]
+    p_values = [results[n].numbers[results[n].primary].p_value or 0.0 for n in tested]
+    parts = list(results)
+    for n, p in zip(tested, corrected(p_values), strict=True):
+        one = results[n]
+        primary = dataclasses.replace(one.numbers[one.primary], p_value=p)
+        parts[n] = dataclasses.replace(one, numbers={**one.numbers, one.primary: primary})
+        if one.verdict == LEAK and p > LEVEL:
+            said = f"{one.headline}; not shown among {len(tested)} tests (p {p:.2g})"
+            parts[n] = dataclasses.replace(parts[n], verdict=CANNOT_TELL, headline=said)
+    first = min(parts, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))
     return dataclasses.replace(
         first,
-        headline="; ".join(dict.fromkeys(one.headline for one in results if one.headline)),
-        numbers={name: value for one in results for name, value in one.numbers.items()},
-        details={name: value for one in results for name, value in one.details.items()},
-        tables=tuple(table for one in results for table in one.tables),
-        figures=tuple(figure for one in results for figure in one.figures),
-        notes=tuple(dict.fromkeys(note for one in results for note in one.notes)),
+        headline="; ".join(dict.fromkeys(one.headline for one in parts if one.headline)),
+        numbers={name: value for one in parts for name, value in one.numbers.items()},
+        details={name: value for one in parts for name, value in one.details.items()},
+        tables=tuple(table for one in parts for table in one.tables),
+        figures=tuple(figure for one in parts for figure in one.figures),
+        notes=tuple(dict.fromkeys(note for one in parts for note in one.notes)),
     )
 
 

@@ -36,6 +36,9 @@ LEVEL = 0.05
 POWER = 0.8
 """How often an experiment shows what is called detectable."""
 
+FEW = 16
+"""Units on a side below which their order is tested exactly."""
+
 FEWEST = 6
 """Units, of which the spread tells what could have been shown."""
 
@@ -282,6 +285,25 @@ def exchanged(values: ArrayLike, inside: ArrayLike, units: ArrayLike) -> float:
     # Where neither side varies, as large as can be; and where all are equal, 0.
     scaled = np.where(apart < TINY, 0.0, apart / np.sqrt(errors[0] + errors[1] + TINY**2))
     return float(np.mean(scaled >= scaled[0] * (1 - TINY)))
+
+
+def ranked_apart(members: Bools, scores: Floats) -> float:
+    """Returns how often an AUC as far from 1/2 comes of units that change sides; two-sided.
+
+    It is the exact test of Mann & Whitney (1947) with every tie counted against the side that is
+    ahead, so that a higher score of a member never raises the p-value of an AUC above 1/2.
+
+    Args:
+        members: (n,), at least one and not all.
+        scores: (n,).
+    """
+    found = []
+    for side in (members, ~members):
+        ranks = np.empty(len(scores))
+        ranks[np.lexsort((~side, scores))] = np.arange(len(scores))
+        test = stats.mannwhitneyu(ranks[side], ranks[~side], alternative="greater", method="exact")
+        found.append(float(test.pvalue))
+    return min(1.0, 2 * min(found))
 
 
 def matching(fits: ArrayLike) -> float:

@@ -92,37 +92,6 @@ class Truth:
     template: NDArray[np.uint8] | None = None
 
 
-def read_places(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    """Returns which places of `input_ids` hold text, (B, L).
-
-    Of models without an attention mask, whose labels are the next tokens, all up to the last label.
-    """
-    ids = columns["input_ids"]
-    if "attention_mask" in columns:
-        return np.asarray(columns["attention_mask"] > 0)
-    if "labels" not in columns:
-        return np.ones(ids.shape, dtype=np.bool_)
-    return np.logical_or.accumulate(columns["labels"][:, ::-1] >= 0, axis=1)[:, ::-1]
-
-
-def tokens_of(columns: Mapping[str, NDArray[Any]]) -> list[list[int]]:
-    """Returns the tokens of each row, those that a decoder of its own reads behind the others.
-
-    These are its answer but for the end. Labels as long as the input are tags, or the input's own
-    next tokens.
-    """
-    ids, labels = columns.get("input_ids"), columns.get("labels")
-    written = labels is not None and (ids is None or labels.shape != ids.shape)
-    found: list[list[int]] = [[] for _ in next(iter(columns.values()), ())]
-    if ids is not None:
-        for own, row, read in zip(found, ids, read_places(columns), strict=True):
-            own += row[read].tolist()
-    if labels is not None and written:
-        for own, row in zip(found, labels, strict=True):
-            own += row[row >= 0][:-1].tolist()
-    return found
-
-
 _FIELDS_OF_PAGES = TypeAdapter(tuple[tuple[Field, ...], ...])
 _PARTS = TypeAdapter(dict[str, TrainingMembership])
 _TRUE_FIELDS = TypeAdapter(list[TrueField])

@@ -23,10 +23,11 @@ from fedpriv.data.redaction.fields import private_fields, without_fields
 from fedpriv.models.base import DocumentModel
 from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.models.question_answering import DOCUMENT, QUESTION
+from fedpriv.models.readers.reader import tokens_of
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.threat.access import Known
 from fedpriv.threat.knowledge import TEXTS, Texts
-from fedpriv.threat.truth import Field, Truth, tokens_of
+from fedpriv.threat.truth import Field, Truth
 
 NOWHERE = (0, 0, 0, 0)
 MOST_SPREAD = 8

@@ -20,6 +20,8 @@ the mean over messages. The keys:
 - `exact_position`: share of the true pairs of place and token that were found; `boxes_exact`: share
   of those with a box that were found with it. Of several examples, the pairs of any.
 - `question_exact`, `answer_exact`: of single examples, as `exact_match`.
+- `words_named`: of tokens that are said to be one client's alone, the share that it has;
+  `words_alone`: of those that it alone has among the messages, the share that is named.
 - `private_text`: share of the private fields all of whose words are among the recovered tokens, of
   the words that the row holds.
 
@@ -44,6 +46,7 @@ from scipy.optimize import linear_sum_assignment
 from fedpriv.metrics.images import fft_distance, mse, mse_uint8_wrapped, psnr, ssim
 from fedpriv.metrics.ocr import OCR, Crop, exact_match, fuzz_ratio
 from fedpriv.models.question_answering import QUESTION
+from fedpriv.models.readers.reader import read_places, tokens_of
 from fedpriv.threat.access import BatchKnowledge, MessageKey
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 from fedpriv.threat.results import (
@@ -60,7 +63,7 @@ from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import LEVEL, Estimate, median
-from fedpriv.threat.truth import Field, Truth, TruthStore, read_places, tokens_of
+from fedpriv.threat.truth import Field, Truth, TruthStore
 
 Scores = dict[str, float | None]
 
@@ -76,6 +79,7 @@ PAGE_SCORES = (
 TEXT_SCORES = (
     *("token_precision", "token_recall", "token_set_precision", "token_set_recall"),
     *("exact_position", "boxes_exact", "question_exact", "answer_exact", "private_text"),
+    "words_named",
 )
 
 CROP_MARGIN = 2
@@ -89,6 +93,8 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "pages_recovered": ("pages recovered", "{:.0%}"),
     "exact_match": ("fields read exactly", "{:.0%}"),
     "fuzz_ratio": ("fuzz ratio", "{:.2f}"),
+    "words_named": ("words rightly named", "{:.0%}"),
+    "words_alone": ("own words named", "{:.0%}"),
     "private_text": ("private fields", "{:.0%}"),
     "token_set_recall": ("different tokens", "{:.0%}"),
     "token_recall": ("tokens, repeated ones too", "{:.0%}"),
@@ -104,13 +110,14 @@ MOST_PAGES = 4
 
 WORTH = {
     "pages_recovered": 0.1,
-    **dict.fromkeys(("private_text", "answer_exact", "token_set_recall"), 0.25),
+    **dict.fromkeys(("words_named", "private_text", "answer_exact", "token_set_recall"), 0.25),
 }
 """Scores that a verdict rests on, the first that there is: share above the control that is worth
 telling."""
 
 SAID = {
     "pages_recovered": "{} of the pages with private fields {:.0f} dB or more above the template",
+    "words_named": "{} of the words that were named as one client's",
     "private_text": "{} of the private fields, all of their words",
     "answer_exact": "{} of the answers exactly",
     "token_set_recall": "{} of the different tokens",
@@ -160,6 +167,9 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         for one in claims
         if (truth := truths[one.message]) is not None
     }
+    for one in claims:
+        if one.text is not None and one.text.alone and one.message in scores:
+            scores[one.message]["words_alone"] = _alone(one, truths)
     numbers: dict[str, Any] = {
         **summary(list(scores.values())),
         "evaluations": sum(one.evaluations for one in claims),
@@ -214,10 +224,14 @@ def _judged(
     units = units_of(beside)
     others = list(zip(beside, units, strict=True))
     unit = "message" if len(set(units[: len(own)])) == len(own) else "page set"
+    several = any(len(truth.documents) > 1 for _, truth in claimed)
     found: dict[str, Number] = {}
     for name in WORTH:
         if any(one.get(name) is not None for one in scores.values()):
-            table = table_of(own, beside, units, functools.partial(_share_of, name))
+            # Of a large batch more words are right by chance than of a single held-out page.
+            alike = len(own) if name == "words_named" and several else len(beside)
+            fit = functools.partial(_share_of, name)
+            table = table_of(own, beside[:alike], units[:alike], fit)
             if (share := against_others(table, unit)) is not None:
                 found[name] = share
     primary = next(iter(found), "")
@@ -254,6 +268,19 @@ def _share_of(name: str, claim: RecoveredBatch, truth: Truth) -> float:
     else:
         value = _of_text(claim.text, truth)[name]
     return math.nan if value is None else value
+
+
+def _alone(claim: RecoveredBatch, truths: Mapping[MessageKey, Truth | None]) -> float | None:
+    """Returns the share of the tokens that this message has and no other client's that is named."""
+    held = {
+        key: {token for row in tokens_of(truth.columns) for token in row}
+        for key, truth in truths.items()
+        if truth is not None
+    }
+    others = (tokens for (_, client), tokens in held.items() if client != claim.message[1])
+    own = held[claim.message].difference(*others)
+    named = set() if claim.text is None else set(claim.text.tokens[:, 1].tolist())
+    return _share(len(own & named), len(own))
 
 
 def _is_exact(name: str, claim: RecoveredBatch, truth: Truth) -> bool:
@@ -603,6 +630,8 @@ def _of_text(text: RecoveredText | None, truth: Truth) -> Scores:
         pairs = ((text.question, truth.questions[0]), (text.answer, truth.answers[0]))
         for name, (said, right) in zip(("question_exact", "answer_exact"), pairs, strict=True):
             scores[name] = float(said is not None and exact_match(said, right))
+    if text.alone:
+        scores["words_named"] = scores["token_set_precision"]
     tokens = set(text.tokens[:, 1].tolist())
     scores["private_text"] = mean_of(
         tokens.issuperset(field.tokens) for page in truth.fields for field in page if field.tokens

@@ -23,7 +23,7 @@ from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import NOTHING, digits
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
-from fedpriv.threat.statistics import Estimate, needed, share
+from fedpriv.threat.statistics import FEW, Estimate, needed, ranked_apart, share
 
 TITLE = "Who was trained on"
 HEADINGS = (
@@ -126,12 +126,21 @@ def classifiers(
             measured = membership_metrics([judged(claim, parts) for claim in by_s[s]])
             rows.append({"min_questions": s, **measured.numbers})
             row = name if len(rows) == 1 else f"{name}, s={s}"
-            numbers[row] = number(measured.auc, PROVIDER, chance)
+            numbers[row] = number(measured.auc, PROVIDER, chance, _exact(by_s[s], parts))
             if named := clients_named(by_s[s], parts):
                 numbers[f"{row}, the client"] = named
                 rows[-1]["clients_right"] = named.value
         scored[name] = {**rows[0], "subsets": {str(row["min_questions"]): row for row in rows[1:]}}
     return scored, numbers
+
+
+def _exact(claims: Sequence[MembershipScores], parts: Parts) -> float | None:
+    """Returns the p-value of one attack's order of few providers; None of many, or of splits."""
+    if len(claims) > 1:
+        return None
+    of = judged(claims[0], parts)
+    few = min(of.members.sum(), (~of.members).sum()) < FEW
+    return ranked_apart(of.members, of.scores) if few else None
 
 
 def asked_about(scoring: Scoring) -> dict[str, int]:

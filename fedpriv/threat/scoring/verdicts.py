@@ -133,6 +133,6 @@ def in_words(primary: Number, said: str, remedy: str = "") -> str:
     could = (
         f"{primary.detectable:.2g} or more would have been shown"
         if primary.detectable is not None
-        else f"so few {primary.unit}s cannot show a leak, however large it is"
+        else f"so few {primary.unit}s hardly show a leak, however large it is"
     )
     return f"{against}, p {primary.p_value:.2g}; {could}{f'; {remedy}' if remedy else ''}"

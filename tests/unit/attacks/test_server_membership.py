@@ -17,19 +17,19 @@ from fedpriv.attacks.server_membership import (
     ServerMembershipAccess,
     against_others,
     highest_of_nobody,
-    table_of_words,
     together,
-    trained,
     upper_group,
 )
 from fedpriv.data.generated.slips import Slips
 from fedpriv.models.base import ExampleLosses
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import Architecture, HeldOutDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
+from fedpriv.threat.keep.transcript import frozen
 from fedpriv.threat.transcript import Round, Transcript, Upload
 
 WIDTH = 128
@@ -368,15 +368,67 @@ def test_two_groups():
     assert not upper_group(np.ones(1)).any()
 
 
-def test_the_table_of_words():
-    model = vt5(width=16, layers=1)
-    (name,) = table_of_words(model)
-    assert name == "language_backbone.shared.weight"
-    assert name in trained(model)
-    assert len(trained(model)) > 20
-    assert table_of_words(Toy()) == []
-    model.get_parameter(name).requires_grad_(False)
-    assert table_of_words(model) != [name]
+def tagged(words_of, clients=4, members=12, others=12, seed=0):
+    """Providers with words of their own; each member's are in one client's update alone."""
+    rng = np.random.default_rng(seed)
+    loaded = Slips(providers=members + others, documents_per_provider=2).load()
+    model = seeded_model(lambda: layoutlmv3(size="tiny", labels=loaded.labels), 0)
+    documents = loaded.documents
+    pages = {}
+    for document in documents:
+        pages.setdefault(document.provider, []).append(document)
+    names = [str(name) for name in rng.permutation(sorted(pages))]
+    holder = {name: n % clients if n < members else -1 for n, name in enumerate(names)}
+    table = "network.layoutlmv3.embeddings.word_embeddings.weight"
+    sent = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    changes = [{n: torch.zeros_like(p) for n, p in sent.items()} for _ in range(clients)]
+    for name, client in holder.items():
+        if client >= 0:
+            for ids in model.encode(pages[name][:1]).column("input_ids"):
+                changes[client][table][ids] = words_of(rng, len(ids), model)
+    uploads = tuple(Upload(client, "delta", change) for client, change in enumerate(changes))
+    seen = Round(1, 0, tuple(range(clients)), sent, uploads, None, "delta")
+    transcript = Transcript((seen,), {}, frozen(model))
+    asked = {name: tuple(own[1:]) for name, own in pages.items()}
+    return model, transcript, asked, holder
+
+
+@pytest.mark.parametrize("statistic", ["touched", "cosine_and_touched", None])
+def test_the_words_that_a_client_moved_tell_whose_they_are(statistic):
+    """Whichever way they moved: here at random, which no cosine sees."""
+
+    def at_random(rng, count, model):
+        return torch.from_numpy(rng.normal(size=(count, model.network.config.hidden_size))).float()
+
+    model, transcript, asked, holder = tagged(at_random)
+    found, _ = run(ServerMembership(statistic=statistic), transcript, lambda: model, asked)
+    member = np.array([holder[name] >= 0 for name in found.providers])
+    right = found.clients[member] == [holder[n] for n in np.array(found.providers)[member]]
+    higher = (found.scores[member][:, None] > found.scores[~member]).mean()
+    if statistic == "touched":
+        assert higher > 0.9
+        assert right.mean() >= 0.75
+    else:
+        cosine, _ = run(ServerMembership(statistic="cosine"), transcript, lambda: model, asked)
+        assert higher > (cosine.scores[member][:, None] > cosine.scores[~member]).mean() + 0.05
+
+
+def test_without_a_telling_table_the_cosine_stands_alone():
+    world = World()
+    rounds = world.rounds()
+    default, cosine = (
+        judged(ServerMembership(statistic=s), world, rounds)[0] for s in (None, "cosine")
+    )
+    assert default.scores.tolist() == cosine.scores.tolist()
+    with pytest.raises(NotApplicable, match="Toy has no table of words whose rows tell"):
+        judged(ServerMembership(statistic="touched"), world, rounds)
+
+
+@pytest.mark.parametrize("target", ["sum", "series"])
+@pytest.mark.parametrize("statistic", ["touched", "cosine_and_touched"])
+def test_what_was_touched_is_of_updates(target, statistic):
+    with pytest.raises(ValueError, match=f"expected another one for target='{target}'"):
+        ServerMembership(target=target, statistic=statistic)
 
 
 def test_a_large_batch_gives_the_scores_of_small_ones():

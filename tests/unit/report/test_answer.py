@@ -126,6 +126,23 @@ def test_other_attacks_are_told_beside_a_leak():
     )
 
 
+def test_of_several_attacks_of_one_onlooker_the_strongest_is_told_with_a_p_over_all():
+    weak, strong = judged(LEAK, 0.7, p_value=0.02), judged(LEAK, 0.9, p_value=0.001)
+    assert said(pmia=weak, rmia=strong).startswith(
+        "Whoever can query the model can tell which providers were trained on (90% of pairs are "
+        "told apart, 50% by guessing, by rmia, p 0.002 over all attacks). 1 more attack"
+    )
+
+
+def test_the_luck_of_many_attacks_is_no_leak():
+    lucky, others = judged(LEAK, 0.7, p_value=0.03), judged(NONE_SHOWN, 0.5, p_value=0.9)
+    assert "can tell which providers" in said(a=lucky)
+    assert "can tell which" not in said(a=lucky, b=others)
+    # What the server sees is another question than what the model says.
+    server = dataclasses.replace(others, threat_model={"Transcript": True})
+    assert "can tell which providers" in said(a=lucky, b=server)
+
+
 def test_a_leak_of_a_kind_without_words_has_its_headline():
     own = Result("own", "the sky is dark; p 0.01", verdict=LEAK)
     assert said(mine=own) == "The attack mine found a leak: the sky is dark."

@@ -51,7 +51,7 @@ def test_what_lies_beyond_the_scale_cannot_be_detected():
     few = Effect.of([dataclasses.replace(number(0.5, 0.3), most=1.0)])
     assert few.detectable(10) is None
     _, why, _ = verdict_of(few, 1.0, None, looks=10)
-    assert why == "no success is shown; so few providers cannot show one, however large it is"
+    assert why == "no success is shown; so few providers hardly show one, however large it is"
     assert Effect.of([number(0.5, 0.3)]).detectable(10) > 1  # such as bits, which have no end
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from fedpriv.threat.claims import (
 )
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.results import CANNOT_TELL
+from fedpriv.threat.results import CANNOT_TELL, LEAK
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import TruthStore
@@ -150,9 +151,10 @@ def test_a_model_that_remembers_gives_its_providers_away(run_dir):
     assert result.status == "done"
     assert (numbers["auc"], numbers["accuracy"]) == (1.0, 1.0)
     assert numbers["n"] == result.details["providers"]
-    # Five of the smaller side, all told rightly, are as five coins: too few to be sure.
+    # The interval takes the five of the smaller side for five coins; their order is exact.
     assert numbers["p_value"] == pytest.approx(2 * 0.5**5)
-    assert result.verdict == CANNOT_TELL
+    assert result.numbers["accurate"].p_value == pytest.approx(2 / math.comb(int(numbers["n"]), 5))
+    assert result.verdict == LEAK
     assert result.headline.startswith("accurate has AUC 1.000 [0.48, 1")
     assert findings(run_dir, "result.json")["details"] == json.loads(json.dumps(result.details))
     assert any(line.startswith("accurate") for line in render.lines(result))
@@ -171,7 +173,7 @@ def test_an_untrained_model_gives_nobody_away(tmp_path):
     numbers = result.details["classifiers"]["accurate"]
     assert (numbers["auc"], numbers["balanced_accuracy"]) == (0.5, 0.5)
     assert numbers["p_value"] == 1.0
-    assert "so few providers cannot show a leak" in result.headline
+    assert "so few providers hardly show a leak" in result.headline
     assert result.verdict == CANNOT_TELL
 
 

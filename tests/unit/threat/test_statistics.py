@@ -18,9 +18,11 @@ from fedpriv.threat.statistics import (
     discordant,
     exchanged,
     jackknife,
+    matching,
     mean,
     needed,
     p_value,
+    ranked_apart,
     share,
 )
 
@@ -348,3 +350,77 @@ def test_what_is_no_share_is_refused(values):
 def test_the_beta_ends_are_those_of_the_binomial_tail():
     low, high = coin(3, 12).limits(0.9)
     assert (low, high) == pytest.approx((beta.ppf(0.05, 3, 10), beta.ppf(0.95, 4, 9)))
+
+
+# The order of few
+
+
+def test_the_order_of_few_by_hand():
+    """Of 252 ways to choose five of ten, one is as good, and one as bad; of ties none is taken."""
+    five = np.repeat([True, False], 5)
+    assert ranked_apart(five, np.repeat([1.0, 0.0], 5)) == pytest.approx(2 / 252)
+    assert ranked_apart(five, np.array([2.0, 2, 2, 2, 1, 1, 0, 0, 0, 0])) == pytest.approx(4 / 252)
+    assert ranked_apart(five, np.repeat([0.0, 1.0], 5)) == pytest.approx(2 / 252)
+    assert ranked_apart(five, np.zeros(10)) == 1
+    assert ranked_apart(np.repeat([True, False], 4), np.repeat([1.0, 0.0], 4)) < 0.05
+    assert ranked_apart(np.repeat([True, False], 3), np.repeat([1.0, 0.0], 3)) > 0.05
+
+
+@given(
+    scores=st.lists(st.integers(0, 4), min_size=4, max_size=9),
+    members=st.integers(1, 8),
+)
+def test_the_order_of_few_raises_a_false_alarm_in_one_of_twenty_cases(scores, members):
+    """Over all ways to choose the members, whatever ties there are."""
+    count = len(scores)
+    chosen = list(itertools.combinations(range(count), min(members, count - 1)))
+    alarms = [
+        ranked_apart(np.isin(np.arange(count), some), np.array(scores, float)) <= 0.05
+        for some in chosen
+    ]
+    assert np.mean(alarms) <= 0.05
+
+
+@given(
+    members=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    others=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    which=st.integers(0, 7),
+    up=st.integers(1, 5),
+)
+def test_a_higher_score_of_a_member_never_raises_p(members, others, which, up):
+    """Above an AUC of 1/2; with ties, and up to a perfect order."""
+    sides = np.repeat([True, False], [len(members), len(others)])
+    before = np.array([*members, *others], float)
+    after = before.copy()
+    after[which % len(members)] += up
+    if area([sides], [before], [np.arange(len(before))]).value >= 0.5:
+        assert ranked_apart(sides, after) <= ranked_apart(sides, before) + 1e-12
+
+
+# Claims on truths
+
+
+def test_matching_by_hand():
+    """Three claims, each right: one of six deals; with a fourth truth, one of twenty-four."""
+    assert matching(np.eye(3)) == pytest.approx(1 / 6)
+    assert matching(np.eye(3, 4)) == pytest.approx(1 / 24)
+    assert matching(np.eye(1, 20)) == pytest.approx(1 / 20)
+    assert matching(np.full((3, 5), 0.4)) == 1
+    assert matching(np.eye(12, 40)) == pytest.approx(1e-4)  # of as many deals as are drawn
+
+
+@pytest.mark.parametrize(("claims", "truths"), [(1, 24), (2, 9), (3, 6), (5, 40)])
+@pytest.mark.parametrize("sort", ["coins", "rare", "skewed"])
+def test_claims_that_know_nothing_match_in_one_of_twenty_cases(claims, truths, sort):
+    """However easy some truths are to hit, and however much some claims hit."""
+    rng = np.random.default_rng(len(sort) * claims)
+    alarms = 0
+    for _ in range(REPEATS):
+        easy, bold = rng.random(truths), rng.random((claims, 1))
+        fits = rng.random((claims, truths))
+        table = {"coins": fits < 0.3, "rare": fits < 0.05 * easy, "skewed": fits * easy * bold}[
+            sort
+        ]
+        # Truths are dealt to the claims at random, whatever they are like.
+        alarms += matching(table[:, rng.permutation(truths)]) <= 0.05
+    assert alarms / REPEATS <= 0.05 + SLACK

@@ -236,8 +236,9 @@ def test_text_recovered_whole():
         questions=["What is  it?"],
         answers=["12.50"],
     )
-    assert {scores[name] for name in TEXT_SCORES if name != "private_text"} == {1.0}
-    assert scores["private_text"] is None
+    without = {"private_text", "words_named"}  # no field, and nothing that is said to be alone
+    assert {scores[name] for name in TEXT_SCORES if name not in without} == {1.0}
+    assert {scores[name] for name in without} == {None}
     assert all(scores[name] is None for name in PAGE_SCORES)
 
 
@@ -394,6 +395,24 @@ def test_text_that_is_only_in_its_own_message_is_a_leak(messages):
     else:  # there is nothing to compare with, and no chance recovers all to the last
         assert number.p_value is number.control is None
         assert "recovered from one message, exactly: 100%" in found.headline
+
+
+def test_words_that_are_named_as_one_clients():
+    """Of two clients with a word in common: its own are 3 and 4, and it is said to have 4 and 5."""
+    ids = [np.array([[1, 2, 3, 4]]), np.array([[1, 2, 5, 6]])]
+    truths = {
+        (1, n): named(truth_of(columns={"input_ids": own}), f"{n}") for n, own in enumerate(ids)
+    }
+    claims = [
+        RecoveredBatch((1, 0), None, text([(-1, 4), (-1, 5)], alone=True)),
+        RecoveredBatch((1, 1), None, text([(-1, 6)], alone=True)),
+    ]
+    found = result_of(claims, truths)
+    assert found.primary == "words_named"
+    assert found.numbers["words_named"].value == (1 / 2 + 1) / 2
+    assert found.numbers["words_named"].control == (1 / 2 + 0) / 2
+    assert [row["words_alone"] for row in found.details["by_message"]] == [1 / 2, 1 / 2]
+    assert found.details["words_alone"] == 1 / 2
 
 
 def some_of(key, truth, share=0.7):

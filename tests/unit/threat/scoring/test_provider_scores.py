@@ -74,7 +74,7 @@ def test_a_row_for_each_classifier_and_s():
         ),
         (
             Number(1.0, (0.025, 1.0), 3, "provider", 0.5, None, 1.0),
-            "so few providers cannot show a leak, however large it is; for AUC 0.8 there must be "
+            "so few providers hardly show a leak, however large it is; for AUC 0.8 there must be "
             "16 members and 16 others or more",
         ),
         (Number(0.2, (0.1, 0.3), 60, "provider", 0.5, 0.66, 0.001), "worse than the control"),
