@@ -63,8 +63,10 @@ def _p_value(result: Result) -> float | None:
 
 def _among(result: Result, p: float) -> Result:
     """Returns a result with the p-value that it has among others."""
-    primary = dataclasses.replace(result.numbers[result.primary], p_value=p)
-    told = CANNOT_TELL if result.verdict == LEAK and p > LEVEL else result.verdict
+    alone = result.numbers[result.primary]
+    lucky = result.verdict == LEAK and (alone.p_value or 0.0) <= LEVEL < p
+    primary = dataclasses.replace(alone, p_value=p)
+    told = CANNOT_TELL if lucky else result.verdict
     return dataclasses.replace(
         result, verdict=told, numbers={**result.numbers, result.primary: primary}
     )

@@ -160,18 +160,18 @@ class Result:
 def joined(results: Sequence[Result]) -> Result:
     """Returns several results, of the kinds of claims of one attack, as one.
 
-    One leak is a leak, if it is one at a p-value corrected for how many tests there are (Holm
-    1979); that nothing was shown is said only where no part cannot tell.
+    One leak is a leak. One that its p-value shows must be one at a p-value corrected for how many
+    tests there are (Holm 1979). That nothing was shown is said only where no part cannot tell.
     """
     tested = [n for n, one in enumerate(results) if one.primary in one.numbers]
     tested = [n for n in tested if results[n].numbers[results[n].primary].p_value is not None]
     p_values = [results[n].numbers[results[n].primary].p_value or 0.0 for n in tested]
     parts = list(results)
-    for n, p in zip(tested, corrected(p_values), strict=True):
+    for n, alone, p in zip(tested, p_values, corrected(p_values), strict=True):
         one = results[n]
         primary = dataclasses.replace(one.numbers[one.primary], p_value=p)
         parts[n] = dataclasses.replace(one, numbers={**one.numbers, one.primary: primary})
-        if one.verdict == LEAK and p > LEVEL:
+        if one.verdict == LEAK and alone <= LEVEL < p:
             said = f"{one.headline}; not shown among {len(tested)} tests (p {p:.2g})"
             parts[n] = dataclasses.replace(parts[n], verdict=CANNOT_TELL, headline=said)
     first = min(parts, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))

@@ -19,7 +19,9 @@ def part(verdict, p, name):
         ((LEAK, 0.04), (LEAK, 0.04), CANNOT_TELL),
         ((NONE_SHOWN, 0.5), (CANNOT_TELL, 0.5), CANNOT_TELL),
         ((NONE_SHOWN, 0.5), (NONE_SHOWN, 0.3), NONE_SHOWN),
-        ((LEAK, None), (CANNOT_TELL, 0.5), LEAK),  # what needs no test
+        # What needs no test, such as an exact recovery.
+        ((LEAK, None), (CANNOT_TELL, 0.5), LEAK),
+        ((LEAK, 0.6), (CANNOT_TELL, 0.5), LEAK),
     ],
 )
 def test_a_leak_must_be_one_among_all_tests_of_an_attack(first, other, verdict):
@@ -31,8 +33,9 @@ def test_a_leak_must_be_one_among_all_tests_of_an_attack(first, other, verdict):
 
 
 def test_one_kind_of_claim_stays_as_it_is():
-    alone = part(LEAK, 0.04, "bits")
-    assert joined([alone]) == alone
+    for p in (0.04, 0.6, None):
+        alone = part(LEAK, p, "bits")
+        assert joined([alone]) == alone
 
 
 def test_p_values_are_those_of_all_tests():
