@@ -26,10 +26,13 @@ FALSE_ALARMS = 0.01
 def noise_level(table: Array) -> float:
     """Returns the standard deviation of the noise in a table of which most rows are unused.
 
+    None leaves a row at zero: where one is, there is no noise, however many rows are used.
+
     Args:
         table: gradient of an embedding, (rows, width).
     """
-    return float(np.median(np.sqrt(np.mean(table**2, axis=1))))
+    sizes = np.sqrt(np.mean(table**2, axis=1))
+    return float(np.median(sizes)) if sizes.all() else 0.0
 
 
 def used_rows(table: Array, noise: float) -> Mask:
