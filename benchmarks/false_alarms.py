@@ -1,0 +1,185 @@
+"""How often an attack finds a leak where there is none, and where there is one.
+
+Each attack is made on five trained models. Then its claims are scored again against truths that
+have been dealt out anew, twenty times for each model: providers and canaries change who was
+trained on, documents change whether their fields were, and messages change whose they are. Nothing
+can leak then, and at most one of twenty verdicts should be `leak`. As trained, each should be one,
+if the attack can find it there. And each is made end to end on five models that nothing was trained
+into (`rounds=0`), where it does not need messages.
+
+    FEDPRIV_DATA=… python benchmarks/false_alarms.py RUNS benchmarks/results/false_alarms.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedpriv as fp
+import fedpriv.threat.scoring.all
+from fedpriv import run
+from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.threat.access import MessageKey, ScrubbedFields
+from fedpriv.threat.claims import (
+    CanaryGuesses,
+    CanaryRank,
+    MembershipScores,
+    MemorisationProbe,
+    RecoveredBatch,
+)
+from fedpriv.threat.results import Result, joined
+from fedpriv.threat.scoring.registry import SCORERS, Scorer, Scoring
+from fedpriv.threat.truth import TrueField, Truth, TruthStore
+
+SEEDS, DRAWS = (1, 2, 3, 4, 5), 20
+
+HALF = ("data.test.unseen=0.5",)
+EXPERIMENTS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
+    "sroie_kie": (
+        (
+            *("keep=[transcript,held_out]", "keep.transcript.batches=false", "rounds=2"),
+            *("data.partition.clients=6", "data.source.rescans=drop", *HALF),
+        ),
+        {"server_membership": ()},
+    ),
+    "gi_dqa": (
+        ("data=sroie", "data.partition.clients=8"),
+        {"text": (), "closed_form": ("ocr=null",)},
+    ),
+    "pmia": (
+        ("data.source.providers=40", "rounds=4", "keep=[held_out]"),
+        {"pmia": (), "provider_rmia": (), "memorisation": ()},
+    ),
+    "cdmi": (
+        ("rounds=12",),
+        {"field_candidates": ("most_fields=400",), "cdmi": ("most_fields=40",)},
+    ),
+    "exposure": (("rounds=6",), {"exposure": ("attack.references=200",)}),
+}
+"""Experiment → its settings, and its attacks with theirs."""
+
+OF_MESSAGES = ("sroie_kie", "gi_dqa")
+"""Experiments whose attacks read messages, of which there are none without a round."""
+
+
+class DealtAnew(TruthStore):
+    """The truth of a run, dealt out anew among what an attack made claims about.
+
+    Args:
+        folder: of the run.
+        seed: of the deal.
+        claims: of one kind.
+        granted: what the attack was granted, by its type.
+    """
+
+    def __init__(
+        self, folder: RunFolder, seed: int, claims: Sequence[Any], granted: Mapping[type, Any]
+    ) -> None:
+        super().__init__(folder)
+        rng = np.random.default_rng(seed)
+        self._parts, self._fields = super().parts(), super().fields()
+        names = sorted(providers_of(claims) & self._parts.keys())
+        dealt = [self._parts[name] for name in rng.permutation(names).tolist()]
+        self._parts |= dict(zip(names, dealt, strict=True))
+        scrubbed = [getattr(one, "scrubbed", one) for one in granted.values()]
+        asked = [f for s in scrubbed if isinstance(s, ScrubbedFields) for f in s.fields]
+        sides = {field.document: self._fields[field.number].trained for field in asked}
+        sides = dict(zip(sides, rng.permutation([*sides.values()]).tolist(), strict=True))
+        for one in asked:
+            field = self._fields[one.number]
+            self._fields[one.number] = dataclasses.replace(field, trained=sides[one.document])
+        keys = [claim.message for claim in claims if isinstance(claim, RecoveredBatch)]
+        order = rng.permutation(len(keys)).tolist()
+        while len(keys) > 1 and any(at == to for at, to in enumerate(order)):
+            order = rng.permutation(len(keys)).tolist()
+        self._keys = {key: keys[to] for key, to in zip(keys, order, strict=True)}
+
+    def parts(self) -> dict[str, TrainingMembership]:
+        """Each judged provider has another's part."""
+        return self._parts
+
+    def fields(self) -> dict[int, TrueField]:
+        """Each document's fields have another's side."""
+        return self._fields
+
+    def of(self, key: MessageKey) -> Truth | None:
+        """Each message has another's truth."""
+        return super().of(self._keys.get(key, key))
+
+
+def providers_of(claims: Sequence[Any]) -> set[str]:
+    """Returns the providers that claims are about."""
+    judged = [claim.scores if isinstance(claim, CanaryGuesses) else claim for claim in claims]
+    scored = {name for one in judged if isinstance(one, MembershipScores) for name in one.providers}
+    kinds = (CanaryRank, MemorisationProbe)
+    return scored | {claim.provider for claim in claims if isinstance(claim, kinds)}
+
+
+def verdicts(run_dir: Path, attack: str, overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the verdict as trained, and those on truths dealt out anew."""
+    kept: list[tuple[Scorer, Sequence[Any], Scoring]] = []
+    real = dict(SCORERS)
+
+    def keeping(score: Scorer, claims: Sequence[Any], scoring: Scoring) -> Result:
+        kept.append((score, claims, scoring))
+        return score(claims, scoring)
+
+    for kind, scored in real.items():
+        score = functools.partial(keeping, scored.score)
+        score.__module__ = scored.score.__module__  # type: ignore[attr-defined]
+        SCORERS[kind] = dataclasses.replace(scored, score=score)
+    try:
+        result = fp.run_attack(run_dir, attack, overrides, name=f"alarms_{attack}")
+    finally:
+        SCORERS.update(real)
+    folder, dealt = RunFolder.existing(run_dir), []
+    for seed in range(DRAWS if kept else 0):
+        parts = []
+        for scorer, claims, scoring in kept:
+            truth = DealtAnew(folder, seed, claims, scoring.granted)
+            rng = np.random.default_rng(seed)
+            again = dataclasses.replace(scoring, truth=truth, rng=rng, files={})
+            parts.append(scorer(claims, again))
+        dealt.append(joined(parts).verdict)
+    return result.verdict, dealt
+
+
+def main(place: str, output: str) -> None:
+    """Makes the runs that are missing, attacks them, and writes how often each verdict was."""
+    table: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    Path(place).mkdir(parents=True, exist_ok=True)
+    written = Path(output).resolve()
+    os.chdir(place)
+    for experiment, (settings, attacks) in EXPERIMENTS.items():
+        for seed, untrained in itertools.product(SEEDS, (False, True)):
+            if untrained and experiment in OF_MESSAGES:
+                continue
+            name = f"{experiment}_{seed}{'_untrained' * untrained}"
+            more = ["rounds=0"] * untrained
+            if not (runs := sorted(Path("runs", name).glob("*"))):
+                words = [*settings, *more, f"seed={seed}", f"name={name}"]
+                runs = [run(experiment, *words, progress=False).path]
+            for attack, overrides in attacks.items():
+                found, dealt = verdicts(runs[-1], attack, overrides)
+                table[attack]["untrained" if untrained else "trained"][found] += 1
+                if not untrained:
+                    table[attack]["dealt anew"].update(dealt)
+                print(
+                    attack, name, {what: dict(n) for what, n in table[attack].items()}, flush=True
+                )
+                written.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
