@@ -227,9 +227,9 @@ class ServerMembership:
         if scale.statistic in TOUCHED:
             found.append(standardised(touched(view, clients, scale)))
         ratings = np.sum(found, axis=0)
+        rounds = f"{len(view.rounds)} round{'s' * (len(view.rounds) != 1)}"
         context.remarks.notes.append(
-            f"of {len(clients)} clients in {len(view.rounds)} round{'s' * (len(view.rounds) != 1)}, "
-            "the one whose updates fit best is named"
+            f"of {len(clients)} clients in {rounds}, the one whose updates fit best is named"
         )
         if len(clients) < FEWEST_CLIENTS:
             scores = ratings.max(axis=1)

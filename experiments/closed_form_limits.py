@@ -123,7 +123,8 @@ class World:
         source = Slips((side, side), SLIPS, 1, seed, questions=("total",))
         self.bound = DocumentData(source, Iid(1), HoldOut(fraction=0)).bind(build, seed)
         self.seed, self.ocr = seed, ocr
-        self._read = functools.partial(PrivatePages(self.bound, None, seed).read)
+        pages = PrivatePages(self.bound.train, self.bound.documents, self.model(), None)
+        self._read = pages.read
 
     def model(self) -> nn.Module:
         """Returns the model, in evaluation mode."""
