@@ -7,11 +7,15 @@ and the draws of documents depend on the bits of what is trained on.
 
 import difflib
 import json
+import math
 import re
 
 import frozen
 import frozen_texts
 import pytest
+
+from fedpriv.threat import runner
+from fedpriv.threat.results import CANNOT_TELL, REFUSED, write_result
 
 MOST_LINES = 80
 """Of the differences that a failure shows."""
@@ -47,6 +51,16 @@ def differences(before, now):
         yield from difflib.unified_diff(old, new, f"frozen {file}", f"{file} now", "", "", 1, "")
 
 
+def says_its_number(result):
+    """Whether the headline states the number that the verdict rests on, in one of its ways."""
+    if result.primary not in result.numbers:
+        return result.verdict in (CANNOT_TELL, REFUSED)
+    value = result.numbers[result.primary].value
+    down = math.floor(value * 100) / 100  # a lower bound
+    ways = {f"{value:.0%}", f"{value:.1%}", f"{value:.2f}", f"{value:z.3f}", f"{down:.2f}"}
+    return any(way in result.headline for way in ways)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -54,11 +68,21 @@ def differences(before, now):
         for name in frozen_texts.STUDIES
     ],
 )
-def test_the_texts_of_a_study_are_what_they_were(name):
+def test_the_texts_of_a_study_are_what_they_were(name, monkeypatch):
+    results = []
+
+    def kept(folder, name, result, files=None):
+        results.append(result)
+        write_result(folder, name, result, files)
+
+    monkeypatch.setattr(runner, "write_result", kept)
     place = frozen_texts.place_of(name)
     before = {path.name: path.read_text("utf-8") for path in place.iterdir()}
     machine = json.loads(before.pop(frozen_texts.MACHINE))
     now = frozen_texts.made(name)
+    assert results or not name.startswith("attacked")
+    for result in results:
+        assert says_its_number(result), result.headline
     if name not in frozen_texts.EXACT:
         same = rounds_to if machine == frozen.machine() else lambda a, b: words(a) == words(b)
         now |= {file: t for file, t in before.items() if same(t, now.get(file, ""))}
