@@ -98,7 +98,11 @@ class DealtAnew(TruthStore):
         sides = dict(zip(sides, rng.permutation([*sides.values()]).tolist(), strict=True))
         for one in asked:
             field = self._fields[one.number]
-            self._fields[one.number] = dataclasses.replace(field, trained=sides[one.document])
+            now = sides[one.document]
+            # Its own document is among those that its text occurs in, where it is trained on.
+            occurrences = field.occurrences - field.trained + now
+            dealt_field = dataclasses.replace(field, trained=now, occurrences=occurrences)
+            self._fields[one.number] = dealt_field
         keys = [claim.message for claim in claims if isinstance(claim, RecoveredBatch)]
         order = rng.permutation(len(keys)).tolist()
         while len(keys) > 1 and any(at == to for at, to in enumerate(order)):

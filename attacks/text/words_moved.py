@@ -2,7 +2,7 @@
 
 A word that no document has leaves its row as it was, in one update and in a sum of them, under
 masks too. So sums of changing cohorts can be compared: a word that a sum lacks is of nobody in its
-cohort, and one whose row a sum moved, though all of its cohort but one lack the word, is that
+cohort, and one that all clients but one are cleared of, and whose row some sum moved, is that
 one's. This is group testing (Dorfman 1943), which needs nothing but who was in which sum.
 """
 
@@ -53,10 +53,11 @@ def moved(tensors: Mapping[str, Tensor], table: str) -> Moved:
 
 
 def of_each(sums: Sequence[Moved], cohorts: Sequence[Sequence[int]]) -> dict[int, Moved]:
-    """Returns the words that each client has, and no other client of some sum can have.
+    """Returns the words that each client has, and no other client can have.
 
-    They are certain if a client's words are the same in all rounds, as where it trains on all of
-    its documents in each.
+    They are certain if a client moves the rows of all of its words, and no others, in each round:
+    as where it trains on all of its documents, without weight decay, and no row is lost to noise or
+    to the rounding of masked sums.
 
     Args:
         sums: of each round, the rows that its sum moved.
@@ -68,9 +69,5 @@ def of_each(sums: Sequence[Moved], cohorts: Sequence[Sequence[int]]) -> dict[int
     both = list(zip(sums, cohorts, strict=True))
     clients = sorted({client for cohort in cohorts for client in cohort})
     can = {c: np.logical_and.reduce([has for has, cohort in both if c in cohort]) for c in clients}
-    found = {client: np.zeros_like(sums[0]) for client in clients}
-    for has, cohort in both:
-        single = has & (np.sum([can[client] for client in cohort], axis=0) == 1)
-        for client in cohort:
-            found[client] |= single & can[client]
-    return found
+    single = np.sum([can[client] for client in clients], axis=0) == 1
+    return {client: single & can[client] for client in clients}

@@ -47,12 +47,12 @@ def among_all(findings: Sequence[Finding]) -> list[Finding]:
     for group in groups.values():
         tested = [one for one in group if _p_value(one.result) is not None]
         p_values = corrected([_p_value(one.result) or 0.0 for one in tested])
-        told = dict(zip((one.name for one in tested), p_values, strict=True))
-        order = sorted(group, key=lambda one: told.get(one.name, 0.0))
-        for one in order if len(tested) > 1 else group:
-            found.append(one)
-            if len(tested) > 1 and one.name in told:
-                found[-1] = dataclasses.replace(one, result=_among(one.result, told[one.name]))
+        if len(tested) < 2:
+            found += group
+            continue
+        found += [one for one in group if _p_value(one.result) is None]
+        for p, one in sorted(zip(p_values, tested, strict=True), key=lambda pair: pair[0]):
+            found.append(dataclasses.replace(one, result=_among(one.result, p)))
     return found
 
 
@@ -64,7 +64,7 @@ def _p_value(result: Result) -> float | None:
 def _among(result: Result, p: float) -> Result:
     """Returns a result with the p-value that it has among others."""
     alone = result.numbers[result.primary]
-    lucky = result.verdict == LEAK and (alone.p_value or 0.0) <= LEVEL < p
+    lucky = result.verdict == LEAK and not result.certain and (alone.p_value or 0.0) <= LEVEL < p
     primary = dataclasses.replace(alone, p_value=p)
     told = CANNOT_TELL if lucky else result.verdict
     return dataclasses.replace(

@@ -127,6 +127,8 @@ class Result:
         settings: of attack and scoring, as text.
         status: "done", "nothing claimed", "not granted", "not applicable", or what else happened.
         verdict: one of `VERDICTS`.
+        certain: whether a leak needs no test, such as a message that was recovered exactly: then
+            no number of tests takes it back.
         primary: name of the number that the verdict rests on. All others are exploratory.
         numbers: those that a person can act on, by name.
         public: whether no text, name or figure in it can quote a document, a provider or a path, so
@@ -147,6 +149,7 @@ class Result:
     settings: Mapping[str, str] = field(default_factory=dict)
     status: str = DONE
     verdict: str = CANNOT_TELL
+    certain: bool = False
     primary: str = ""
     numbers: Mapping[str, Number] = field(default_factory=dict)
     public: bool = False
@@ -171,7 +174,7 @@ def joined(results: Sequence[Result]) -> Result:
         one = results[n]
         primary = dataclasses.replace(one.numbers[one.primary], p_value=p)
         parts[n] = dataclasses.replace(one, numbers={**one.numbers, one.primary: primary})
-        if one.verdict == LEAK and alone <= LEVEL < p:
+        if one.verdict == LEAK and not one.certain and alone <= LEVEL < p:
             said = f"{one.headline}; not shown among {len(tested)} tests (p {p:.2g})"
             parts[n] = dataclasses.replace(parts[n], verdict=CANNOT_TELL, headline=said)
     first = min(parts, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))

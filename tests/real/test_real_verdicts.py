@@ -106,9 +106,10 @@ def test_what_was_made_of_another_message_is_no_leak(sets, data, model):
     network, found = truths(sets[data], MODELS[model], documents=POOL + 18, rows=POOL + 18)
     found = [replace(truth, documents=(f"{place}",)) for place, truth in enumerate(found)]
     claims = [claimed(network, truth) for truth in found[:POOL]]
+    units = units_of(found, [None] * len(found))
     rng = np.random.default_rng(1)
     for name in WORTH:
-        table = table_of(claims, found, units_of(found), partial(_share_of, name))
+        table = table_of(claims, found, units, partial(_share_of, name))
         if np.isnan(table).all():  # a tagger has no answer
             continue
         for messages in (2, 6, POOL):

@@ -133,7 +133,13 @@ class KeepTranscript:
         pages = PrivatePages(bound.train, bound.documents, model, self.private)
         if self.truth and bound.test is not None:
             others = PrivatePages(bound.test, bound.held_out, model, self.private)
-            save_controls(run.folder, [others.truth(row) for row in _one_of_each(bound.test, seed)])
+            controls = [others.truth(row) for row in _one_of_each(bound.test, seed)]
+            # Rows without documents are named by their number, as those that are trained on are.
+            named = [
+                replace(one, documents=tuple(f"held-out {name}" for name in one.documents))
+                for one in controls
+            ]
+            save_controls(run.folder, named)
         began = time.monotonic()
         for done, round in enumerate(rounds):
             if done:

@@ -4,8 +4,8 @@ Every claim is scored against every truth that shares no document with the claim
 gets there is its control, and the truths are dealt out anew for the p-value
 (`fedpriv.threat.statistics.matching`). Where messages are few, held-out documents are truths too.
 
-Messages with a document in common, such as those of one client in several rounds, are one unit:
-to see the same documents again is no new evidence, and no control.
+Messages of one client are one unit, and so are those with a document in common: to see a client
+again is no new evidence, and no control.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from fedpriv.threat.results import Number
 from fedpriv.threat.scoring.verdicts import number
@@ -28,16 +27,29 @@ T = TypeVar("T")
 Table = NDArray[np.float64]
 
 
-def units_of(truths: Sequence[Truth]) -> list[int]:
-    """Returns the unit of each truth.
+def units_of(truths: Sequence[Truth], clients: Sequence[int | None]) -> list[int]:
+    """Returns the unit of each truth, -1 of those that are left out.
 
-    Truths are of one unit if they share a document, or each shares one with a third.
+    Truths are of one unit if they share a document, or are of one client: its own words are in all
+    that it sends. One that belongs to several units, such as a sum of clients that were in other
+    sums, is left out, so that no later message takes evidence away.
+
+    Args:
+        truths: in the order of their messages.
+        clients: of each, None of a sum and of held-out documents.
     """
-    documents = [set(truth.documents) for truth in truths]
-    share = [[bool(one & other) for other in documents] for one in documents]
-    for place in range(len(truths)):
-        share[place][place] = True
-    found: list[int] = connected_components(np.array(share), directed=False)[1].tolist()
+    units: list[tuple[set[str], set[int]]] = []
+    found = []
+    for truth, client in zip(truths, clients, strict=True):
+        own, whose = set(truth.documents), set() if client is None else {client}
+        linked = [n for n, (has, of) in enumerate(units) if has & own or of & whose]
+        if not linked:
+            linked = [len(units)]
+            units.append((set(), set()))
+        found.append(linked[0] if len(linked) == 1 else -1)
+        if len(linked) == 1:
+            units[linked[0]][0].update(own)
+            units[linked[0]][1].update(whose)
     return found
 
 
@@ -53,13 +65,14 @@ def table_of(
     Args:
         claims: n.
         truths: m; the first n are those of the claims.
-        units: of each truth.
+        units: of each truth; those of -1 are left out.
         score: of a claim against a truth, in [0, 1]; NaN where it does not apply.
     """
     members: dict[int, list[int]] = {}
     for place, unit in enumerate(units):
-        members.setdefault(unit, []).append(place)
-    claimed = list(dict.fromkeys(units[: len(claims)]))
+        if unit >= 0:
+            members.setdefault(unit, []).append(place)
+    claimed = list(dict.fromkeys(unit for unit in units[: len(claims)] if unit >= 0))
     found = np.full((len(claimed), len(members)), np.nan)
     for row, unit in enumerate(claimed):
         own = [place for place in members[unit] if place < len(claims)]

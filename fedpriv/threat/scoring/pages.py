@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from fedpriv.metrics.images import fft_distance, mse, mse_uint8_wrapped, psnr, ssim
+from fedpriv.metrics.images import LARGEST_PSNR, fft_distance, mse, mse_uint8_wrapped, psnr, ssim
 from fedpriv.metrics.ocr import OCR, Crop, exact_match, fuzz_ratio
 from fedpriv.models.question_answering import QUESTION
 from fedpriv.models.readers.reader import read_places, tokens_of
@@ -200,6 +200,7 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         tuple(_figures(claims, templates, shown, scoring.files)),
         status=DONE if scores else "not scored: the simulation kept no truth",
         verdict=judged.verdict,
+        certain=judged.exact > 0,
         primary=judged.primary,
         numbers=exploratory(judged.numbers, judged.primary),
     )
@@ -221,9 +222,9 @@ def _judged(
         *(dataclasses.replace(truth, template=templates.get(o.message)) for o, truth in claimed),
         *store.controls(),
     ]
-    units = units_of(beside)
-    others = list(zip(beside, units, strict=True))
-    unit = "message" if len(set(units[: len(own)])) == len(own) else "page set"
+    whose = [one.message[1] for one in own] + [None] * (len(beside) - len(own))
+    units = units_of(beside, whose)
+    unit = "message" if len(set(units[: len(own)])) == len(own) else "client"
     several = any(len(truth.documents) > 1 for _, truth in claimed)
     found: dict[str, Number] = {}
     for name in WORTH:
@@ -244,12 +245,11 @@ def _judged(
         found["psnr_roi_gain"] = number(median(gains), "message", Estimate.known(0.0))
     if not primary:
         return Judged(found, "", CANNOT_TELL, 0)
-    # Of two clients with the same page, or the same question, one is not told by the other's.
-    exact = sum(
-        _is_exact(primary, one, beside[place])
-        and not any(_is_exact(primary, one, o) for o, u in others if u != units[place])
-        for place, one in enumerate(own)
-    )
+    # What fits another message as well, or is claimed of another too, tells nothing of its own.
+    right = np.array([[_is_exact(primary, one, truth) for truth in beside] for one in own])
+    apart = np.array(units[: len(own)])[:, None] != np.array(units)
+    clear = ~(right & apart).any(1) & ~(right[:, : len(own)] & apart[:, : len(own)]).any(0)
+    exact = int((np.diagonal(right) & clear).sum())
     told = verdict(found[primary], (found[primary].control or 0.0) + WORTH[primary])
     if exact:
         told = LEAK
@@ -284,17 +284,21 @@ def _alone(claim: RecoveredBatch, truths: Mapping[MessageKey, Truth | None]) -> 
 
 
 def _is_exact(name: str, claim: RecoveredBatch, truth: Truth) -> bool:
-    """Says whether a claim has a page's private pixels, or the set of tokens, to the last one."""
+    """Says whether a claim has a page's private pixels, or the set of tokens, to the last one.
+
+    Of a page that its template shows already, or a text without anything that is scored, none is.
+    """
     if name != "pages_recovered":
         found = _of_text(claim.text, truth)
-        return found["token_set_precision"] == found["token_set_recall"] == 1
-    if claim.pages is None or truth.pixels is None or not _recovered(claim.pages, truth):
+        return found["token_set_precision"] == found["token_set_recall"] == found[name] == 1
+    if claim.pages is None or truth.pixels is None or truth.template is None:
         return False
     pages = _displayed(claim.pages).round()
     return any(
-        mask is not None and (true == page)[:, mask].all()
-        for true, mask in zip(truth.pixels, _masks(truth), strict=True)
-        for page in pages
+        mask is not None
+        and psnr(true, blank, mask) <= LARGEST_PSNR - GAIN
+        and any((true == page)[:, mask].all() for page in pages)
+        for true, blank, mask in zip(truth.pixels, truth.template, _masks(truth), strict=True)
     )
 
 

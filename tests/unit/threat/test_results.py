@@ -1,5 +1,7 @@
 """Results of several kinds of claims, as one."""
 
+import dataclasses
+
 import pytest
 
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result, joined
@@ -30,6 +32,11 @@ def test_a_leak_must_be_one_among_all_tests_of_an_attack(first, other, verdict):
     assert ("not shown among 2 tests" in found.headline) == (
         LEAK in (first[0], other[0]) and verdict != LEAK
     )
+
+
+def test_what_is_certain_is_not_taken_back():
+    exact = dataclasses.replace(part(LEAK, 0.04, "exact"), certain=True)
+    assert joined([exact, part(CANNOT_TELL, 0.9, "bound")]).verdict == LEAK
 
 
 def test_one_kind_of_claim_stays_as_it_is():

@@ -26,31 +26,22 @@ def federations(draw):
 
 @given(federations())
 def test_every_word_that_is_named_is_the_clients(federation):
-    """And of clients that once were in a round alone, or beside one that lacks it, all are."""
+    """And it is no other's; all are named that one client has, and every other is cleared of."""
     has, cohorts = federation
     rows = np.array([[word in own for word in range(WORDS)] for own in has])
     sums = [rows[sorted(cohort)].any(0) for cohort in cohorts]
     found = of_each(sums, [tuple(sorted(cohort)) for cohort in cohorts])
     assert set(found) == set().union(*cohorts)
+    both = list(zip(sums, cohorts, strict=True))
     for client, named in found.items():
         assert not (named & ~rows[client]).any()
-        if {client} in cohorts:
-            assert (named == rows[client]).all()
-    lacking = {
-        (client, word)
-        for client in found
-        for word in range(WORDS)
-        if any(
-            client in cohort and not has_[word] for has_, cohort in zip(sums, cohorts, strict=True)
-        )
-    }
-    for client, named in found.items():
+        assert not (named & rows[sorted(set(found) - {client})].any(0)).any()
         for word in np.flatnonzero(rows[client]):
-            told = any(
-                client in cohort and all((c, word) in lacking for c in cohort - {client})
-                for cohort in cohorts
-            )
-            assert named[word] == told
+            cleared = [
+                any(other in cohort and not total[word] for total, cohort in both)
+                for other in set(found) - {client}
+            ]
+            assert named[word] == all(cleared)
 
 
 def test_three_clients_of_whom_two_are_in_each_sum():

@@ -19,6 +19,7 @@ from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import BatchKnowledge, Known
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
+from fedpriv.threat.scoring.exchange import units_of
 from fedpriv.threat.scoring.pages import (
     PAGE_SCORES,
     TEXT_SCORES,
@@ -463,6 +464,42 @@ def test_more_messages_show_a_leak_more_often():
         shares.append(seen)
     assert shares == sorted(shares), shares
     assert shares[0] < 100 < shares[-1], shares
+
+
+def test_a_clients_other_messages_are_no_independent_evidence():
+    """What is found of a client is in all that it sends: it is one unit, and no control."""
+    rng = np.random.default_rng(5)
+    truths = {(r, n): words(rng) for r in range(1, 4) for n in range(2)}
+    claims = [some_of((r, n), truths[3 - r + 1, n]) for r, n in truths]
+    claims = [dataclasses.replace(c, message=key) for c, key in zip(claims, truths, strict=True)]
+    found = result_of(claims, truths)
+    assert found.numbers[found.primary].n == 2
+    assert found.numbers[found.primary].unit == "client"
+
+
+def test_a_sum_of_what_was_seen_takes_no_evidence_away():
+    rng = np.random.default_rng(6)
+    one, other = words(rng), words(rng)
+    both = dataclasses.replace(
+        one,
+        documents=one.documents + other.documents,
+        columns={n: np.concatenate([one.columns[n], other.columns[n]]) for n in one.columns},
+    )
+    assert units_of([one, other, both], [None, None, None]) == [0, 1, -1]
+    assert units_of([one, one, other], [None, None, None]) == [0, 0, 1]
+    assert units_of([one, other], [3, 3]) == [0, 0]
+
+
+def test_marks_that_are_always_claimed_are_no_exact_recovery():
+    """One of twenty pages is empty: whoever claims the marks around a text has all of it."""
+    rng = np.random.default_rng(7)
+    truths = {(1, n): words(rng) for n in range(20)}
+    empty = {"input_ids": np.array([[0, 2]]), "attention_mask": np.ones((1, 2), int)}
+    truths[1, 4] = named(truth_of(columns=empty), "empty")
+    marks = text([(0, 0), (1, 2)])
+    found = result_of([RecoveredBatch(key, None, marks) for key in truths], truths)
+    assert not found.certain
+    assert found.verdict != LEAK
 
 
 def boxed(rng, *, ink=0.3):
