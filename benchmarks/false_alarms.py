@@ -7,7 +7,7 @@ can leak then, and at most one of twenty verdicts should be `leak`. As trained, 
 if the attack can find it there. And each is made end to end on five models that nothing was trained
 into (`rounds=0`), where it does not need messages.
 
-    FEDPRIV_DATA=… python benchmarks/false_alarms.py RUNS benchmarks/results/false_alarms.json
+    FEDPRIV_DATA=… python benchmarks/false_alarms.py RUNS docs/explanations/false_alarms.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The page on verdicts says what the scorers do."""
 
 import importlib
+import json
 import pkgutil
 import re
 from pathlib import Path
@@ -41,3 +42,22 @@ def test_every_scorer_has_a_row_with_what_it_finds_worth_telling():
     assert re.findall(r"`(\w+)`", pages[0]) + re.findall(r"`(\w+)`", text[0]) == list(WORTH)
     assert [pages[1], *[text[1]] * (len(WORTH) - 1)] == list(WORTH.values())
     assert f"{GAIN:.0f} dB or more nearer to the original" in " ".join(PAGE.read_text().split())
+
+
+def test_the_table_of_false_alarms_is_what_was_counted():
+    counted = json.loads((PAGE.parent / "false_alarms.json").read_text("utf-8"))
+    told = {}
+    row = re.compile(
+        r"^\| `(\w+)`[^|]*\|[^|]*\|([^|]*of[^|]*)\|([^|]*of[^|]*)\|([^|]*)\|", re.MULTILINE
+    )
+    for attack, *cells in row.findall(PAGE.read_text("utf-8")):
+        told[attack] = [tuple(map(int, cell.split(" of "))) for cell in cells if cell.strip()]
+    parts = ("trained", "dealt anew", "untrained")
+    assert told == {
+        attack: [
+            (found[part].get("leak", 0), sum(found[part].values()))
+            for part in parts
+            if part in found
+        ]
+        for attack, found in counted.items()
+    }
