@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "explanations" / "verdicts.md"
 def rows():
     """The table of what is worth telling: claim → primary number, share or sum."""
     table = re.findall(
-        r"^\| `(\w+)`([^|]*)\|[^|]*\|([^|]*)\| ([\d.]+)", PAGE.read_text("utf-8"), re.M
+        r"^\| `([A-Z]\w+)`([^|]*)\|[^|]*\|([^|]*)\| ([\d.]+)", PAGE.read_text("utf-8"), re.M
     )
     return {(claim, kind.strip(", ")): (said, float(worth)) for claim, kind, said, worth in table}
 
