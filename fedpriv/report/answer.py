@@ -113,7 +113,7 @@ def _leaks(leaks: Sequence[Finding]) -> str:
         who = onlooker(one.result)
         others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
         if clause := _clause(one.result, one.name if len(others) > 1 else ""):
-            told.setdefault(onlooker(one.result), []).append(clause)
+            told.setdefault(who, []).append(clause)
         else:
             said = plain(one.result.headline.partition(";")[0], LONGEST).strip(". ")
             sentences.append(f"The attack {plain(one.name)} found a leak: {said}.")

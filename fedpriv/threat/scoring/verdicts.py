@@ -46,7 +46,7 @@ def number(
     low, high = estimate.limits(CONFIDENCE)
     sure = math.isfinite(low) and math.isfinite(high)
     known = control is not None and sure
-    if p is None and control is not None and sure:
+    if p is None and control and known:
         p = p_value(difference(estimate, control))
     return Number(
         estimate.value,
@@ -55,7 +55,7 @@ def number(
         unit,
         control.value if control else None,
         detectable(estimate, control) if control and known else None,
-        p if control is not None else None,
+        p if control else None,
         1.0 if estimate.coins else None,
     )
 
