@@ -1,11 +1,12 @@
 """How often an attack finds a leak where there is none, and where there is one.
 
 Each attack is made on five trained models. Then its claims are scored again against truths that
-have been dealt out anew, twenty times for each model: providers and canaries change who was
-trained on, documents change whether their fields were, and messages change whose they are. Nothing
-can leak then, and at most one of twenty verdicts should be `leak`. As trained, each should be one,
-if the attack can find it there. And each is made end to end on five models that nothing was trained
-into (`rounds=0`), where it does not need messages.
+have been dealt out anew, twenty times for each model: providers and canaries change who was trained
+on, documents change whether their fields were, messages change whose they are, and answers change
+which of two models gave them. Nothing can leak then, and at most one of twenty verdicts should be
+`leak`. As trained, each should be one, if the attack can find it there. And each is made end to end
+on five models that nothing was trained into (`rounds=0`), where it needs neither messages nor a
+second training.
 
     FEDPRIV_DATA=… python benchmarks/false_alarms.py RUNS docs/explanations/false_alarms.json
 """
@@ -28,6 +29,7 @@ import numpy as np
 import fedpriv as fp
 import fedpriv.threat.scoring.all
 from fedpriv import run
+from fedpriv.attacks.extraction.scoring import WITHOUT, ExtractedAnswers
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.access import MessageKey, ScrubbedFields
@@ -45,32 +47,66 @@ from fedpriv.threat.truth import TrueField, Truth, TruthStore
 SEEDS, DRAWS = (1, 2, 3, 4, 5), 20
 
 HALF = ("data.test.unseen=0.5",)
-EXPERIMENTS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
-    "sroie_kie": (
+EXPERIMENTS: tuple[tuple[str, tuple[str, ...], dict[str, tuple[str, ...]]], ...] = (
+    (
+        "sroie_kie",
         (
             *("keep=[transcript,held_out]", "keep.transcript.batches=false", "rounds=2"),
             *("data.partition.clients=6", "data.source.rescans=drop", *HALF),
         ),
         {"server_membership": ()},
     ),
-    "gi_dqa": (
+    (
+        "gi_dqa",
         ("data=sroie", "data.partition.clients=8"),
-        {"text": (), "closed_form": ("ocr=null",)},
+        {
+            "text": (),
+            "closed_form": ("ocr=null",),
+            "gi_dqa_tuned": ("ocr=null", "attack.method.evaluations=60"),
+        },
     ),
-    "pmia": (
+    (
+        "pmia",
         ("data.source.providers=40", "rounds=4", "keep=[held_out]"),
-        {"pmia": (), "provider_rmia": (), "memorisation": ()},
+        {
+            "pmia": (),
+            "provider_rmia": (),
+            "provider_lira": ("attack.steps=100",),
+            "memorisation": (),
+        },
     ),
-    "cdmi": (
+    (
+        "cdmi",
         ("rounds=12",),
         {"field_candidates": ("most_fields=400",), "cdmi": ("most_fields=40",)},
     ),
-    "exposure": (("rounds=6",), {"exposure": ("attack.references=200",)}),
-}
-"""Experiment → its settings, and its attacks with theirs."""
+    (
+        "cdmi",
+        ("model.task=tags", "rounds=60"),
+        {
+            "field_search": (
+                *("candidates.game=open", "most_fields=150", "attack.search.sweeps=2"),
+                *("attack.search.width=16", "attack.search.beam=4"),
+            )
+        },
+    ),
+    ("exposure", ("rounds=6",), {"exposure": ("attack.references=200",)}),
+    (
+        "extraction",
+        (),
+        {
+            "extraction": (
+                *("retrain=true", "attack.curation.count=60", "attack.splits=0"),
+                "attack.controls=false",
+                *("attack.blocking=false", "attack.prompts=[]", "attack.contexts=[]"),
+            )
+        },
+    ),
+)
+"""Experiments, their settings, and their attacks with theirs."""
 
-OF_MESSAGES = ("sroie_kie", "gi_dqa")
-"""Experiments whose attacks read messages, of which there are none without a round."""
+TRAINED_ONLY = ("sroie_kie", "gi_dqa", "extraction")
+"""Experiments whose attacks read messages or train again: without a round there is nothing."""
 
 
 class DealtAnew(TruthStore):
@@ -122,6 +158,27 @@ class DealtAnew(TruthStore):
         return super().of(self._keys.get(key, key))
 
 
+def exchanged(claim: ExtractedAnswers, rng: np.random.Generator) -> ExtractedAnswers:
+    """Returns the claim of two models that were trained alike.
+
+    What each said of an answer is the other's with probability one half; samples with one answer
+    go together.
+    """
+    answers = [canary.page.questions[0].answers[0] for canary in claim.canaries]
+    turned = {answer: rng.random() < 0.5 for answer in sorted(set(answers))}
+    pair = claim.pair("all")
+    ours, theirs = {}, {}
+    for way in pair.asked:
+        both = zip(answers, pair.said.extracted[way], pair.without.extracted[way], strict=True)
+        dealt = [(b, a) if turned[answer] else (a, b) for answer, a, b in both]
+        ours[way], theirs[way] = (tuple(one) for one in zip(*dealt, strict=True))
+    said = {
+        "all": dataclasses.replace(pair.said, extracted=ours),
+        "all" + WITHOUT: dataclasses.replace(pair.without, extracted=theirs),
+    }
+    return dataclasses.replace(claim, said={**claim.said, **said})
+
+
 def providers_of(claims: Sequence[Any]) -> set[str]:
     """Returns the providers that claims are about."""
     judged = [claim.scores if isinstance(claim, CanaryGuesses) else claim for claim in claims]
@@ -154,7 +211,8 @@ def verdicts(run_dir: Path, attack: str, overrides: Sequence[str]) -> tuple[str,
             truth = DealtAnew(folder, seed, claims, scoring.granted)
             rng = np.random.default_rng(seed)
             again = dataclasses.replace(scoring, truth=truth, rng=rng, files={})
-            parts.append(scorer(claims, again))
+            anew = [exchanged(c, rng) if isinstance(c, ExtractedAnswers) else c for c in claims]
+            parts.append(scorer(anew, again))
         dealt.append(joined(parts).verdict)
     return result.verdict, dealt
 
@@ -165,11 +223,11 @@ def main(place: str, output: str) -> None:
     Path(place).mkdir(parents=True, exist_ok=True)
     written = Path(output).resolve()
     os.chdir(place)
-    for experiment, (settings, attacks) in EXPERIMENTS.items():
+    for experiment, settings, attacks in EXPERIMENTS:
         for seed, untrained in itertools.product(SEEDS, (False, True)):
-            if untrained and experiment in OF_MESSAGES:
+            if untrained and experiment in TRAINED_ONLY:
                 continue
-            name = f"{experiment}_{seed}{'_untrained' * untrained}"
+            name = f"{next(iter(attacks))}_{seed}{'_untrained' * untrained}"
             more = ["rounds=0"] * untrained
             if not (runs := sorted(Path("runs", name).glob("*"))):
                 words = [*settings, *more, f"seed={seed}", f"name={name}"]

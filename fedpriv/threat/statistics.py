@@ -255,9 +255,12 @@ def exchanged(values: ArrayLike, inside: ArrayLike, units: ArrayLike) -> float:
     """Returns how often a difference of two means as large comes of units that change sides.
 
     If it makes no difference on which side a unit is, any are as likely to be on either, and this
-    p-value, two-sided and never 0, is at most α in a share α of experiments. The difference is
-    divided by its standard error, so that it holds for large samples too where only the means are
-    equal, such as where units of one side are larger (Chung & Romano 2013).
+    p-value, two-sided and never 0, is at most α in a share α of experiments. It is the largest of
+    three, of which each holds where another may not. Units change sides, and the difference is
+    divided by its standard error, which holds for large samples too where only the means are equal
+    (Chung & Romano 2013); or it is not divided, as that quotient is near 1 wherever one unit alone
+    differs from the rest, and sizes would order it. Or units stay, and their means change places,
+    because one side may have larger units.
 
     Args:
         values: (n,).
@@ -284,7 +287,10 @@ def exchanged(values: ArrayLike, inside: ArrayLike, units: ArrayLike) -> float:
     apart = np.abs(means[0] - means[1])
     # Where neither side varies, as large as can be; and where all are equal, 0.
     scaled = np.where(apart < TINY, 0.0, apart / np.sqrt(errors[0] + errors[1] + TINY**2))
-    return float(np.mean(scaled >= scaled[0] * (1 - TINY)))
+    rates = sums / sizes
+    dealt = np.vstack([rates, rng.permuted(np.tile(rates, (DRAWS, 1)), axis=1)])
+    stayed = np.abs(dealt @ (sizes * (there / sizes[there].sum() - ~there / sizes[~there].sum())))
+    return max(float(np.mean(one >= one[0] * (1 - TINY))) for one in (apart, scaled, stayed))
 
 
 def ranked_apart(members: Bools, scores: Floats) -> float:
