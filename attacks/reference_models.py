@@ -112,7 +112,7 @@ class Course:
 
 def reference_losses(course: Course, reference: Reference) -> list[float]:
     """Returns the losses of one reference model on all questions; trains it if need be."""
-    folder, file = RunFolder.at(course.folder), f"{course.fingerprint(reference)}.json"
+    folder, file = RunFolder.made(course.folder), f"{course.fingerprint(reference)}.json"
     kept: list[float] | None = folder.read_json(file, list)
     if kept is None:
         with reproducible_torch(course.threads, "cpu"):

@@ -214,7 +214,7 @@ def public_mlm(
     else:
         with isolated_randomness(torch_seed(seed, PURPOSE)):
             _train(network, train, held, training, seed, tell, name)
-        RunFolder.at(scratch).write(path.name, save(_state(network)))
+        RunFolder.made(scratch).write(path.name, save(_state(network)))
     return Trained(model, _evaluated(network, held if len(held) else train, seed))
 
 

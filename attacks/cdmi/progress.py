@@ -47,7 +47,7 @@ class Progress:
 
     def read(self) -> dict[int, Done]:
         """Returns what was done, by the field's number; a line that was cut off is taken away."""
-        folder, path = RunFolder.at(self.folder), self.folder / self._file
+        folder, path = RunFolder.made(self.folder), self.folder / self._file
         lines = path.read_bytes() if path.is_file() else b""
         whole = lines[: lines.rfind(b"\n") + 1]
         if whole != lines:  # or the next line would be written behind half of one
@@ -57,7 +57,7 @@ class Progress:
 
     def add(self, done: Iterable[Done]) -> None:
         """Appends fields."""
-        RunFolder.at(self.folder).append(self._file, [dataclasses.asdict(one) for one in done])
+        RunFolder.made(self.folder).append(self._file, [dataclasses.asdict(one) for one in done])
 
     @property
     def _file(self) -> str:

@@ -32,7 +32,7 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
         return {_TENSOR: name}
 
     notes = json.dumps(state, default=put_aside)
-    RunFolder.at(path.parent).write(path.name, save(tensors, {_NOTES: notes}))
+    RunFolder.made(path.parent).write(path.name, save(tensors, {_NOTES: notes}))
 
 
 def read(path: Path) -> Any:

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from fedpriv.cli.command import Command, redacted
-from fedpriv.runtime.run_files import private
 
 
 @click.command(
@@ -50,12 +49,14 @@ def command(
     The last line of standard output is the path of the page.
     """
     from fedpriv.report.comparison import COMPARISON, compare
+    from fedpriv.report.wording import as_csv
+    from fedpriv.runtime import run_files
 
     page = output or Path(COMPARISON)
     found = compare(run_dirs, page, redacted=redacted)
     if csv is not None:
-        with open(csv, "w", encoding="utf-8", opener=private) as file:
-            file.write(found.table.to_csv())
+        with run_files.output(csv) as file:
+            file.write(as_csv(found.table))
     print("\n".join([found.answer, *found.lines]))
     print(page)
     return 0

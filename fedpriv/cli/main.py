@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 from click.shell_completion import shell_complete
@@ -89,6 +90,16 @@ def commands() -> None:
     """
 
 
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """Nobody else can read what a command writes, by whatever library, workers and processes."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     # An experiment may name modules of the user. Appended, they shadow nothing.
@@ -96,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if instruction := os.environ.get(COMPLETE):
         return shell_complete(commands, {}, "fedpriv", COMPLETE, instruction)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with tolerate_broken_pipes() as out, visible_output(), raise_on_sigterm():
+    with owner_only(), tolerate_broken_pipes() as out, visible_output(), raise_on_sigterm():
         try:
             # Click's own `main` would handle interruptions and broken pipes in its own way.
             with commands.make_context("fedpriv", given) as context:

@@ -235,7 +235,10 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
     def keeps(keeper: str) -> str:
         """Returns why the experiment cannot keep something; "" if it can."""
         words = (f"keep=[{keeper}]", *keepers.get(keeper, ()))
-        return _unworkable(load(*base.run, *words, *bare, *ALONE), source)
+        try:
+            return _unworkable(load(*base.run, *words, *bare, *ALONE), source)
+        except Mistakes as error:
+            return "; ".join(error.problems)
 
     attacks, kept, batches = _granted(plan, model, keeps, explicit)
     observed = (f"keep=[{','.join(kept)}]", *(w for one in kept for w in keepers.get(one, ())))
@@ -243,12 +246,14 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
     observed = (*observed, *own, *(("keep.transcript.batches=true",) if batches else ()))
     made = [one for one in attacks if not one.withheld]
     trainings, starts, defences = list[Training](), dict[str, Training](), list[Defence]()
+    misspelt = list[str]()
     for defence in plan.defences:
         words = (*defence.run, *observed, *ALONE)
         try:
             refused = _unworkable(load(*words, f"seed={plan.seeds[0]}"), source)
         except Mistakes as error:
-            refused = "; ".join(error.problems)
+            misspelt += [f"{defence.name}: {problem}" for problem in error.problems]
+            continue
         if refused and defence.name == NONE:  # nothing could be compared
             raise Mistakes(source, refused.splitlines())
         refused = refused or _idle(defence, model, made)
@@ -263,6 +268,8 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
             start = Training(START, seed, load(*begun), begun, {})
             starts.setdefault(start.run, start)
             trainings.append(Training(defence.name, seed, config, with_seed, orders, start.run))
+    if misspelt:  # one that does not fit the experiment is told, and the others are trained
+        raise Mistakes(f"the defences of {source}", misspelt)
     plan = dataclasses.replace(
         plan,
         defences=tuple(defences),
@@ -338,10 +345,16 @@ def _own_parts(plan: Assessment) -> dict[str, str]:
 
 
 def _unworkable(config: dict[str, Any], source: str) -> str:
-    """Returns why a federation cannot be put together; "" if it can."""
+    """Returns why a federation cannot be put together; "" if it can.
+
+    Raises:
+        Mistakes: the settings themselves are wrong.
+    """
     try:
         experiment.build(config, source).assemble(config)
-    except (Mistakes, Unworkable) as error:
+    except Mistakes:
+        raise
+    except Unworkable as error:
         return "; ".join(error.problems)
     except (ValueError, TypeError, OSError) as error:
         return str(error)
@@ -448,6 +461,9 @@ def run(
             title = titles.setdefault(one.run, title)
             _, _, others = jobs.get(title, (None, None, {}))
             jobs[title] = (one.config, str(path), {**others, **orders})
+        for defence in plan.defences:
+            if defence.refused:
+                tell(f"not trained: {defence.name}: {defence.refused}")
         todo = sum(not (Path(path) / FINAL).is_file() for _, path, _ in jobs.values())
         tell(
             f"{folder.path}: {len(jobs)} trainings of {len(plan.defences)} defences and the model "
@@ -476,7 +492,7 @@ def carry_out(job: Job) -> dict[str, str]:
     The training itself has no name. What was done before is not done again.
     """
     config, path, orders = job
-    folder, failed = RunFolder.at(Path(path)), dict[str, str]()
+    folder, failed = RunFolder.made(Path(path)), dict[str, str]()
     if not (folder.path / FINAL).is_file():
         try:
             release_free_blocks()  # of what this worker has done before

@@ -84,7 +84,7 @@ def _probe(config: dict[str, Any]) -> Cost:
         path = Path(folder) / "run"
         began = time.monotonic()
         parts = experiment.build(settings, "the probe")
-        parts.assemble(settings).run(rounds, run_dir=RunFolder.at(path).path, progress=False)
+        parts.assemble(settings).run(rounds, run_dir=RunFolder.made(path).path, progress=False)
         whole, memory = time.monotonic() - began, most()
         rows = [one for one in RunFolder.existing(path).records(METRICS) if one["round"]]
     per_round = [sum(one["seconds"].values()) for one in rows]

@@ -24,12 +24,12 @@ from fedpriv.config.papers import PAPERS, of_the_paper
 from fedpriv.config.sweep import Sweep
 from fedpriv.report.claims import Measured, verdicts
 from fedpriv.report.reproduced import Reproduced
-from fedpriv.report.sweep import REPORT, RESULTS, Recorded, interval, rows_of
+from fedpriv.report.sweep import REPORT, RESULTS, TRAINED, Recorded, interval, rows_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
 
-TABLE, CSV, TRAINED, PAPER = "table.json", "table.csv", "trained", "paper.json"
+TABLE, CSV, PAPER = "table.json", "table.csv", "paper.json"
 
 DATA = "FEDPRIV_DATA"
 """Names the folder of data sets, in the environment."""
@@ -178,7 +178,7 @@ def run(
             writer.writerow([row["row"], path, labels[path], *(one[name] for name in numbers)])
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
-        RunFolder.at(results).write_json(result_name(table), folder.read_json(RESULTS))
+        RunFolder.made(results).write_json(result_name(table), folder.read_json(RESULTS))
     return folder, measured
 
 
@@ -215,7 +215,7 @@ def written(paper: str, folders: Mapping[str, RunFolder], runs: str) -> RunFolde
     """
     found = {name: Recorded.of(folder.read_json(RESULTS)) for name, folder in folders.items()}
     told = Reproduced(PAPERS[paper].told, found)
-    place = RunFolder.at(Path(runs) / "sweeps" / PAPERS[paper].folder)
+    place = RunFolder.made(Path(runs) / "sweeps" / PAPERS[paper].folder)
     place.write_json(PAPER, told.as_json())
     place.write(REPORT, told.html().encode())
     return place

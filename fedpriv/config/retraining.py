@@ -339,7 +339,7 @@ def train(job: tuple[dict[str, Any], str]) -> None:
     """Trains one variant, or goes on with it, given its settings and its folder."""
     config, path = job
     parts = experiment.build(config, path)
-    folder = RunFolder.at(Path(path))
+    folder = RunFolder.made(Path(path))
     run_lock.await_end(folder.path, MOST_WAIT)  # the worker of a driver that was killed
     begun = (folder.path / CONFIG).is_file()
     parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)

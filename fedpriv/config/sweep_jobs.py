@@ -335,7 +335,7 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -
     if (place / FINAL).is_file():
         return False
     parts = experiment.build(job.config)
-    with _counted(RunFolder.at(place), COST):
+    with _counted(RunFolder.made(place), COST):
         parts.assemble(job.config).run(
             parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
         )

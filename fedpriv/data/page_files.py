@@ -14,6 +14,7 @@ from pathlib import Path
 import PIL
 
 from fedpriv.data.document import FORMATS, MOST_PIXELS, check_file, read_image
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import cache_folder, file_stamp, json_digest, private_folder
 
 FOLDER, TABLE = "pages", "whole.txt"
@@ -32,8 +33,11 @@ def image_size(path: Path) -> tuple[int, int]:
     if name not in known:
         known[name] = width, height = read_image(path).size
         # Without a cache that can be written to, the next run decodes the file again.
-        with contextlib.suppress(OSError), (private_folder(FOLDER) / TABLE).open("a") as table:
-            table.write(f"{name} {width} {height}\n")
+        with (
+            contextlib.suppress(OSError),
+            run_files.output(private_folder(FOLDER) / TABLE, more=True) as table,
+        ):
+            table.write(f"{name} {width} {height}\n".encode())
     return known[name]
 
 

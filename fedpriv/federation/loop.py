@@ -343,7 +343,7 @@ class Federation(Parts):
         if run_dir is None:
             folder = RunFolder.create(self.runs, self.name)
         else:
-            folder = RunFolder.existing(run_dir) if resume else RunFolder.at(Path(run_dir))
+            folder = RunFolder.existing(run_dir) if resume else RunFolder.made(Path(run_dir))
         own, salt = grid is None, self.new_salt()
         kept = own and self.entropy == "run"  # clients on a grid from elsewhere have other salts
         known = folder.salt() if resume and kept else ""

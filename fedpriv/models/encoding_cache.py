@@ -30,6 +30,7 @@ from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import DocumentModel
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import files_digest, json_digest
 from fedpriv.runtime.versions import versions_of
 
@@ -121,12 +122,13 @@ def _store(examples: Examples, entry: Path) -> None:
         files: dict[str, Any] = {}
         for number, (name, array) in enumerate(_arrays(examples).items()):
             path = part / f"{number}.npy"
-            np.save(path, array, allow_pickle=False)
+            with run_files.output(path) as file:
+                np.save(file, array, allow_pickle=False)
             size, digest = path.stat().st_size, _file_hash(path)
             files[name] = {"file": path.name, "bytes": size, "sha256": digest}
         pointers = {name: pointer for name, (_, pointer) in examples.shared.items()}
         table = {"format": FORMAT, "arrays": files, "pointers": pointers}
-        (part / TABLE).write_text(json.dumps(table), "utf-8")
+        run_files.write(part, TABLE, json.dumps(table).encode())
         _publish(part, entry)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -140,6 +140,15 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Made:
+    """Where an assessment comes from."""
+
+    commit: str
+    date: str
+    machine: str
+
+
+@dataclass(frozen=True)
 class Assessed:
     """An assessment, read from its folder.
 
@@ -156,7 +165,7 @@ class Assessed:
 
     experiment: str
     command: str
-    made: Mapping[str, str]
+    made: Made
     seeds: tuple[int, ...]
     adversaries: Mapping[str, str]
     attacks: Mapping[str, str]
@@ -319,8 +328,8 @@ def markdown(found: Assessed) -> str:
     lines = [*found.answer(), "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     lines.append(
         f"Under each verdict: the success, its 95 % interval, and what it is without a leak. Seeds "
-        f"{', '.join(map(str, found.seeds))}. Measured by `{found.command}` on {made['date']}, at "
-        f"{made['commit']}, {made['machine']}."
+        f"{', '.join(map(str, found.seeds))}. Measured by `{found.command}` on {made.date}, at "
+        f"{made.commit}, {made.machine}."
     )
     return "\n".join(lines) + "\n"
 

@@ -17,11 +17,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedpriv.report.assessed import NONE, START, Assessed, Cell, Row, as_json
+from fedpriv.report.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
 from fedpriv.report.assessment_page import html
 from fedpriv.report.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.sweep import Interval
+from fedpriv.report.wording import as_csv
+from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
@@ -45,8 +47,7 @@ def read(path: Path | str) -> Assessed:
     Raises:
         ValueError: if it is not the folder of an assessment.
     """
-    folder = RunFolder.at(Path(path)) if Path(path).is_dir() else None
-    plan = folder.read_json(PLAN) if folder else None
+    plan = RunFolder(Path(path)).read_json(PLAN) if Path(path).is_dir() else None
     try:
         told = TypeAdapter(_Plan).validate_python(plan)
     except ValidationError as error:
@@ -65,7 +66,7 @@ def read(path: Path | str) -> Assessed:
         told.command if told.hours is None else f"{told.command} hours={told.hours:g}",
         told.made,
         told.seeds,
-        {name: one["who"] for name, one in told.adversaries.items()},
+        {name: one.who for name, one in told.adversaries.items()},
         {one.name: one.told for one in told.attacks if not one.withheld},
         {one.name: one.withheld for one in told.attacks if one.withheld},
         judged(rows),
@@ -100,17 +101,23 @@ class _PlannedTraining:
 
 
 @dataclass(frozen=True)
+class _Onlooker:
+    who: str
+    view: str
+
+
+@dataclass(frozen=True)
 class _Plan:
     """What `plan.json` holds."""
 
     experiment: str
     command: str
     seeds: tuple[int, ...]
-    adversaries: Mapping[str, Mapping[str, str]]
+    adversaries: Mapping[str, _Onlooker]
     defences: tuple[_PlannedDefence, ...]
     attacks: tuple[_PlannedAttack, ...]
     trainings: tuple[_PlannedTraining, ...]
-    made: Mapping[str, str]
+    made: Made
     hours: float | None = None
 
 
@@ -135,7 +142,7 @@ class _Trained:
 
     @classmethod
     def read(cls, folder: Path, plan: _PlannedTraining, errors: Mapping[str, str]) -> _Trained:
-        place = folder / RUNS / plan.run
+        place = run_files.folder_inside(folder, f"{RUNS}/{plan.run}")
         run = RunFolder(place)
         rows = run.records(METRICS) if place.is_dir() else []
         numbers: dict[str, float] = {}
@@ -244,7 +251,7 @@ def _promised(ended: Sequence[_Trained], plan: _Plan, masked: bool) -> dict[str,
     found: dict[str, float | None] = {}
     for name, about in plan.adversaries.items() if ended else ():
         if name not in gone:
-            sizes = [one.epsilon(about["view"]) for one in ended]
+            sizes = [one.epsilon(about.view) for one in ended]
             known = [size for size in sizes if size is not None]
             found[name] = max(known) if known and len(known) == len(sizes) else None
     return found
@@ -446,8 +453,8 @@ def _sober(verdict: str, why: str, row: Row, cell: Cell, without: Cell | None) -
 def write(path: Path | str) -> Assessed:
     """Writes page, JSON and CSV of an assessment from what its folder holds."""
     found = read(path)
-    folder = RunFolder.at(Path(path))
+    folder = RunFolder(Path(path))
     folder.write_json(JSON, as_json(found))
-    folder.write(CSV, found.table.to_csv(index=False).encode())
+    folder.write(CSV, as_csv(found.table, index=False))
     folder.write(PAGE, html(found).encode("utf-8", "replace"))
     return found

@@ -143,7 +143,7 @@ class Comparison:
 
     def write(self, path: Path | str) -> Path:
         """Writes the page, which only its owner can read if it is new, and returns its path."""
-        with open(path, "wb", opener=run_files.private) as file:
+        with run_files.output(Path(path)) as file:
             file.write(self.html.encode("utf-8", "replace"))
         return Path(path)
 

@@ -23,10 +23,13 @@ from fedpriv.report.folder import RunReader
 from fedpriv.report.redaction import names_of, public_name, without
 from fedpriv.report.render import page
 from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_seconds, show_value
+from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import Table
 
 RESULTS, REPORT, REDACTED = "results.json", "report.html", "report-redacted.html"
+TRAINED = "trained"
+"""The folder of the runs that the tables of a paper share, beside those of the tables."""
 
 FEWEST_FOR_95 = 5
 """Seeds from which on an interval is that of the mean, at 95 %; with fewer, least to most."""
@@ -411,12 +414,23 @@ def write_page(folder: Path, *, redacted: bool = False) -> Path:
         ) from error
     if redacted:
         runs = sorted({one.run for one in sweep.rows})
-        partitions = [RunReader(folder / run).partition() for run in runs]
+        partitions = [RunReader(_place(folder, run)).partition() for run in runs]
         sweep = redact(sweep, without({n for one in partitions if one for n in names_of(one)}))
     name = REDACTED if redacted else REPORT
     text = html(sweep, redacted=redacted)
-    RunFolder.at(folder).write(name, text.encode("utf-8", "replace"))
+    RunFolder(folder).write(name, text.encode("utf-8", "replace"))
     return folder / name
+
+
+def _place(folder: Path, run: str) -> Path:
+    """Returns where a run lies: in the sweep's folder, or among those that a paper's tables share.
+
+    Raises:
+        Damaged: if it lies elsewhere.
+    """
+    if run.startswith(f"../../{TRAINED}/"):
+        return run_files.folder_inside(folder.resolve().parents[1], run.removeprefix("../../"))
+    return run_files.folder_inside(folder, run)
 
 
 def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:

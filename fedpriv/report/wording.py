@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_LISTED = 8
 """Rounds or metrics that one sentence names."""
@@ -100,3 +104,18 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(cells).rstrip()
+
+
+def as_csv(table: pd.DataFrame, *, index: bool = True) -> bytes:
+    """Returns a table as CSV in which no cell is a formula.
+
+    A spreadsheet computes a text that begins with one of ``=+-@``, a tab or a line's end, and may
+    send what stands beside it away. An apostrophe before it lets it be shown.
+    """
+
+    def shown(cell: object) -> object:
+        computed = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+        return f"'{cell}" if computed else cell
+
+    safe = table.map(shown).rename(index=shown, columns=shown)
+    return str(safe.to_csv(index=index)).encode()

@@ -89,7 +89,7 @@ class OnDisk(ClientMemory):
         for folder in (self.folder.parent, self.folder):
             folder.mkdir(mode=0o700, exist_ok=True)
         half = self.folder / f"{name}.npy.{os.getpid()}"
-        with open(half, "wb", opener=run_files.private) as file:
+        with run_files.output(half) as file:
             np.save(file, vector, allow_pickle=False)
         half.replace(self.folder / f"{name}.npy")  # whoever reads finds all of it, or nothing
 

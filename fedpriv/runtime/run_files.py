@@ -11,7 +11,9 @@ import contextlib
 import errno
 import fnmatch
 import os
+import shlex
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
@@ -63,6 +65,11 @@ def inside(root: Path, name: str) -> Path:
     return root / name
 
 
+def folder_inside(root: Path, name: str) -> Path:
+    """Returns the path of a folder in a run folder, as `inside` does."""
+    return inside(root, f"{name}/file").parent
+
+
 def open_file(root: Path, name: str) -> BufferedReader:
     """Opens a file of a run folder for reading.
 
@@ -100,7 +107,7 @@ def names(root: Path, place: str, pattern: str = "*") -> list[str]:
     Raises:
         Damaged: if it is a link or no folder.
     """
-    path = inside(root, f"{place}/{pattern}").parent
+    path = folder_inside(root, place)
     try:
         return sorted(fnmatch.filter(os.listdir(path), pattern))
     except FileNotFoundError:
@@ -121,15 +128,28 @@ def walk(root: Path, place: str = "") -> Iterator[str]:
 
 
 def make_root(root: Path) -> None:
-    """Makes a run folder; one that is there already becomes its owner's only."""
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    root.chmod(0o700)
+    """Makes a folder that only its owner can read; one that is there already keeps its mode.
+
+    Somebody may need that folder open, so that others can read it is only told.
+    """
+    try:
+        root.mkdir(parents=True)
+    except FileExistsError:
+        mode = stat.S_IMODE(root.stat().st_mode)
+        if root.is_dir() and mode & 0o077:
+            warnings.warn(
+                f"other users of this machine can look into {root} (mode {mode:o}), where private "
+                f"data is written: `chmod 700 {shlex.quote(str(root))}` keeps them out",
+                stacklevel=3,
+            )
+    else:
+        root.chmod(0o700)
 
 
 def make_folder(root: Path, name: str) -> Path:
     """Makes a folder in the run folder, with all above it, and returns its path."""
     path = root
-    for part in inside(root, f"{name}/file").relative_to(root).parent.parts:
+    for part in folder_inside(root, name).relative_to(root).parts:
         path = path / part
         try:
             path.mkdir()
@@ -147,7 +167,7 @@ def write(root: Path, name: str, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # of a process that was killed
     try:
-        with _created(temporary, os.O_EXCL) as file:
+        with _naming(path), _created(temporary, os.O_EXCL) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -166,15 +186,44 @@ def write(root: Path, name: str, data: bytes) -> None:
 def append(root: Path, name: str, data: bytes) -> None:
     """Appends to a file, which is made where there is none."""
     make_folder(root, str(Path(name).parent))
-    with _created(inside(root, name), os.O_APPEND | os.O_NONBLOCK) as file:
+    path = inside(root, name)
+    with _naming(path), _created(path, os.O_APPEND | os.O_NONBLOCK) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Damaged(f"{root / name} is no regular file")
         file.write(data)
 
 
-def private(path: str, flags: int) -> int:
-    """Opens a file that only its owner can read, if it is new: an `opener` of `open`."""
-    return os.open(path, flags, 0o600)
+@contextmanager
+def output(path: Path, *, more: bool = False) -> Iterator[BufferedWriter]:
+    """Opens a file for a result outside of a run folder, which only its owner can read.
+
+    One that was there keeps its mode, and its folder too.
+
+    Args:
+        path: of the file; folders that are missing are made.
+        more: append to what is there.
+
+    Raises:
+        OSError: with the path in it.
+    """
+    if not path.parent.is_dir():
+        make_root(path.parent)
+    with _naming(path):
+        handle = os.open(
+            path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if more else os.O_TRUNC), 0o600
+        )
+        with os.fdopen(handle, "wb") as file:
+            yield file
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Puts the path into an error that has none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _created(path: Path, flags: int) -> BufferedWriter:

@@ -103,15 +103,18 @@ class RunFolder:
         for suffix in ("", *(f"_{i}" for i in range(2, 1000))):
             path = parent / f"{stamp}{suffix}"
             try:
-                path.mkdir()
+                path.mkdir(mode=0o700)
             except FileExistsError:
                 continue
-            return cls.at(path)
+            return cls(path)
         raise FileExistsError(f"{parent / stamp}: a thousand runs of the same second")
 
     @classmethod
-    def at(cls, path: Path) -> RunFolder:
-        """Returns the folder at `path`, made if it is not there; only its owner can read it."""
+    def made(cls, path: Path) -> RunFolder:
+        """Returns the folder at `path` to write in; it is made, for its owner, if it is not there.
+
+        To look into a folder that there is, say `RunFolder(path)`, which changes nothing.
+        """
         run_files.make_root(path)
         return cls(path)
 
@@ -290,8 +293,7 @@ class RunFolder:
 
     def remove(self, place: str) -> None:
         """Removes a file, or all files of a folder; nothing where it is not there."""
-        run_files.inside(self.path, f"{place}/file")
-        path = self.path / place
+        path = run_files.folder_inside(self.path, place)
         if path.exists():
             run_log.remove(
                 self.path, list(run_files.walk(self.path, place)) if path.is_dir() else [place]

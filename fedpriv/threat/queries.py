@@ -30,6 +30,7 @@ from fedpriv.models.question_answering import (
     QuestionAnswerer,
     most_confident,
 )
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.versions import versions_of
 
@@ -154,11 +155,10 @@ class Oracle:
         fresh = dict(zip((key for _, own in new for key in own), found, strict=True))
         self._known |= fresh
         if self._file is not None:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # The line's end comes first: what a killed process left behind spoils nothing.
             lines = ["\n" + json.dumps([key, *dataclasses.astuple(r)]) for key, r in fresh.items()]
-            with self._file.open("a", encoding="ascii") as file:
-                file.writelines(lines)
+            with run_files.output(self._file, more=True) as file:
+                file.write("".join(lines).encode("ascii"))
 
 
 def ask(model: QuestionAnswerer, examples: Examples) -> list[Reply]:

@@ -212,7 +212,7 @@ def test_a_training_waits_for_a_worker_that_a_killed_driver_left_behind(straight
     left.enter_context(run_lock.writing(folder, "run"))
     threading.Timer(0.5, left.close).start()
     with pytest.raises(InUse):
-        RunFolder.at(folder).writing("run", {}).__enter__()
+        RunFolder.made(folder).writing("run", {}).__enter__()
     retraining.train((config, str(folder)))
     assert (folder / FINAL).read_bytes() == final(straight, "seed-1").read_bytes()
 

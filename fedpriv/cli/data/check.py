@@ -94,8 +94,7 @@ def command(
 
         path = (out or Path(f"data-{name}")) / SHEET
         facts["contact_sheet"] = str(path)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(path, "wb", opener=run_files.private) as file:
+        with run_files.output(path) as file:
             draw(found.documents, found.labels, pages).save(file, "PNG")
     if as_json:
         print(json.dumps(facts))

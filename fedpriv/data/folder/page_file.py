@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedpriv.data.document import DataError, Word, check_file, found_in
 from fedpriv.data.folder import pdf, pictures
 from fedpriv.data.paths import inside
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import cache_folder, file_stamp, hash_of, private_folder
 from fedpriv.runtime.versions import versions_of
 
@@ -221,10 +222,12 @@ def remembered() -> dict[str, Any]:
 def _remember(stamp: str, row: list[Any]) -> None:
     line = json.dumps([stamp, *row])
     # Without a cache that can be written to, the next run opens the file again.
-    with contextlib.suppress(OSError), _appending:
-        table = private_folder(_FOLDER) / _TABLE
-        with table.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+    with (
+        contextlib.suppress(OSError),
+        _appending,
+        run_files.output(private_folder(_FOLDER) / _TABLE, more=True) as file,
+    ):
+        file.write(f"{line}\n".encode())
 
 
 def _sizes(path: Path, dpi: int) -> list[tuple[int, int]]:

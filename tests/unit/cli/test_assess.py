@@ -162,6 +162,34 @@ def test_a_defence_that_cannot_be_combined_is_a_row_that_says_so():
     assert not [one for one in plan.trainings if one.defence == refused.name]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("strategy=fedavg training.batch_size=0", "batch_size=0"),
+        ("fl_provider_dp privacy.epsilon=nan", "privacy.epsilon: got nan"),
+        ("os.system", "strategy.command: is missing"),
+        ("strategy=bandmf", "expected one of centralised,"),
+        ("strategy=feam_dp strategy.clip_norm=-1", "takes no 'clip_norm'"),
+    ],
+)
+def test_a_misspelt_defence_is_refused_before_anything_is_trained(words, told):
+    with pytest.raises(
+        Mistakes, match=r"the defences of quickstart: .*nothing was started"
+    ) as seen:
+        planned(defences=["none", words])
+    assert told in str(seen.value)
+
+
+def test_a_defence_that_does_not_fit_is_told_before_the_first_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(assess, "carry_out", lambda job: {"": "not tried"})
+    plan = planned(defences=["none", "strategy=fedavg masking=on"], words=(*SMALL, "runs=runs"))
+    said = []
+    assess.run(plan, workers=1, tell=said.append)
+    (line,) = (one for one in said if one.startswith("not trained: "))
+    assert "set strategy.weighted=false" in line
+    assert said.index(line) == 0
+
+
 def test_a_defence_that_would_change_nothing_is_refused():
     blocking, safe = planned(defences=["blocking", "safe_template"]).defences[1:]
     assert blocking.refused.startswith("LayoutLMv3Tagger answers no questions")

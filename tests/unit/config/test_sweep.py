@@ -78,7 +78,7 @@ def run(tmp_path_factory):
         patch.chdir(with_toy(tmp_path_factory.mktemp("run")))
         Path("toys.yaml").write_text(FILE)
         folder, measured = sweep_jobs.run(sweep.read("toys.yaml"), tell=told.append)
-        return RunFolder.at(folder.path.absolute()), measured, told
+        return RunFolder.made(folder.path.absolute()), measured, told
 
 
 def mistakes(name, *overrides):

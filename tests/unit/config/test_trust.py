@@ -99,7 +99,7 @@ def test_a_cluster_out_of_a_folder_needs_trust():
 def folder(tmp_path, monkeypatch):
     """A run folder as somebody may pass it on, its log in order; and the command's witness."""
     monkeypatch.chdir(tmp_path)
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     run_log.begin(folder.path, "run", {})
     evil = {"_target_": "os.system", "command": f"touch {tmp_path}/witness"}
     parts = {"data": evil, "model": evil, "strategy": evil, "client": evil}
@@ -131,7 +131,7 @@ def test_a_changed_folder_is_refused_by_resume_and_attack_until_trusted(folder, 
 
 
 def honest(path, **settings):
-    folder = RunFolder.at(path)
+    folder = RunFolder.made(path)
     run_log.begin(folder.path, "run", {})
     folder.write_config({"name": "x", "rounds": 1, **settings})
     return folder
@@ -172,7 +172,7 @@ def test_settings_of_a_folder_are_not_resolved_again(monkeypatch):
     ],
 )
 def test_settings_that_are_none_are_named_without_a_traceback(tmp_path, text, capsys):
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     folder.write_config({})
     (folder.path / "config.yaml").write_text(text)
     for arguments in (["resume", "--trust"], ["attack", "--trust", "attack=dlg"]):
@@ -184,7 +184,7 @@ def test_settings_that_are_none_are_named_without_a_traceback(tmp_path, text, ca
     ("layout", "found"), [(None, "it has no layout.json"), (0, "says 0"), (99, "says 99")]
 )
 def test_folders_of_another_layout_are_refused(tmp_path, layout, found, capsys):
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     folder.write_config({"name": "old"})
     (folder.path / LAYOUT).unlink()
     if layout is not None:
@@ -201,7 +201,7 @@ def test_folders_of_another_layout_are_refused(tmp_path, layout, found, capsys):
 
 def test_what_occurs_twice_is_written_twice_and_read_again(tmp_path):
     shared = {"lr": [1, 2]}
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     folder.write_config({"a": shared, "b": shared})
     assert yaml.safe_load((folder.path / "config.yaml").read_text()) == {"a": shared, "b": shared}
     assert folder.config() == {"a": shared, "b": shared}

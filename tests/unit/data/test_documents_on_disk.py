@@ -18,7 +18,7 @@ SIZE = (40, 30)
 def kept(tmp_path):
     """A run folder and what it says of ten documents."""
     rng = np.random.default_rng(0)
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     pages = [Image.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)) for _ in range(10)]
     files = [tmp_path / f"{i}.png" for i in range(10)]
     for page, file in zip(pages, files, strict=True):

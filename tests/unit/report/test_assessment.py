@@ -230,7 +230,7 @@ def test_the_p_values_of_a_page_are_corrected_together():
 def trained(folder, run, *, f1, results=(), audit=None, masking=None, rounds=2, ledger=None,
             data=None, answered=2):  # fmt: skip
     """Writes a run folder as a training leaves it."""
-    place = RunFolder.at(folder / "runs" / run)
+    place = RunFolder.made(folder / "runs" / run)
     place.write_config({"rounds": rounds, "masking": masking, "data": data or run})
     place.append(
         "metrics.jsonl",

@@ -22,7 +22,7 @@ def outside(tmp_path):
 
 @pytest.fixture
 def root(tmp_path):
-    return RunFolder.at(tmp_path / "run").path
+    return RunFolder.made(tmp_path / "run").path
 
 
 def test_a_file_comes_back_through_a_link_to_the_folder_itself(root, tmp_path):
@@ -92,10 +92,15 @@ def test_whatever_the_umask_only_the_owner_can_read(tmp_path, umask):
     assert len(made) == 5
 
 
-def test_a_folder_that_others_could_read_is_closed_when_a_run_is_made_in_it(tmp_path):
-    (tmp_path / "run").mkdir(mode=0o755)
-    RunFolder.at(tmp_path / "run")
-    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+def test_a_folder_that_others_can_read_keeps_its_mode_when_a_run_is_made_in_it_and_that_is_told(
+    tmp_path,
+):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o755)
+    with pytest.warns(UserWarning, match=r"can look into .*run \(mode 755\).*`chmod 700 "):
+        RunFolder.made(tmp_path / "run").write("a.txt", b"")
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "run/a.txt").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", ["../../../x", "..", ".", "", "/abs", "a/b"])

@@ -30,7 +30,7 @@ MOMENTS = {"momentum": torch.tensor([0.25, 0.5], dtype=torch.float64)}
 
 @pytest.fixture
 def folder(tmp_path):
-    return RunFolder.at(tmp_path / "run")
+    return RunFolder.made(tmp_path / "run")
 
 
 def checkpoint(round, seed=7, **model):
@@ -90,7 +90,7 @@ def test_names_may_hold_slashes_and_prefixes_of_our_own(folder):
 
 
 def test_the_same_checkpoint_is_the_same_bytes(folder, tmp_path):
-    twin = RunFolder.at(tmp_path / "twin")
+    twin = RunFolder.made(tmp_path / "twin")
     for one in (folder, twin):
         one.save(checkpoint(3), keep=0)
     assert file_of(folder, 3).read_bytes() == file_of(twin, 3).read_bytes()
@@ -357,7 +357,7 @@ def test_a_final_model_in_another_memory_layout_can_be_saved(folder, tensor):
 
 def test_the_end_of_a_writer_is_awaited(tmp_path):
     """Parts of the folder have locks of their own; one that stays is waited for in vain."""
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     with run_lock.writing(folder.path, "attack", "pmia"):
         run_lock.await_end(folder.path, 60)  # nobody writes the run itself
         began = time.monotonic()

@@ -117,7 +117,7 @@ def test_killed_at_any_moment_the_folder_is_untouched(tmp_path, monkeypatch):
     steps = 0
     while True:
         steps += 1
-        folder = RunFolder.at(tmp_path / str(steps))
+        folder = RunFolder.made(tmp_path / str(steps))
         run_log.begin(folder.path, "run", {})
         left = [steps]
 
@@ -148,7 +148,7 @@ def test_killed_at_any_moment_the_folder_is_untouched(tmp_path, monkeypatch):
 
 
 def test_an_append_that_was_cut_at_any_byte_is_a_note_and_no_change(tmp_path):
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     run_log.begin(folder.path, "run", {})
     folder.append(METRICS, [{"round": 1}])
     start = len((folder.path / METRICS).read_bytes())
@@ -175,7 +175,7 @@ def test_a_log_whose_last_line_was_cut_at_any_byte_goes_on(copy):
 
 
 def test_a_write_that_came_to_its_end_cannot_be_taken_back(tmp_path):
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     with folder.writing("run", {}):
         folder.write("ledger.json", b"{}")
         folder.write("ledger.json", b'{"events": []}')

@@ -12,7 +12,7 @@ from fedpriv.runtime.run_folder import RunFolder
 
 @pytest.fixture
 def folder(tmp_path):
-    run = RunFolder.at(tmp_path / "run")
+    run = RunFolder.made(tmp_path / "run")
     run.write_config({"name": "x"})
     return run
 

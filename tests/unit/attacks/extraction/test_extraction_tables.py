@@ -335,7 +335,7 @@ def test_histograms_are_of_all_of_m_and_of_g():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    folder = RunFolder.at(tmp_path_factory.mktemp("runs") / "run")
+    folder = RunFolder.made(tmp_path_factory.mktemp("runs") / "run")
     folder.write_config({"name": "extraction", "rounds": 1})
     shown = (tables(NUMBERS), figures(NUMBERS, SCORES), ("mind <this>",), ("knows <Q>",))
     result = Result("extraction", headline(NUMBERS, PRIMARY), NUMBERS, *shown)

@@ -125,7 +125,7 @@ def test_fields_too_short_too_long_cut_or_missing_are_counted(tmp_path):
     bound = DocumentData(source, Iid(1), HoldOut(fraction=0), cache="off").bind(
         lambda labels=(): Follows(labels, max_length=6), 0
     )
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     fields = KeepScrubbed(keys=("code",))
     keep(fields, folder, dataclasses.replace(bound, public=bound.documents[-1:]))
     found = load_fields(folder, tmp_path)
@@ -144,7 +144,7 @@ def test_a_text_is_counted_in_every_document_that_has_it(tmp_path):
     bound = DocumentData(
         These((*same, page("other", DIGITS[3:6]))), Iid(1), HoldOut(fraction=0), cache="off"
     ).bind(follows, 0)
-    folder = RunFolder.at(tmp_path / "run")
+    folder = RunFolder.made(tmp_path / "run")
     bound = dataclasses.replace(bound, public=(page("a", DIGITS[:3]), page("b", DIGITS[:3])))
     keep(KeepScrubbed(), folder, bound)
     truths = TruthStore(folder).fields()
@@ -212,7 +212,7 @@ def test_nothing_that_was_made_from_the_hidden_tokens_is_kept(tmp_path):
             bound = DocumentData(These((one,)), Iid(1), HoldOut(fraction=0), cache="off").bind(
                 build, 0
             )
-            folder = RunFolder.at(tmp_path / str(number))
+            folder = RunFolder.made(tmp_path / str(number))
             keep(KeepScrubbed(min_tokens=1), folder, bound)
             kept.append(load_fields(folder, tmp_path))
         assert kept[0].fields[0].places == kept[1].fields[0].places
