@@ -29,11 +29,10 @@ from transformers import (
     AutoModelForTokenClassification,
     PreTrainedConfig,
 )
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, has_file
 
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.examples import Batch
-from fedpriv.models.checkpoints import another_type, network_of
+from fedpriv.models.checkpoints import another_type, check_weights, network_of
 from fedpriv.models.donut import donut
 from fedpriv.models.encoders.backbones import bert, bros, layoutlm
 from fedpriv.models.image_text import image_text
@@ -49,8 +48,6 @@ from fedpriv.models.saving import draw_linear, fits_positions, settings_of, ther
 from fedpriv.models.tagging import NetworkTagger, tags_of
 
 M = TypeVar("M", "AutoTagger", "AutoAnswerer")
-
-WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
 
 USUAL_LENGTH = 512
 """Tokens of a window at most, if none are asked for: some networks have positions for 100 000."""
@@ -111,11 +108,7 @@ def auto(
             "SCUT-DLVCLab/lilt-roberta-en-base; model=auto has no size of its own to draw"
         )
     there(pretrained)
-    if not any(has_file(str(pretrained), name) for name in WEIGHTS):
-        raise ValueError(
-            f"{pretrained} has no {' or '.join(WEIGHTS)}: weights are never read from a pickle; "
-            "write them anew with transformers' save_pretrained"
-        )
+    check_weights(pretrained)
     # transformers raises a ValueError for a checkpoint that needs code of its own.
     config = AutoConfig.from_pretrained(str(pretrained), trust_remote_code=False)
     ours = OURS.get((task, config.model_type))
@@ -186,7 +179,6 @@ def _network(
         new_head=True,
         config=config,
         attn_implementation=attention,
-        use_safetensors=True,
         trust_remote_code=False,
     )
     return network

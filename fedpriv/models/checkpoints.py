@@ -6,6 +6,7 @@ name, draws all other weights at random, and goes on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,14 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers.utils import (
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    cached_file,
+    logging,
+)
+
+from fedpriv.runtime.file_names import name_problem
 
 TAKEN_BY = {
     "bert": ("model=bert", "google-bert/bert-base-uncased"),
@@ -93,13 +101,15 @@ def network_of(
         The network, and the names of the weights that were drawn.
 
     Raises:
-        ValueError: if any other weight is missing, or of another shape.
+        ValueError: if any other weight is missing, or of another shape, or as `check_weights`.
         OSError: if there is no such checkpoint.
     """
+    check_weights(folder, subfolder)
     with _quiet(folder):
         network, told = kind.from_pretrained(
             str(folder),
             subfolder=subfolder,
+            use_safetensors=True,
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
             output_loading_info=True,
@@ -121,6 +131,39 @@ def network_of(
             "its save_pretrained writes them"
         )
     return network, drawn
+
+
+def check_weights(folder: str | Path, subfolder: str = "") -> None:
+    """Refuses a checkpoint of which transformers would unpickle something, or look elsewhere.
+
+    Raises:
+        ValueError: if it has no safetensors, or their index names anything but safetensors beside
+            itself: transformers opens whatever stands there.
+        OSError: if there is no such checkpoint.
+    """
+    whole, index = (
+        cached_file(
+            str(folder), name, subfolder=subfolder, _raise_exceptions_for_missing_entries=False
+        )
+        for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+    )
+    place = Path(folder, subfolder)
+    if whole is None and index is None:
+        raise ValueError(
+            f"{place} has no {SAFE_WEIGHTS_NAME} or {SAFE_WEIGHTS_INDEX_NAME}: weights are never "
+            "read from a pickle; write them anew with transformers' save_pretrained"
+        )
+    if whole is None:
+        try:
+            files = set(json.loads(Path(index).read_bytes())["weight_map"].values())
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f"{Path(index)} is no index of weights: {error!r:.200}") from error
+        for name in files:
+            beside = isinstance(name, str) and not name_problem(name) and Path(name).name == name
+            if not beside or not name.endswith(".safetensors"):
+                raise ValueError(
+                    f"{Path(index)} names {name!r:.100}: expected .safetensors files beside it"
+                )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import PurePosixPath, PureWindowsPath
 
 _LONGEST = 255
@@ -14,9 +13,9 @@ def name_problem(name: str) -> str | None:
     if "\0" in name:
         return "holds a NUL character"
     try:
-        parts = [os.fsencode(part) for part in PurePosixPath(name).parts]
-    except UnicodeEncodeError:
-        return "is not text that a file name can hold"
+        parts = [part.encode() for part in PurePosixPath(name).parts]
+    except UnicodeEncodeError:  # as a zip of another system leaves it
+        return "is not UTF-8: rename the file"
     if not parts:
         return "is empty"
     # Windows' reading too, so that a data set means the same everywhere.

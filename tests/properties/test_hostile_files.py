@@ -6,6 +6,8 @@ anything else; and what it accepts is whole: each page can be looked at.
 FEDPRIV_HOSTILE_FILES is how many folders are tried, 9 kinds of them in turn.
 """
 
+import dataclasses
+import json
 import os
 import random
 import shutil
@@ -15,9 +17,11 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hostile import LAYOUTS, mutate
 
+from fedpriv.data import apart
 from fedpriv.data.document import DataError
 
 COUNT = int(os.environ.get("FEDPRIV_HOSTILE_FILES", "240"))
@@ -36,6 +40,13 @@ def _watch(event, arguments):
 
 
 sys.addaudithook(_watch)
+
+
+def called_here(function, path, *arguments, content=None):
+    value = function(path, *arguments, *([] if content is None else [content]))
+    if isinstance(value, np.ndarray):
+        return value
+    return json.loads(json.dumps(value, default=dataclasses.astuple))
 
 
 class Hang(Exception):
@@ -94,7 +105,9 @@ def tried(layout, root, on_error):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_one_hostile_file_never_does_more_than_be_refused(name, tmp_path, capsys):
+def test_one_hostile_file_never_does_more_than_be_refused(name, tmp_path, capsys, monkeypatch):
+    # The watch is on this process, so the decoders run here.
+    monkeypatch.setattr(apart, "call", called_here)
     layout, counts, wrong = LAYOUTS[name], Counter(), []
     layout.write(tmp_path / "sound")
     tried(layout, tmp_path / "sound", "raise")  # imports what is imported late, which is code too

@@ -20,6 +20,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from fedpriv.data import apart
 from fedpriv.data.document import DataError, Word, check_file, found_in
 from fedpriv.data.folder import pdf, pictures
 from fedpriv.data.paths import inside
@@ -191,7 +192,8 @@ def draw(root: Path, file: PageFile, number: int, dpi: int) -> NDArray[np.uint8]
     """
     path = inside(root, file.name)
     check_file(path)
-    pixels = pdf.draw(path, number, dpi) if pdf.is_pdf(path) else pictures.draw(path, number)
+    how = (pdf.draw, path, number, dpi) if pdf.is_pdf(path) else (pictures.draw, path, number)
+    pixels: NDArray[np.uint8] = apart.call(*how)
     if (pixels.shape[1], pixels.shape[0]) != file.sizes[number]:
         raise DataError(path, "the file has changed since the folder was read")
     return pixels
@@ -200,7 +202,10 @@ def draw(root: Path, file: PageFile, number: int, dpi: int) -> NDArray[np.uint8]
 def text_layer(root: Path, file: PageFile, number: int, dpi: int) -> tuple[Word, ...]:
     """Returns the words that a PDF itself holds of a page; none of a picture."""
     path = inside(root, file.name)
-    return pdf.text_layer(path, number, dpi) if pdf.is_pdf(path) else ()
+    if not pdf.is_pdf(path):
+        return ()
+    words = apart.call(pdf.text_layer, path, number, dpi)
+    return tuple(Word(text, tuple(box), segment) for text, box, segment in words)
 
 
 def remembered() -> dict[str, Any]:
@@ -232,11 +237,15 @@ def _remember(stamp: str, row: list[Any]) -> None:
 
 def _sizes(path: Path, dpi: int) -> list[tuple[int, int]]:
     if pdf.is_pdf(path):
-        return pdf.page_sizes(path, dpi, MOST_PAGES)
+        return _pairs(apart.call(pdf.page_sizes, path, dpi, MOST_PAGES))
     if path.suffix.lower() == ".pdf":
         why = "the file is empty" if not path.stat().st_size else "it does not begin with %PDF-"
         raise DataError(path, f"not a PDF: {why}")
-    return pictures.page_sizes(path, MOST_PAGES)
+    return _pairs(apart.call(pictures.page_sizes, path, MOST_PAGES))
+
+
+def _pairs(sizes: list[list[int]]) -> list[tuple[int, int]]:
+    return [(width, height) for width, height in sizes]
 
 
 def _sha256(path: Path) -> str:

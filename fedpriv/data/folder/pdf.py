@@ -1,10 +1,9 @@
-"""Pages and text layers of PDFs, by pdfium."""
+"""Pages and text layers of PDFs, by pdfium, which is not safe in several threads."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +21,6 @@ POINTS = 72
 LEAST_LEGIBLE = 0.7
 """Share of a text layer's letters that must mean something: a font without a map of its letters
 gives private or unknown signs, and then the page is better read by OCR."""
-
-_pdfium = threading.Lock()
-"""Pdfium is not safe in several threads."""
 
 
 def is_pdf(path: Path) -> bool:
@@ -92,20 +88,19 @@ def text_layer(path: Path, number: int, dpi: int) -> tuple[Word, ...]:
 def _opened(path: Path) -> Iterator[Any]:
     import pypdfium2
 
-    with _pdfium:
-        try:
-            with pypdfium2.PdfDocument(path) as document:
-                yield document
-        except pypdfium2.PdfiumError as error:
-            if "password" in str(error).lower():
-                why = "an encrypted PDF: save a copy without its password"
-            elif not path.stat().st_size:
-                why = "not a PDF: the file is empty"
-            else:
-                why = f"not a PDF that pdfium can read: {error}"
-            raise DataError(path, why) from error
-        except (IndexError, ValueError) as error:
-            raise DataError(path, str(error)) from error
+    try:
+        with pypdfium2.PdfDocument(path) as document:
+            yield document
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error).lower():
+            why = "an encrypted PDF: save a copy without its password"
+        elif not path.stat().st_size:
+            why = "not a PDF: the file is empty"
+        else:
+            why = f"not a PDF that pdfium can read: {error}"
+        raise DataError(path, why) from error
+    except (IndexError, ValueError) as error:
+        raise DataError(path, str(error)) from error
 
 
 def _size(page: Any, dpi: int) -> tuple[int, int]:

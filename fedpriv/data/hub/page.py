@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpriv.data import apart
 from fedpriv.data.document import DataError, Question, Word
 from fedpriv.data.drawn_page import LazyPage, PageText
 from fedpriv.data.folder import pictures, tesseract
@@ -158,7 +159,7 @@ def _pixels(page: HubPage) -> NDArray[np.uint8]:
         content = picture_of(page.table, number, read.columns.image)
     except ValueError as error:
         raise DataError(path, str(error)) from error
-    pixels = pictures.draw(path, 0, content)
+    pixels: NDArray[np.uint8] = apart.call(pictures.draw, path, 0, content=content)
     if (pixels.shape[1], pixels.shape[0]) != page.size:
         raise DataError(path, "the image has changed since the data set was read")
     pixels.flags.writeable = False  # whoever reads the page next must see the same

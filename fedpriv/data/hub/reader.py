@@ -11,6 +11,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpriv.data import apart
 from fedpriv.data.document import (
     MOST_DOCUMENTS,
     SKIP,
@@ -344,7 +345,8 @@ class _Look:
             stored = picture_of(table, number, read.columns.image)
             picture = hashlib.sha256(stored).hexdigest()
             path = Path(read.path) / place_of(table, number)
-            size = pictures.page_sizes(path, 1, stored)[0]
+            ((width, height),) = apart.call(pictures.page_sizes, path, 1, content=stored)
+            size = width, height
         boxes, units = [], dict.fromkeys(UNITS, 0.0)
         if read.columns.boxes and read.columns.boxes in values:
             boxes = boxes_of(row, read.columns)

@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from fedpriv.data.document import DataError, check_file, found_in
 from fedpriv.data.folder.page_file import MOST_BYTES
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
 from fedpriv.runtime.cache import file_stamp, hash_of, private_folder
+from fedpriv.runtime.file_names import name_problem
 
 SAVED = ("dataset_dict.json", "state.json")
 """Files that `save_to_disk` writes, of several splits and of one."""
+BUILDERS = ("arrow", "csv", "imagefolder", "json", "parquet")
+"""What datasets may read files with: others, such as webdataset, unpickle what they find."""
 
 
 class NoDatasetsError(ValueError):
@@ -117,7 +122,14 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[Table
             # What is read of a folder here is kept where all that is private is kept.
             cache = str(private_folder("datasets")) if is_folder else None
             where = str(folder.resolve()) if is_folder else path
+            if is_folder:
+                _check_card(folder)
             builder = datasets.load_dataset_builder(where, name, revision=revision, cache_dir=cache)
+            kind = type(builder).__module__.rpartition(".")[2]
+            if kind not in BUILDERS:
+                raise DataError(
+                    path, f"datasets reads it as {kind}: expected one of {', '.join(BUILDERS)}"
+                )
             if is_folder:
                 _check_files(folder, builder)
             builder.download_and_prepare()
@@ -165,6 +177,29 @@ def _check_state(folder: Path) -> None:
         for file in files:
             named = file.get("filename") if isinstance(file, dict) else None
             check_file(inside(part, named if isinstance(named, str) else ""))
+
+
+def _check_card(folder: Path) -> None:
+    """Refuses a folder whose README names files elsewhere, which datasets would ask for at once."""
+    from huggingface_hub import DatasetCard
+
+    card = folder / "README.md"
+    if not card.exists():
+        return
+    check_file(card)
+    try:
+        told = DatasetCard(card.read_text("utf-8"), ignore_metadata_errors=True).data.to_dict()
+    except (RecursionError, ValueError, YAMLError) as error:
+        raise DataError(card, f"its head is not YAML that can be read: {error!r:.200}") from error
+    left, seen = [told.get("configs")], set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, dict | list | tuple):
+            if id(one) not in seen:  # YAML may say the same again and again
+                seen.add(id(one))
+                left += [*one, *one.values()] if isinstance(one, dict) else one
+        elif isinstance(one, str) and one and ("://" in one or name_problem(one)):
+            raise DataError(card, f"{shown(one)} lies outside of the folder; nothing was read")
 
 
 def _check_files(folder: Path, builder: Any) -> None:

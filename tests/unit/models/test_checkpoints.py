@@ -19,6 +19,7 @@ from transformers import (
     LiltModel,
     MBartConfig,
     MBartForCausalLM,
+    RobertaConfig,
     RobertaForTokenClassification,
     VisionEncoderDecoderModel,
 )
@@ -232,3 +233,40 @@ def test_a_head_for_other_labels_is_drawn_without_a_word_of_transformers(own, tm
     finally:
         logger.removeHandler(heard)
     assert "LOAD REPORT" in "".join(said)  # without us it speaks
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("pytorch_model.bin", "names 'pytorch_model.bin': expected .safetensors files beside it"),
+        ("../other/model.safetensors", "expected .safetensors files beside it"),
+        ("/other/model.safetensors", "expected .safetensors files beside it"),
+        (7, "expected .safetensors files beside it"),
+        (None, "is no index of weights"),
+    ],
+)
+def test_an_index_names_safetensors_beside_it_only(tmp_path, named, told, monkeypatch):
+    model = RobertaForTokenClassification(RobertaConfig(**TEXT))
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "other").mkdir()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    index = {"weight_map": dict.fromkeys(model.state_dict(), named)} if named else {"weight_map": 3}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        network_of(RobertaForTokenClassification, tmp_path)
+
+
+def test_a_checkpoint_in_several_files_is_loaded_and_a_pickle_never(tmp_path, monkeypatch):
+    model = RobertaForTokenClassification(RobertaConfig(**TEXT))
+    model.save_pretrained(tmp_path / "parts", max_shard_size="40KB")
+    assert (tmp_path / "parts/model.safetensors.index.json").is_file()
+    loaded, _ = network_of(RobertaForTokenClassification, tmp_path / "parts")
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+    model.config.save_pretrained(tmp_path / "pickle")
+    torch.save(model.state_dict(), tmp_path / "pickle/pytorch_model.bin")
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(ValueError, match="weights are never read from a pickle"):
+        network_of(RobertaForTokenClassification, tmp_path / "pickle")

@@ -13,6 +13,7 @@ import pytest
 from folder_pages import LINES, OURS, pdf, picture, save
 from PIL import Image
 
+from fedpriv.cli.main import main
 from fedpriv.data.digests import document_digest
 from fedpriv.data.document import DataError, DataErrors
 from fedpriv.data.folder import page, page_file, tesseract
@@ -494,3 +495,19 @@ def test_an_empty_cell_leaves_a_file_without_a_provider(tmp_path):
     (error,) = caught.value.errors
     assert error.why == "the column provider is empty for b.png: every file needs a provider"
     assert str(caught.value).endswith("\n  data.source.on_error=skip leaves these out")
+
+
+@pytest.mark.parametrize("name", [b"Rechnung_M\xfcller.png", b"\xff\xfe.png", b"a\x80/b.png"])
+def test_a_name_that_is_not_utf_8_is_the_problem_of_one_file(tmp_path, name, capsysbinary):
+    Image.new("RGB", (40, 30), "white").save(tmp_path / "good.png")
+    bad = os.path.join(os.fsencode(tmp_path), name)
+    os.makedirs(os.path.dirname(bad), exist_ok=True)
+    shutil.copy(tmp_path / "good.png", bad)
+    with pytest.raises(DataError, match="is not UTF-8: rename the file"):
+        Folder(tmp_path, words="none").load()
+    found = Folder(tmp_path, words="none", on_error="skip").load()
+    assert [one.id for one in found.documents] == ["good.png"]
+    words = ["data", "check", str(tmp_path), "data.source.words=none", "--pages", "0"]
+    assert main([*words, "data.source.on_error=skip"]) == 0
+    assert main(words) == 1
+    assert b"is not UTF-8: rename the file" in capsysbinary.readouterr().err

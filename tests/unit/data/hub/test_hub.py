@@ -1,11 +1,14 @@
 """Data sets of the `datasets` library become documents, whatever their columns are called."""
 
+import io
 import json
 import pickle
 import shutil
+import tarfile
 
 import numpy as np
 import pytest
+import yaml
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from hub_sets import (
     ENTITIES,
@@ -156,6 +159,54 @@ def test_a_folder_of_parquet(folder):
     assert [one.split for one in found.documents] == ["train"] * 3
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "hf://datasets/x/y/z.csv",
+        "https://example.org/z.csv",
+        "../other/z.csv",
+        "/etc/passwd",
+        [{"split": "train", "path": ["train.parquet", "s3://x/y.parquet"]}],
+    ],
+)
+def test_a_readme_that_names_files_elsewhere_is_refused_and_nobody_is_asked(
+    folder, place, monkeypatch
+):
+    def asked(*_, **__):
+        raise AssertionError("the network")
+
+    monkeypatch.setattr("socket.getaddrinfo", asked)
+    monkeypatch.setattr("socket.socket.connect", asked)
+    folder.mkdir()
+    tagged().to_parquet(str(folder / "train.parquet"))
+    head = yaml.safe_dump({"configs": [{"config_name": "default", "data_files": place}]})
+    (folder / "README.md").write_text(f"---\n{head}---\n")
+    with pytest.raises(DataError, match="lies outside of the folder; nothing was read"):
+        HubData(str(folder)).load()
+
+
+def test_a_readme_may_name_files_of_the_folder(folder):
+    (folder / "data").mkdir(parents=True)
+    tagged().to_parquet(str(folder / "data/some.parquet"))
+    head = {"configs": [{"config_name": "default", "data_files": "data/*.parquet"}]}
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump(head)}---\n")
+    check_pages(HubData(str(folder)).load())
+
+
+def test_what_datasets_would_unpickle_is_refused(folder, monkeypatch):
+    folder.mkdir()
+    with tarfile.open(folder / "train.tar", "w") as archive:
+        for name in ("0.pth", "1.pyd"):
+            data = pickle.dumps([1])
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    monkeypatch.setattr("torch.load", None)
+    monkeypatch.setattr("pickle.load", None)
+    with pytest.raises(DataError, match="datasets reads it as webdataset: expected one of arrow,"):
+        HubData(str(folder)).load()
+
+
 # -------------------------------------------------------------------------- boxes and their unit
 
 
@@ -298,12 +349,12 @@ def test_the_folder_may_be_named_from_where_one_stands(folder, monkeypatch):
 def test_what_was_seen_is_not_looked_at_again(folder, monkeypatch):
     path = save(tagged(), folder)
     HubData(path).load()
-    monkeypatch.setattr("fedpriv.data.hub.reader.pictures.page_sizes", None)
+    monkeypatch.setattr("fedpriv.data.hub.reader.apart", None)
     check_pages(HubData(path).load())
     # Another data set in the same place is another one.
     shutil.rmtree(folder)
     save(tagged(count=4), folder)
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'call'"):
         HubData(path).load()
 
 
