@@ -176,9 +176,9 @@ def _clause(result: Result, strongest: str = "") -> str:
 
 READ = {
     "words_named": "name words as one client's by comparing sums, {} of them rightly",
-    "private_text": "read all words of {} of the private fields in a client's update",
-    "answer_exact": "read {} of the answers in a client's update",
-    "token_set_recall": "read {} of the different words in a client's update",
+    "private_text": "read all words of {} of the private fields in {}",
+    "answer_exact": "read {} of the answers in {}",
+    "token_set_recall": "read {} of the different words in {}",
 }
 """Primary number → what can be done with a client's update, or without one."""
 
@@ -188,22 +188,26 @@ def _pages(result: Result, primary: Number | None) -> str:
     if primary is None:
         return ""
     share, details = _percent(primary.value), result.details
+    messages = details.get("by_message") or [{"client": 0}]
+    # Of a sum, no client's number is known.
+    of = "a client's update" if messages[0].get("client") is not None else "a sum of updates"
     chance = f", {_percent(primary.control)} by chance" if primary.control else ""
     if result.primary in READ:
-        return f"{READ[result.primary].format(share)}{chance}"
+        return f"{READ[result.primary].format(share, of)}{chance}"
     read, ceiling = details.get("exact_match"), details.get("ocr_ceiling")
-    said = f"restore {share} of the pages in a client's update{chance}"
+    said = f"restore {share} of the pages in {of}{chance}"
     if isinstance(read, float) and read:
-        of = ""
+        most = ""
         if isinstance(ceiling, float) and ceiling:
-            of = f", where {_percent(ceiling)} can be read on the page itself"
+            most = f", where {_percent(ceiling)} can be read on the page itself"
             if _percent(ceiling) == _percent(read):
-                of = ", as many as on the page itself"
-        return f"{said}, and read {_percent(read)} of their private fields{of}"
+                most = ", as many as on the page itself"
+        return f"{said}, and read {_percent(read)} of their private fields{most}"
     if isinstance(ours := details.get("psnr_roi"), float):
         given = details.get("template_psnr_roi")
         beside = f", the empty form {given:.0f} dB" if isinstance(given, float) else ""
-        return f"{said}, at least in part ({ours:.0f} dB{beside})"
+        part = "to the last pixel" if result.certain else "at least in part"
+        return f"{said}, {part} ({ours:.0f} dB{beside})"
     return said
 
 

@@ -184,8 +184,13 @@ def numbers_table(result: Result) -> Table | None:
     return Table(
         ("number", "value", "95 % interval", "of", "control", "p", "could have shown"),
         tuple(rows),
-        note="The verdict rests on the first row. The p-values of the others are corrected for "
-        "their number.",
+        note=(
+            "The verdict rests on what was recovered to the last pixel or token, which no chance "
+            "does; the first row says how much that is."
+            if result.certain
+            else "The verdict rests on the first row."
+        )
+        + " The p-values of the others are corrected for their number.",
         public=True,
     )
 

@@ -173,9 +173,13 @@ def joined(results: Sequence[Result]) -> Result:
     for n, alone, p in zip(tested, p_values, corrected(p_values), strict=True):
         one = results[n]
         primary = dataclasses.replace(one.numbers[one.primary], p_value=p)
-        parts[n] = dataclasses.replace(one, numbers={**one.numbers, one.primary: primary})
+        parts[n] = dataclasses.replace(
+            one,
+            headline=one.headline.replace(f"p {alone:.2g}", f"p {p:.2g}", 1),
+            numbers={**one.numbers, one.primary: primary},
+        )
         if one.verdict == LEAK and not one.certain and alone <= LEVEL < p:
-            said = f"{one.headline}; not shown among {len(tested)} tests (p {p:.2g})"
+            said = f"{parts[n].headline}; not shown among {len(tested)} tests (p {p:.2g})"
             parts[n] = dataclasses.replace(parts[n], verdict=CANNOT_TELL, headline=said)
     first = min(parts, key=lambda one: (LEAK, CANNOT_TELL, *VERDICTS).index(one.verdict))
     return dataclasses.replace(

@@ -392,10 +392,13 @@ def test_text_that_is_only_in_its_own_message_is_a_leak(messages):
     if messages == 8:
         assert number.p_value <= 0.001
         assert 0.2 < number.control < 0.9  # frequent words are in the others too
-        assert "recovered from 8 messages, exactly: 100% of the different tokens" in found.headline
+        assert (
+            "recovered from 8 messages, with every different token: 100% of the different tokens"
+            in found.headline
+        )
     else:  # there is nothing to compare with, and no chance recovers all to the last
         assert number.p_value is number.control is None
-        assert "recovered from one message, exactly: 100%" in found.headline
+        assert "recovered from one message, with every different token: 100%" in found.headline
 
 
 def test_words_that_are_named_as_one_clients():
@@ -534,7 +537,7 @@ def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     found = result_of(claims, truths, WHITE)
     assert (found.verdict, found.primary) == (LEAK, "pages_recovered")
     assert found.headline.startswith(
-        "recovered from 6 messages, 1 of them exactly: 17% of the pages with private fields 3 dB "
+        "recovered from 6 messages, 1 of them to the last pixel: 17% of the pages with private fields 3 dB "
         "or more above the template on 6 messages"
     )
     assert result_of(claims[:1], truths, WHITE).verdict == CANNOT_TELL
