@@ -458,8 +458,10 @@ class _Run:
         start = self._restore()
         clients = self.federation.clients
         with (
-            trackers.following(self.settings.trackers, self._tracked(start)) as boards,
             self.progress.following(self.folder.path, start, self.rounds, clients),
+            trackers.following(
+                self.settings.trackers, self._tracked(start), self.progress.note
+            ) as track,
         ):
             # A run of no rounds is one evaluation.
             alone = self.rounds == 0 and not self.folder.records(METRICS)
@@ -467,8 +469,7 @@ class _Run:
                 record = self._round(round)
                 self._finish_round(round, record)
                 self.progress.round(record)
-                for board in boards:
-                    board.round(record)
+                track(record)
                 if self._gives_up():
                     self._after()  # nobody need resume it, and what was kept can be attacked
                     last = f"{n} rounds in a row" if (n := self.refused) > 1 else "the last round"

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import re
+import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 TRACKERS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """The trackers by name, each with the package that it needs."""
+
+
+PATIENCE = 5.0
+"""Seconds in which a server must answer before a run begins."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +55,68 @@ Follow = Callable[[Tracked], AbstractContextManager[Board]]
 
 def problems(names: Sequence[str]) -> list[str]:
     """Returns why trackers cannot be used, each with what would work."""
-    return [
+    found = [
         f"federation.trackers: {name} needs the package {TRACKERS[name]}, which is not installed: "
         "pip install 'fedpriv[trackers]'"
         for name in names
         if importlib.util.find_spec(TRACKERS[name]) is None
     ]
+    server = urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "") if "mlflow" in names else "")
+    if server.scheme in ("http", "https"):
+        usual = 443 if server.scheme == "https" else 80
+        try:
+            socket.create_connection((server.hostname, server.port or usual), PATIENCE).close()
+        except (OSError, ValueError) as error:
+            found.append(
+                f"federation.trackers: mlflow: nobody answers at {_public(server.geturl())} "
+                f"({error}): start it, or unset MLFLOW_TRACKING_URI to write a file beside the runs"
+            )
+    return found
 
 
 @contextmanager
-def following(names: Sequence[str], run: Tracked) -> Iterator[list[Board]]:
-    """Follows a run with all trackers of these names."""
-    with ExitStack() as stack:
-        follows: list[Follow] = [
-            importlib.import_module(f"fedpriv.runtime.trackers.{name}").follow for name in names
-        ]
-        yield [stack.enter_context(follow(run)) for follow in follows]
+def following(
+    names: Sequence[str], run: Tracked, tell: Callable[[str], None]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Follows a run with all trackers of these names; one that fails is told, and left out.
+
+    Yields:
+        What takes the record of a round.
+    """
+    opened: dict[str, AbstractContextManager[Board]] = {}
+    boards: dict[str, Board] = {}
+
+    @contextmanager
+    def tolerated(name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever a library or its server does
+            boards.pop(name, None)
+            why = _public(f"{type(error).__name__}: {error}").partition("\n")[0]
+            tell(f"the tracker {name} failed, and the run goes on without it: {why:.300}")
+
+    def take(record: Mapping[str, Any]) -> None:
+        for name, board in [*boards.items()]:
+            with tolerated(name):
+                board.round(record)
+
+    for name in names:
+        follow: Follow = importlib.import_module(f"fedpriv.runtime.trackers.{name}").follow
+        with tolerated(name):
+            board = follow(run)
+            boards[name] = board.__enter__()
+            opened[name] = board
+    try:
+        yield take
+    finally:
+        for name, entered in opened.items():
+            with tolerated(name):
+                entered.__exit__(*sys.exc_info())
+
+
+def _public(text: str) -> str:
+    """Returns a text in which addresses have no names and passwords."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -30,6 +30,9 @@ def follow(run: Tracked) -> Iterator[Logged]:
     """Writes settings once, and each round; a resumed run goes on with the entry that it has."""
     # A privacy tool must not phone home.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # It would ask for minutes, each time, while the run waits.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     from mlflow.entities import Param
     from mlflow.tracking import MlflowClient
 

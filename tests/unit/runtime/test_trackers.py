@@ -1,7 +1,8 @@
 """Trackers: what is written, that it stays here, and that a resumed run goes on with its entry."""
 
 import sqlite3
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,11 +31,64 @@ def test_an_unknown_tracker_and_one_without_its_package_are_told(monkeypatch):
     assert problems([]) == []
 
 
+def test_a_server_that_does_not_answer_is_told_before_the_run_without_its_password(monkeypatch):
+    monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:SECRET@127.0.0.1:9/")
+    (told,) = problems(["mlflow"])
+    assert "nobody answers at http://127.0.0.1:9/ (" in told
+    assert "SECRET" not in told
+    assert problems(["tensorboard"]) == []
+
+
+@pytest.mark.parametrize("fails", ["enter", "round", "exit"])
+def test_a_tracker_that_fails_ends_no_training_and_says_no_password(fails, run, monkeypatch):
+    """The other one goes on, and what ended the run itself is not held back."""
+
+    class Board:
+        def __init__(self, name):
+            self.name, self.rounds = name, []
+
+        def round(self, record):
+            self.rounds.append(record["round"])
+            if (fails, self.name) == ("round", "mlflow"):
+                raise OSError("http://user:SECRET@host/ is gone\nTraceback")
+
+    boards = {}
+
+    def follow_as(name):
+        @contextmanager
+        def follow(run):
+            if (fails, name) == ("enter", "mlflow"):
+                raise OSError("http://user:SECRET@host/ is gone\nTraceback")
+            boards[name] = Board(name)
+            try:
+                yield boards[name]
+            finally:
+                if (fails, name) == ("exit", "mlflow"):
+                    raise OSError("http://user:SECRET@host/ is gone\nTraceback")
+
+        return SimpleNamespace(follow=follow)
+
+    monkeypatch.setattr(base.importlib, "import_module", lambda name: follow_as(name[25:]))
+    said = []
+    with following(["mlflow", "wandb"], run, said.append) as take:
+        take({"round": 1})
+        take({"round": 2})
+    told = (
+        "the tracker mlflow failed, and the run goes on without it: OSError: http://host/ is gone"
+    )
+    assert said == [told]
+    assert boards["wandb"].rounds == [1, 2]
+    with pytest.raises(KeyError), following(["wandb"], run, said.append):
+        raise KeyError
+    assert said == [told]
+
+
 def test_tensorboard_has_every_number(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with following(["tensorboard"], run) as (board,):
-        board.round(ROUND)
+    with following(["tensorboard"], run, print) as take:
+        take(ROUND)
     events = EventAccumulator(str(run.run_dir / "tensorboard")).Reload()
     assert set(events.Tags()["scalars"]) == {"f1", "accepted", "clients/answered"}
     assert [(one.step, one.value) for one in events.Scalars("f1")] == [(1, 0.5)]
@@ -44,11 +98,11 @@ def test_tensorboard_has_every_number(run):
 def test_mlflow_has_settings_and_rounds_and_a_resumed_run_has_one_entry(run):
     pytest.importorskip("mlflow")
     pytest.importorskip("alembic")
-    with following(["mlflow"], run) as (board,):
-        board.round(ROUND)
-    with suppress(KeyboardInterrupt), following(["mlflow"], run) as (board,):
-        board.round({**ROUND, "f1": 0.9})  # written before
-        board.round({**ROUND, "round": 2, "f1": 0.75})
+    with following(["mlflow"], run, print) as take:
+        take(ROUND)
+    with suppress(KeyboardInterrupt), following(["mlflow"], run, print) as take:
+        take({**ROUND, "f1": 0.9})  # written before
+        take({**ROUND, "round": 2, "f1": 0.75})
         raise KeyboardInterrupt
     store = run.runs / "mlflow.db"
     assert store.stat().st_mode & 0o077 == 0
@@ -64,10 +118,10 @@ def test_mlflow_has_settings_and_rounds_and_a_resumed_run_has_one_entry(run):
 @pytest.mark.slow
 def test_wandb_writes_into_the_run_folder_and_stays_offline(run):
     wandb = pytest.importorskip("wandb")
-    with following(["wandb"], run) as (board,):
+    with following(["wandb"], run, print) as take:
         assert wandb.run.settings.mode == "offline"
         assert not wandb.env.error_reporting_enabled()  # which asks the network while offline, too
         assert dict(wandb.run.config) == {"seed": 3, "client.epochs": 2}
-        board.round(ROUND)
+        take(ROUND)
         assert wandb.run.summary["f1"] == 0.5
     assert list(run.run_dir.glob("wandb/offline-run-*/*.wandb"))

@@ -537,8 +537,8 @@ def test_a_grey_box_is_no_page_that_was_stolen_and_one_stolen_page_of_many_is():
     found = result_of(claims, truths, WHITE)
     assert (found.verdict, found.primary) == (LEAK, "pages_recovered")
     assert found.headline.startswith(
-        "recovered from 6 messages, 1 of them to the last pixel: 17% of the pages with private fields 3 dB "
-        "or more above the template on 6 messages"
+        "recovered from 6 messages, 1 of them to the last pixel: 17% of the pages with private "
+        "fields 3 dB or more above the template on 6 messages"
     )
     assert result_of(claims[:1], truths, WHITE).verdict == CANNOT_TELL
 
