@@ -168,9 +168,11 @@ def _acted_on(
             min(1.0, 2 * p),
         )
     found["M"] = pair.share()
-    asked = (name for name in pair.asked if name != BASELINE)
+    # A context may be had of no canary: nothing is compared there.
+    able = [name for name in pair.said.extracted if pair.answered(name)[0]]
+    asked = (name for name in pair.asked if name != BASELINE and name in able)
     found |= {f"M, {tables.CONTEXTS.get(name, name)}": pair.share(name) for name in asked}
-    found |= {f"M under {name}": pair.share(name) for name in claim.prompts}
+    found |= {f"M under {name}": pair.share(name) for name in claim.prompts if name in able}
     for name in ("EB", "DP"):
         if name in claim.said:
             found[f"M under {name}"] = claim.pair(name).share()

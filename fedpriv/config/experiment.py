@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import math
 import re
 import typing
 import warnings
@@ -284,15 +285,26 @@ def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> di
     return {**config, first: with_value(inner, rest, value) if rest else value}
 
 
-def sweep(overrides: Iterable[str]) -> list[list[str]]:
-    """Returns the combinations of overrides such as `seed=0,1` or `seed=range(3)`, in order."""
+MOST_COMBINATIONS = 10_000
+
+
+def sweep(overrides: Sequence[str]) -> list[list[str]]:
+    """Returns the combinations of overrides such as `seed=0,1` or `seed=range(3)`, in order.
+
+    Raises:
+        Mistakes: if there are more than anybody runs.
+    """
     axes: list[list[str]] = []
+    several = f"a sweep has at most {MOST_COMBINATIONS:,} combinations"
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
             key = override.get_key_element()
-            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            values = itertools.islice(override.sweep_string_iterator(), MOST_COMBINATIONS + 1)
+            axes.append([f"{key}={value}" for value in values])
         else:
             axes.append([str(override.input_line)])
+    if (count := math.prod(map(len, axes))) > MOST_COMBINATIONS:
+        raise Mistakes("-m", [f"{' '.join(overrides)}: {count:,} or more runs; {several}"])
     return [list(combination) for combination in itertools.product(*axes)]
 
 

@@ -10,12 +10,14 @@ from typing import Any
 from fedpriv.privacy import views
 from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import (
+    MOST_GROUPED,
     ClientThenRecord,
     count_problem,
     delta_problem,
     noise_problem,
     rate_problem,
 )
+from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.privacy.noise import shares
 
 
@@ -107,12 +109,16 @@ class Plan:
             "parameters": 1,
             "examples": 1,
         }
+        most = {"rounds": MOST_ROUNDS, "steps": MOST_ROUNDS}
         positive = ("epsilon", "batch_size", "epochs", "units_per_client", "clip_norm")
         found = [
             delta_problem("delta", self.delta),
-            count_problem("group_size", self.group_size, least=1),
+            count_problem("group_size", self.group_size, 1, MOST_GROUPED),
             *(rate_problem(name, value) for name, value in self._given(*rates)),
-            *(count_problem(name, value, least[name]) for name, value in self._given(*least)),
+            *(
+                count_problem(name, value, least[name], most.get(name, math.inf))
+                for name, value in self._given(*least)
+            ),
         ]
         for name, value in self._given(*positive):
             if noise_problem(name, value) or value == 0:

@@ -117,6 +117,8 @@ def fits_positions(max_length: int | None, saved: Any, most: int, source: str | 
         ValueError: if the model does not have that many positions.
     """
     length = max_length or saved or most
+    if isinstance(length, int) and length < 1:
+        raise ValueError(f"max_length={length}: expected 1 or more")
     if not isinstance(length, int) or length > most:
         raise ValueError(f"max_length={length}: {source} has positions for {most} tokens")
     return length

@@ -122,6 +122,8 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
     from fedpriv.data.folder.reader import Folder
     from fedpriv.data.hub.reader import HubData
 
+    if not given.strip():
+        raise experiment.Mistakes("data check", ["expected a folder, a YAML file or a name"])
     path = Path(given)
     chosen = given.removeprefix(f"{GROUP}=")
     choices = catalogue.groups().get(GROUP, {})
@@ -182,12 +184,12 @@ def _section_of_file(path: Path) -> Any:
     """Returns the data section of a YAML file: of an experiment, or of a choice of data=."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
 
-    from fedpriv.config import experiment
+    from fedpriv.config import experiment, yaml_file
 
     experiment.find(str(path))  # raises Mistakes if there is no such file
     try:
+        yaml_file.check(path)
         content = OmegaConf.load(path)
         if OmegaConf.is_dict(content) and "defaults" in content:
             return experiment.load(str(path))[GROUP]
@@ -195,7 +197,7 @@ def _section_of_file(path: Path) -> Any:
             return OmegaConf.to_container(content, resolve=True)[GROUP]  # type: ignore[call-overload, index]
         whole = OmegaConf.create({"seed": 0, GROUP: content})
         return OmegaConf.to_container(whole[GROUP], resolve=True)
-    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
+    except (OmegaConfBaseException, yaml_file.BadYAML, OSError) as error:
         raise experiment.Mistakes(str(path), [str(error).splitlines()[0]]) from error
 
 

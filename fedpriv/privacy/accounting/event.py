@@ -13,6 +13,10 @@ class NotAvailable(ValueError):
     """An accountant has no value here; the message is the reason."""
 
 
+MOST_GROUPED = 100_000
+"""Records of one protected unit: more take more memory than accounting is worth."""
+
+
 @dataclass(frozen=True)
 class ClientThenRecord:
     """One release of a noisy sum: a client is drawn, then each record in it.
@@ -41,7 +45,7 @@ class ClientThenRecord:
                 rate_problem("client_rate", self.client_rate),
                 rate_problem("record_rate", self.record_rate),
                 noise_problem("noise_multiplier", self.noise_multiplier),
-                count_problem("group_size", self.group_size, least=1),
+                count_problem("group_size", self.group_size, 1, MOST_GROUPED),
             )
             if problem
         ]
@@ -175,10 +179,13 @@ def delta_problem(name: str, value: object) -> str | None:
     return None if ok else f"{name}={value!r}: expected a number in (0, 1), such as 1e-5"
 
 
-def count_problem(name: str, value: object, least: int) -> str | None:
+def count_problem(name: str, value: object, least: int, most: float = math.inf) -> str | None:
     """Returns why the value is not a count, or None if it is one."""
-    ok = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-    return None if ok else f"{name}={value!r}: expected a whole number >= {least}"
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if whole and least <= int(value) <= most:  # type: ignore[call-overload]
+        return None
+    expected = f">= {least}" if most == math.inf else f"from {least} to {most:,}"
+    return f"{name}={value!r}: expected a whole number {expected}"
 
 
 def _is_real(value: object) -> bool:

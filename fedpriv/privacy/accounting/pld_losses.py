@@ -16,6 +16,11 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from fedpriv.privacy.accounting.event import NotAvailable
+
+MOST_DOTS = 10_000_000
+"""Losses of one release on the grid, as of a unit of some hundred records under little noise."""
+
 ADD, REMOVE = AdjacencyType.ADD, AdjacencyType.REMOVE
 HALVINGS = 50
 
@@ -51,6 +56,11 @@ def _dots(loss: Any, interval: float) -> Any:
     bounds = loss.connect_dots_bounds()
     first = math.floor(bounds.epsilon_lower / interval)
     last = math.ceil(bounds.epsilon_upper / interval)
+    if last - first > MOST_DOTS:
+        raise NotAvailable(
+            f"the losses of one release reach from {bounds.epsilon_lower:.3g} to "
+            f"{bounds.epsilon_upper:.3g}, too many for PLD"
+        )
     deltas = loss.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
 

@@ -32,7 +32,7 @@ CLUSTER = ClientThenRecord(0.2, 1.0, 0.771484375)
         ((1.0, 0.2, math.nan), "noise_multiplier=nan"),
         ((1.0, 0.2, math.inf), "noise_multiplier=inf"),
         ((1.0, 0.2, None), "noise_multiplier=None"),
-        ((1.0, 0.2, 1.0, 0), "group_size=0: expected a whole number >= 1"),
+        ((1.0, 0.2, 1.0, 0), "group_size=0: expected a whole number from 1 to 100,000"),
         ((1.0, 0.2, 1.0, 2.0), "group_size=2.0"),
     ],
 )
