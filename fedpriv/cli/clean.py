@@ -1,9 +1,10 @@
 """`fedpriv clean`: removes what runs leave outside their folders.
 
 It removes caches, which can be computed again (encoded pages, pretrained weights, the progress of
-attacks), and the sessions of Ray whose driver was killed together with its watchdog. Files in use
-stay, and so do files that fedpriv did not make: only names that fedpriv gives are touched, only
-files of this user, and no link is followed.
+attacks), the sessions of Ray whose driver was killed together with its watchdog, and the temporary
+folders of audits and estimates that were killed. Files in use stay, and so do files that fedpriv
+did not make: only names that fedpriv gives are touched, only files of this user, and no link is
+followed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +27,10 @@ from fedpriv.cli.command import Command
 CACHES = ("examples", "pretraining", "pages", "attacks", "queries", "words", "placed", "costs")
 """The folders below `fedpriv.runtime.cache.cache_folder`."""
 
+SCRATCH = ("fedpriv-audit-", "fedpriv-probe-")
+"""What the names of folders below the temporary one begin with."""
+
+DAY = 24 * 3600.0
 ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 """Found in the name of every entry: the hash of its inputs, or the mark of a half-written file."""
 
@@ -38,12 +45,12 @@ ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 def command(dry_run: bool) -> int:
-    """Remove caches, and the Ray files that killed runs left behind.
+    """Remove caches, and the files that killed runs and audits left behind.
 
     Files in use stay.
     """
     removed = 0
-    for what, size in [*_sessions(dry_run), *_caches(dry_run)]:
+    for what, size in [*_sessions(dry_run), *_scratch(dry_run), *_caches(dry_run)]:
         print(f"{size:>14,} bytes  {what}")
         removed += size
     print(f"{removed:>14,} bytes  {'would be removed' if dry_run else 'removed'}")
@@ -64,6 +71,22 @@ def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
         size = _size(folder)
         if not dry_run:
             clear(folder)
+        yield str(folder), size
+
+
+def _scratch(dry_run: bool) -> Iterator[tuple[str, int]]:
+    """Removes what killed audits and estimates left, untouched for a day; yields each folder."""
+    temporary = Path(tempfile.gettempdir())
+    for folder in sorted(path for name in SCRATCH for path in temporary.glob(f"{name}*")):
+        if not _is_ours(folder, stat.S_ISDIR):
+            continue
+        inside = [Path(place) for place, _, _ in os.walk(folder)]
+        if time.time() - max(place.lstat().st_mtime for place in inside) < DAY:
+            print(f"{folder} is kept: it is less than a day old", file=sys.stderr)
+            continue
+        size = _size(folder)
+        if not dry_run:
+            shutil.rmtree(folder)
         yield str(folder), size
 
 

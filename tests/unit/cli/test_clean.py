@@ -1,6 +1,7 @@
 """`fedpriv clean`: what runs leave outside their folders, and nothing else."""
 
 import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -171,3 +172,24 @@ def test_a_writer_of_another_session_is_left_alone(tmp_path):
     finally:
         other.kill()
         other.wait()
+
+
+def test_what_a_killed_audit_left_goes_after_a_day(cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    yesterday = time.time() - 90000
+    for name in ("fedpriv-audit-old", "fedpriv-probe-old", "fedpriv-audit-new", "fedpriv-other"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        (tmp_path / name / "run/x").write_bytes(bytes(10))
+        if not name.endswith("new"):
+            for path in (tmp_path / name / "run", tmp_path / name):
+                os.utime(path, (yesterday, yesterday))
+    (tmp_path / "fedpriv-audit-link").symlink_to(tmp_path / "fedpriv-other")
+    assert main(["clean", "--dry-run"]) == 0
+    assert (tmp_path / "fedpriv-audit-old/run/x").is_file()
+    assert main(["clean"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("10 bytes  ") == 4
+    assert "fedpriv-audit-new is kept: it is less than a day old" in err
+    left = sorted(path.name for path in tmp_path.glob("fedpriv-*"))
+    assert left == ["fedpriv-audit-link", "fedpriv-audit-new", "fedpriv-other"]
+    assert (tmp_path / "fedpriv-other/run/x").is_file()
