@@ -67,7 +67,8 @@ def call(
     seconds = SECONDS + size // 10**6
     asked = {
         "function": [function.__module__, function.__name__],
-        "arguments": [str(path), *arguments],
+        # The other process may have begun in another folder.
+        "arguments": [str(path.absolute()), *arguments],
         "content": None if content is None else size,
         "seconds": seconds,
         "memory": MEMORY,
@@ -198,6 +199,8 @@ def serve() -> None:
         except MemoryError:
             why = f"reading it takes more than {asked['memory'] / 2**30:g} GiB of memory"
             answer = json.dumps({"why": why}).encode()
+        except Exception as error:  # a file that has gone, or what no decoder should raise
+            answer = json.dumps({"why": f"{type(error).__name__}: {error}"}).encode()
         answers.write(answer + b"\n" + data)
         answers.flush()
 

@@ -158,6 +158,23 @@ def number(path):
     return 7
 
 
+def test_a_path_is_of_the_folder_that_one_is_in_and_a_file_may_go(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8 + ord(name), 8)).save(tmp_path / name / "x.png")
+        monkeypatch.chdir(tmp_path / name)
+        ((width, _),) = apart.call(pictures.page_sizes, Path("x.png"), 1)
+        assert width == 8 + ord(name)
+    (tmp_path / "gone").write_bytes(b"")
+    with pytest.raises(DataError, match=r"gone: FileNotFoundError: "):
+        apart.call(removed, tmp_path / "gone")
+
+
+def removed(path):
+    path.unlink()
+    return path.stat().st_size
+
+
 def test_many_threads_have_their_own_answers(tmp_path):
     for n in range(1, 9):
         Image.new("RGB", (n, 2 * n)).save(tmp_path / f"{n}.png")

@@ -233,7 +233,7 @@ def test_generated_invoices_are_of_no_people(check, tmp_path):
             "bad.yaml",
             "data.source.rot: fedpriv.data.readers.sroie.Sroie takes no 'rot'; did you mean",
         ),
-        ("list.yaml", "expected a section with a _target_"),
+        ("list.yaml", "list.yaml: holds no mapping `name: value`"),
         ("broken.yaml", "broken.yaml: 1 mistake"),
         ("empty.yaml", "there is no folder"),
     ],
