@@ -90,7 +90,10 @@ def list_files(root: Path) -> Listing:
     """
     if not root.is_dir():
         raise DataError(root, f"expected a folder with pictures or PDFs; {found_in(root)}")
-    names = sorted(_names(root), key=lambda name: PurePosixPath(name).parts)
+    try:
+        names = sorted(_names(root), key=lambda name: PurePosixPath(name).parts)
+    except RecursionError as error:  # of os.walk, before Python 3.12
+        raise DataError(root, "its folders are nested too deeply") from error
     pages = {name: "" for name in names if name.lower().endswith(SUFFIXES)}
     named = frozenset(pages)
     problems: dict[str, DataError] = {}

@@ -28,7 +28,7 @@ FILE, PROVIDER, SPLIT, QUESTION, ANSWER = "file", "provider", "split", "question
 RESERVED = (FILE, PROVIDER, SPLIT, QUESTION, ANSWER)
 """Columns that are not fields."""
 
-MOST_BYTES = 500_000_000
+MOST_BYTES, MOST_COLUMNS = 500_000_000, 1_000
 """Largest table that is read."""
 
 LIKE = 85.0
@@ -212,6 +212,8 @@ def _json_rows(path: Path, text: str) -> tuple[tuple[str, ...], Iterator[Any]]:
 
 
 def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
+    if len(columns) > MOST_COLUMNS:
+        raise DataError(path, f"{len(columns):,} columns: expected at most {MOST_COLUMNS:,}")
     named = ", ".join(shown(column) for column in columns) or "none"
     if FILE not in columns:
         raise DataError(

@@ -510,3 +510,23 @@ def test_a_name_that_is_not_utf_8_is_the_problem_of_one_file(tmp_path, name, cap
     words = ["data", "check", str(tmp_path), "data.source.words=none", "--pages", "0"]
     assert main(words) == 0
     assert b"is not UTF-8: rename the file" in capsysbinary.readouterr().out
+
+
+def test_folders_that_are_nested_too_deeply_are_told(tmp_path):
+    """Or walked to their end, where Python needs no recursion for it."""
+    Image.new("RGB", (40, 30), "white").save(tmp_path / "good.png")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):  # a path of so many parts could not be named
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    try:
+        if sys.version_info >= (3, 12):
+            assert len(Folder(tmp_path, words="none").load().documents) == 1
+        else:
+            with pytest.raises(DataError, match="its folders are nested too deeply"):
+                Folder(tmp_path, words="none").load()
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)

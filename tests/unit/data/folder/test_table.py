@@ -123,6 +123,12 @@ def test_lines_of_json_that_are_none():
     assert [error.line for error in table.problems] == [2, 3, 4]
 
 
+def test_a_table_of_more_columns_than_documents_have_is_refused():
+    wide = ",".join(["file", *(f"c{n}" for n in range(100_000))])
+    with pytest.raises(DataError, match="100,001 columns: expected at most 1,000"):
+        read(f"{wide}\n")
+
+
 def test_one_table_is_found(tmp_path):
     assert find_table(tmp_path, None) is None
     (tmp_path / "labels.csv").write_text("file\n")
