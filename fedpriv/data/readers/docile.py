@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpriv.data import apart
 from fedpriv.data.document import (
     Box,
     DataError,
@@ -171,23 +173,45 @@ class _Reader:
                 sizes = member(member(annotation, "metadata", dict), "page_sizes_at_200dpi", list)
                 scaled = ([side * self.dpi / 200 for side in numbers(size, 2)] for size in sizes)
                 return [blank_page(page_size(width, height)) for width, height in scaled]
-        import pypdfium2
-
         path = inside(self.root, f"pdfs/{name}.pdf")
         check_file(path, 'the PDF is missing (pages="blank" does without)')
-        images: list[NDArray[np.uint8]] = []
-        scale = self.dpi / _POINTS
-        try:
-            with pypdfium2.PdfDocument(path) as pdf, at(path, ""):
-                for page in pdf:
-                    width, height = page.get_size()
-                    page_size(width * scale, height * scale)
-                    pixels = page.render(scale=scale, grayscale=True).to_numpy()
-                    # A copy, because the memory is pdfium's.
-                    images.append(pixels.reshape(pixels.shape[:2]).copy())
-        except pypdfium2.PdfiumError as error:
-            raise DataError(path, f"not a PDF that pdfium can read: {error}") from error
-        return images
+        return [apart.call(draw, path, n, self.dpi) for n in range(apart.call(count, path))]
+
+
+def count(path: Path) -> int:
+    """Returns how many pages a PDF has.
+
+    Raises:
+        DataError: if pdfium cannot read it.
+    """
+    with _opened(path) as pdf:
+        return len(pdf)
+
+
+def draw(path: Path, number: int, dpi: int) -> NDArray[np.uint8]:
+    """Returns a page in grey, height × width.
+
+    Raises:
+        DataError: if pdfium cannot draw it, or it is too large.
+    """
+    with _opened(path) as pdf:
+        page, scale = pdf[number], dpi / _POINTS
+        width, height = page.get_size()
+        page_size(width * scale, height * scale)
+        pixels = page.render(scale=scale, grayscale=True).to_numpy()
+        # A copy, because the memory is pdfium's.
+        return np.array(pixels.reshape(pixels.shape[:2]), np.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import pypdfium2
+
+    try:
+        with pypdfium2.PdfDocument(path) as pdf, at(path, ""):
+            yield pdf
+    except pypdfium2.PdfiumError as error:
+        raise DataError(path, f"not a PDF that pdfium can read: {error}") from error
 
 
 def _provider(path: Path, annotation: Any) -> str:
