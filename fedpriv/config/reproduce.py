@@ -178,7 +178,8 @@ def run(
             writer.writerow([row["row"], path, labels[path], *(one[name] for name in numbers)])
     folder.write(CSV, text.getvalue().encode())
     if results is not None:
-        RunFolder.made(results).write_json(result_name(table), folder.read_json(RESULTS))
+        results.mkdir(parents=True, exist_ok=True)  # for everybody: nothing private is in them
+        RunFolder(results).write_json(result_name(table), folder.read_json(RESULTS))
     return folder, measured
 
 

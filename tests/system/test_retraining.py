@@ -207,7 +207,7 @@ def test_a_training_waits_for_a_worker_that_a_killed_driver_left_behind(straight
     """It writes until the watchdog ends it, and what begins at once is not refused."""
     config = RunFolder.existing(straight / "retrained" / "seed-1").config()
     folder = tmp_path / "seed-1"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     left = ExitStack()
     left.enter_context(run_lock.writing(folder, "run"))
     threading.Timer(0.5, left.close).start()

@@ -154,7 +154,7 @@ def test_limits():
         ({"accountant": "moments"}, "accountant='moments': one of pld, rdp"),
         ({"client_rate": 1.2}, "client_rate=1.2: expected a probability"),
         ({"record_rate": math.nan}, "record_rate=nan"),
-        ({"rounds": 10.5}, "rounds=10.5: expected a whole number >= 0"),
+        ({"rounds": 10.5}, "rounds=10.5: expected a whole number from 0 to 1,000,000"),
         ({"rounds": -1}, "rounds=-1"),
         ({"delta": 0}, r"delta=0: expected a number in \(0, 1\)"),
         ({"cohort": 0}, "cohort=0: expected a whole number >= 1"),
