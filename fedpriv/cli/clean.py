@@ -31,6 +31,7 @@ SCRATCH = ("fedpriv-audit-", "fedpriv-probe-")
 """What the names of folders below the temporary one begin with."""
 
 DAY = 24 * 3600.0
+
 ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
 """Found in the name of every entry: the hash of its inputs, or the mark of a half-written file."""
 

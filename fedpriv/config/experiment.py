@@ -286,6 +286,7 @@ def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> di
 
 
 MOST_COMBINATIONS = 10_000
+"""Of the values that the overrides of one command name."""
 
 
 def sweep(overrides: Sequence[str]) -> list[list[str]]:
@@ -295,7 +296,6 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
         Mistakes: if there are more than anybody runs.
     """
     axes: list[list[str]] = []
-    several = f"a sweep has at most {MOST_COMBINATIONS:,} combinations"
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override():
             key = override.get_key_element()
@@ -304,7 +304,8 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
         else:
             axes.append([str(override.input_line)])
     if (count := math.prod(map(len, axes))) > MOST_COMBINATIONS:
-        raise Mistakes("-m", [f"{' '.join(overrides)}: {count:,} or more runs; {several}"])
+        most = f"a sweep has at most {MOST_COMBINATIONS:,} combinations"
+        raise Mistakes("-m", [f"{' '.join(overrides)}: {count:,} or more runs; {most}"])
     return [list(combination) for combination in itertools.product(*axes)]
 
 

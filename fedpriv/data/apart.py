@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -77,8 +78,7 @@ def call(
         with _lock:
             reader = _idle.pop() if _idle else _Reader()
         header, data = reader.ask(asked, content, seconds * WAIT)
-        # A call that ran out of memory may leave its process without any.
-        if reader.calls < CALLS and "why" not in header:
+        if reader.calls < CALLS and not header.get("spent"):
             with _lock:
                 _idle.append(reader)
         else:
@@ -107,6 +107,7 @@ class _Reader:
     ) -> tuple[dict[str, Any], bytearray | None]:
         """Returns the answer and, where it has one, the array's bytes."""
         self.calls += 1
+        began = time.monotonic()
         timer = threading.Timer(wait, self._process.kill)
         timer.start()
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -118,30 +119,31 @@ class _Reader:
                 stdin.flush()
             header = json.loads(stdout.readline() or "null")
             if header is None:
-                return {"why": self._why_it_ended(asked, timer)}, None
+                return self._ended(asked, late=time.monotonic() - began >= wait), None
             if "shape" not in header:
                 return header, None
             data = bytearray(math.prod(header["shape"]))
             if stdout.readinto(data) != len(data):  # type: ignore[attr-defined]
-                return {"why": self._why_it_ended(asked, timer)}, None
+                return self._ended(asked, late=time.monotonic() - began >= wait), None
             return header, data
         except BaseException:  # such as Ctrl-C, after which an answer is under way
-            self._process.kill()
+            self.end()
             raise
         finally:
             timer.cancel()
 
-    def _why_it_ended(self, asked: dict[str, Any], timer: threading.Timer) -> str:
+    def _ended(self, asked: dict[str, Any], *, late: bool) -> dict[str, Any]:
+        """Returns the answer of a process that gave none."""
         status = self._process.wait()
-        late = status == -signal.SIGKILL and timer.finished.is_set()
-        if status == -signal.SIGXCPU or late:
-            return f"reading it takes more than {asked['seconds']} seconds, and was ended"
-        how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        gib = asked["memory"] / 2**30
-        return (
-            f"reading it ended the process that read it ({how}), which had {gib:g} GiB of memory: "
-            "the file is damaged, or takes more"
-        )
+        if status == -signal.SIGXCPU or (status == -signal.SIGKILL and late):
+            why = f"reading it takes more than {asked['seconds']} seconds, and was ended"
+        else:
+            how = signal.Signals(-status).name if status < 0 else f"status {status}"
+            why = (
+                f"reading it ended the process that read it ({how}), which had "
+                f"{asked['memory'] / 2**30:g} GiB of memory: the file is damaged, or takes more"
+            )
+        return {"why": why, "spent": True}
 
     def end(self) -> None:
         """Ends the process."""
@@ -198,7 +200,8 @@ def serve() -> None:
             answer = json.dumps({"why": error.why}).encode()
         except MemoryError:
             why = f"reading it takes more than {asked['memory'] / 2**30:g} GiB of memory"
-            answer = json.dumps({"why": why}).encode()
+            # It may leave this process without any for the next file.
+            answer = json.dumps({"why": why, "spent": True}).encode()
         except Exception as error:  # a file that has gone, or what no decoder should raise
             answer = json.dumps({"why": f"{type(error).__name__}: {error}"}).encode()
         answers.write(answer + b"\n" + data)

@@ -188,9 +188,10 @@ def _pages(result: Result, primary: Number | None) -> str:
     if primary is None:
         return ""
     share, details = _percent(primary.value), result.details
-    messages = details.get("by_message") or [{"client": 0}]
-    # Of a sum, no client's number is known.
-    of = "a client's update" if messages[0].get("client") is not None else "a sum of updates"
+    messages = details.get("by_message")
+    first = messages[0] if isinstance(messages, list) and messages else None  # as a file has it
+    summed = isinstance(first, dict) and first.get("client", 0) is None
+    of = "a sum of updates" if summed else "a client's update"
     chance = f", {_percent(primary.control)} by chance" if primary.control else ""
     if result.primary in READ:
         return f"{READ[result.primary].format(share, of)}{chance}"

@@ -170,6 +170,21 @@ def test_a_path_is_of_the_folder_that_one_is_in_and_a_file_may_go(tmp_path, monk
         apart.call(removed, tmp_path / "gone")
 
 
+def test_a_damaged_file_costs_no_process_and_one_out_of_memory_does(little, tmp_path):
+    (tmp_path / "x").write_bytes(b"")
+    pid = apart.call(whose, tmp_path / "x")
+    with pytest.raises(DataError, match="it is empty"):
+        apart.call(pictures.draw, tmp_path / "x", 0)
+    assert apart.call(whose, tmp_path / "x") == pid
+    with pytest.raises(DataError, match="of memory"):
+        apart.call(hungry, tmp_path / "x")
+    assert apart.call(whose, tmp_path / "x") != pid
+
+
+def whose(path):
+    return os.getpid()
+
+
 def removed(path):
     path.unlink()
     return path.stat().st_size

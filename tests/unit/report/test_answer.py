@@ -69,6 +69,9 @@ def test_a_stolen_page_comes_first_and_says_who_can_read_it():
         ({"psnr_roi": 14.0, "template_psnr_roi": 9.6}, "at least in part (14 dB, the empty form"),
         ({"exact_match": 0.0, "psnr_roi": 14.0}, "at least in part (14 dB)."),
         ({}, "restore 60% of the pages in a client's update, 2% by chance."),
+        ({"by_message": [{"client": None}]}, "60% of the pages in a sum of updates, 2% by chance."),
+        ({"by_message": [{"client": 3}]}, "60% of the pages in a client's update, 2% by chance."),
+        ({"by_message": 7}, "60% of the pages in a client's update, 2% by chance."),
     ],
 )
 def test_what_was_read_is_said_by_what_was_measured(details, words):
