@@ -27,9 +27,6 @@ from fedpriv.cli.command import Command
 CACHES = ("examples", "pretraining", "pages", "attacks", "queries", "words", "placed", "costs")
 """The folders below `fedpriv.runtime.cache.cache_folder`."""
 
-SCRATCH = ("fedpriv-audit-", "fedpriv-probe-")
-"""What the names of folders below the temporary one begin with."""
-
 DAY = 24 * 3600.0
 
 ENTRY = re.compile(r"[0-9a-f]{24}|^\..*\.part$")
@@ -77,8 +74,10 @@ def _sessions(dry_run: bool) -> Iterator[tuple[str, int]]:
 
 def _scratch(dry_run: bool) -> Iterator[tuple[str, int]]:
     """Removes what killed audits and estimates left, untouched for a day; yields each folder."""
+    from fedpriv.runtime.cache import AUDIT, PROBE
+
     temporary = Path(tempfile.gettempdir())
-    for folder in sorted(path for name in SCRATCH for path in temporary.glob(f"{name}*")):
+    for folder in sorted(path for name in (AUDIT, PROBE) for path in temporary.glob(f"{name}*")):
         if not _is_ours(folder, stat.S_ISDIR):
             continue
         inside = [Path(place) for place, _, _ in os.walk(folder)]

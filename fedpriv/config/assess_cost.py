@@ -21,7 +21,7 @@ from fedpriv.report.assessed import START
 from fedpriv.report.assessment import JSON, PLAN
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import versions
-from fedpriv.runtime.cache import cache_folder, json_digest, write_entry
+from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
@@ -80,7 +80,7 @@ def _probe(config: dict[str, Any]) -> Cost:
     settings = {**config, "rounds": rounds, "attack": None}
     release_free_blocks()  # of the training before
     # Noise for all rounds takes as long to find as for two.
-    with tempfile.TemporaryDirectory(prefix="fedpriv-probe-") as folder, watched_memory() as most:
+    with tempfile.TemporaryDirectory(prefix=PROBE) as folder, watched_memory() as most:
         path = Path(folder) / "run"
         began = time.monotonic()
         parts = experiment.build(settings, "the probe")

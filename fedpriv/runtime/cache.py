@@ -57,6 +57,10 @@ def _use(folder: Path) -> None:
         return
 
 
+AUDIT, PROBE = "fedpriv-audit-", "fedpriv-probe-"
+"""What names of temporary folders begin with, so that `fedpriv clean` finds those of the killed."""
+
+
 def user_secret() -> bytes:
     """Returns 32 bytes that this user keeps in the cache, and in no run folder.
 

@@ -63,6 +63,7 @@ from fedpriv.privacy.lower_bounds import (
 )
 from fedpriv.privacy.one_run import CONFIDENCE, epsilon_lower
 from fedpriv.privacy.views import rounded_up
+from fedpriv.runtime import cache
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.seeds import generator
 
@@ -556,7 +557,7 @@ def _run(
     """
     clients = federation.clients
     rows = tuple(np.flatnonzero(canaries % clients == client) for client in range(clients))
-    with tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as folder:
+    with tempfile.TemporaryDirectory(prefix=cache.AUDIT) as folder:
         result = _Unstated(
             model=model,
             data=ArrayData({AXIS: canaries, PROVIDER: owners}, rows),

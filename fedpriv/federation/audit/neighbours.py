@@ -30,6 +30,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.federation.messages import node_ids, sum_of, to_array_record
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.federation.strategy import ATTEMPT, SEED
+from fedpriv.runtime import cache
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
 from fedpriv.runtime.vectors import ParameterLayout
 
@@ -93,7 +94,7 @@ def _sums(
         return model
 
     with (
-        tempfile.TemporaryDirectory(prefix="fedpriv-audit-") as memory,
+        tempfile.TemporaryDirectory(prefix=cache.AUDIT) as memory,
         reproducible_torch(federation.settings.threads, federation.settings.device),
     ):
         layout = ParameterLayout(build())
