@@ -28,6 +28,7 @@ from fedpriv.attacks.extraction.paraphrases import Paraphraser, TableParaphraser
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.attacks.extraction.scoring import WITHOUT, ExtractedAnswers, split_name
 from fedpriv.data.document import Document
+from fedpriv.runtime.outside import PathText
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.access import BlackBox, Retrain, TrainingDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
@@ -108,7 +109,7 @@ class Extraction:
     blocking: bool = True
     dp: Overrides = ()
     exposure: Mapping[str, Overrides] | None = None
-    exposure_experiment: str = "exposure"
+    exposure_experiment: PathText = "exposure"
     references: int = 250
     controls: bool = True
     originals: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -42,7 +41,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     and what the attack itself takes (attack.*); --settings describes those that this attack depends
     on. Any other setting is refused.
     """
-    from fedpriv.config import attack
+    from fedpriv.config import attack, experiment
 
     if show_settings:
         from fedpriv.config.reference import reference
@@ -53,18 +52,20 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         takes = ("attack", *sorted(reads - {*ALWAYS}), *ALWAYS, "name")
         print(reference(attack.Order, given=attack.compose(overrides), sections=takes))
         return 0
+    from fedpriv.config.running import to_stderr
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import FINDINGS, RunFolder
 
     folder = RunFolder.existing(run_dir)
+    again = [override for override in overrides if override.startswith("model.")]
     if not trust:
-        check_before_attack(folder)
-    order = attack.parse(overrides)
-    result = attack.made(
-        folder, order, lambda line: print(line, file=sys.stderr, flush=True), trust
-    )
+        check_before_attack(folder, again)
+    order = attack.parse([override for override in overrides if override not in again])
+    config = experiment.with_values(folder.config(), again, str(run_dir))
+    model = experiment.model_of(config, str(run_dir)) if again else None
+    result = attack.made(folder, order, to_stderr, trust, model)
     write_report(folder.path)
     for line in render.lines(result):
         print(line)

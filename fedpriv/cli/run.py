@@ -94,17 +94,22 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
 def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     """Continue a run that was interrupted, or add rounds to one that has ended."""
     from fedpriv.config import experiment, running
-    from fedpriv.config.trust import check_before_resume
+    from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.runtime.run_folder import RunFolder
 
     folder = RunFolder.existing(run_dir)
-    wrong = [override for override in overrides if not override.startswith(RESUMABLE)]
+    if not trust:
+        check_before_resume(folder, overrides)
+    reaches = reaching(folder.config())
+    wrong = [
+        override
+        for override in overrides
+        if not override.startswith(RESUMABLE) and override.partition("=")[0] not in reaches
+    ]
     if wrong:
         allowed = ", ".join(RESUMABLE)
         problems = [f"{override}: a resumed run takes {allowed}" for override in wrong]
         raise experiment.Mistakes(str(run_dir), problems)
-    if not trust:
-        check_before_resume(folder, overrides)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
     running.expect_workers(config)
     parts = experiment.build(config, str(run_dir))

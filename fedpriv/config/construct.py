@@ -7,20 +7,24 @@ missing arguments. What is wrong is collected with its place, not raised: one ru
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import math
 import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
+
+from fedpriv.runtime.outside import Outside
 
 TARGET, PARTIAL = "_target_", "_partial_"
 BROKEN = object()
@@ -114,6 +118,67 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
     return BROKEN
 
 
+def outside(
+    target: Callable[..., Any],
+    node: Mapping[str, Any],
+    change: Callable[[str, Any, Outside], Any],
+    place: str = "",
+) -> dict[str, Any]:
+    """Returns settings with those changed that reach beyond a run; their types are marked.
+
+    Every `_target_` in them is imported.
+
+    Args:
+        target: what they are the arguments of.
+        node: the settings.
+        change: is called with the place, the value and the mark of each that has not its default.
+        place: where they stand.
+    """
+    defaults = inspect.signature(target).parameters
+    hints = _hints(target, marks=True)
+
+    def changed(value: Any, hint: Any, place: str) -> Any:
+        inner = value.get(TARGET) if isinstance(value, Mapping) else None
+        section: Any = _dataclass_of(hint)
+        if inner:
+            with contextlib.suppress(ImportError):  # `construct` says what is not there
+                section = import_target(str(inner))
+        if isinstance(value, Mapping) and section:
+            return outside(section, value, change, place)
+        if isinstance(value, Mapping):
+            return {key: changed(one, hint, join(place, key)) for key, one in value.items()}
+        if isinstance(value, list):
+            return [changed(one, hint, f"{place}[{i}]") for i, one in enumerate(value)]
+        mark = _mark(hint)
+        if mark is None or value is None or value in _words(hint):
+            return value
+        return change(place, value, mark)
+
+    return {
+        key: value
+        if key in defaults and _same(value, defaults[key].default)
+        else changed(value, hints.get(key, Any), join(place, key))
+        for key, value in node.items()
+    }
+
+
+def _same(value: Any, default: Any) -> bool:
+    return bool(value == (list(default) if isinstance(default, tuple) else default))
+
+
+def _mark(hint: Any) -> Outside | None:
+    """Returns the mark in an annotation, however deep."""
+    here = (one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Outside))
+    below = map(_mark, typing.get_args(hint))
+    return next(filter(None, itertools.chain(here, below)), None)
+
+
+def _words(hint: Any) -> tuple[Any, ...]:
+    """Returns the words that an annotation admits beside others, such as "off"."""
+    literal = [typing.get_args(one) for one in _union(hint) if typing.get_origin(one) is Literal]
+    return tuple(itertools.chain(*literal))
+
+
 def import_target(path: str) -> Callable[..., Any]:
     """Returns the callable of a dotted path.
 
@@ -166,11 +231,11 @@ def _fitting(built: Any, hint: Any, place: str, problems: list[str]) -> Any:
 
 
 @functools.cache
-def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+def _hints(target: Callable[..., Any], marks: bool = False) -> dict[str, Any]:
     # A dataclass by itself: its inherited fields are annotated in the words of another module.
     plain = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     try:
-        return typing.get_type_hints(target.__init__ if plain else target)
+        return typing.get_type_hints(target.__init__ if plain else target, include_extras=marks)
     except (NameError, TypeError):
         return {}  # the annotations name what is not imported at run time
 

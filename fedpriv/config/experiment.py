@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import re
 import typing
 import warnings
@@ -30,11 +31,12 @@ from torch import nn
 from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
-from fedpriv.config.construct import PARTIAL, TARGET, construct, join, near
+from fedpriv.config.construct import PARTIAL, TARGET, construct, join, near, outside
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
+from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.attack import Attack
 from fedpriv.training.adapters import FineTuned, FineTuning
@@ -190,7 +192,13 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     plain = _resolve(composed, "", problems)
     if problems:
         raise Mistakes(name, problems)
-    return typing.cast(dict[str, Any], plain)
+    return outside(Experiment, typing.cast(dict[str, Any], plain), _from_anywhere)
+
+
+def _from_anywhere(place: str, value: Any, mark: Outside) -> Any:
+    """Returns a path as it can be found from any folder; a name on the hub stays one."""
+    there = mark.path and isinstance(value, str) and os.path.exists(value)
+    return os.path.abspath(value) if there else value
 
 
 def _with_overrides(name: str, overrides: Iterable[str]) -> DictConfig:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.report.build import write_report
-from fedpriv.runtime import run_files, run_lock
+from fedpriv.runtime import run_files, run_lock, verify
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
@@ -321,9 +321,12 @@ class Rebuilt:
             raise Mistakes(str(self.path), problems)
 
     def _check_trust(self, configs: Mapping[str, Mapping[str, Any]]) -> None:
-        found: Iterable[str] = (line for config in configs.values() for line in untrusted(config))
-        if not self.trust and (problems := list(dict.fromkeys(found))):
-            raise Untrusted(self.path, problems)
+        if self.trust:
+            return
+        own = verify.check(self.path, lambda name: False).own
+        found = [line for config in configs.values() for line in untrusted(config, own=own)]
+        if found:
+            raise Untrusted(self.path, list(dict.fromkeys(found)))
 
 
 def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:

@@ -7,6 +7,10 @@ optimizers of torch, and the functions that build our models and mechanisms. In 
 command, reader or writer of ours can be called, and no function that would construct in its turn.
 Flower's strategies hold settings, too.
 
+Nor does a setting of somebody else's folder reach beyond the folder: paths, names on the hub,
+trackers and addresses (`fedpriv.runtime.outside`) must be typed again. A folder that this user's
+fedpriv has written is known by the signatures in its log.
+
 And what was changed since fedpriv wrote it is not built on.
 """
 
@@ -23,10 +27,12 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn, optim
 
-from fedpriv.config.construct import TARGET, import_target, join
+from fedpriv.config.construct import TARGET, import_target, join, outside
+from fedpriv.config.experiment import Experiment
 from fedpriv.federation.loop import Federation
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime import run_files, verify
+from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.run_folder import (
     CHECKPOINTS,
     CONFIG,
@@ -85,10 +91,9 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
     found = verify.check(folder.path, lambda name: name in built_on or name.startswith(folders))
     problems = found.problems()
     if not problems:  # else the settings are not worth reading
-        config = folder.config()
-        own_cluster = any(override.startswith("ray.address=") for override in overrides)
-        problems += untrusted({**config, "ray": None} if own_cluster else config)
-        problems += untrusted(folder.read_json(PLAN) or {})
+        problems += untrusted(folder.config(), own=found.own, typed=overrides)
+        for plan in (folder.read_json(PLAN) or {}).values():
+            problems += untrusted(plan, own=found.own)
     if problems:
         raise Untrusted(folder.path, problems)
     for name in folder.names(RETRAINED, "*"):
@@ -98,8 +103,12 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
             check_before_resume(training)
 
 
-def check_before_attack(folder: RunFolder) -> None:
+def check_before_attack(folder: RunFolder, overrides: Iterable[str] = ()) -> None:
     """Checks all that an attack may read. Parts may be missing: a run may be passed on without.
+
+    Args:
+        folder: of the run.
+        overrides: settings of its model that were typed again.
 
     Raises:
         Untrusted: if any of it was changed, or could run code.
@@ -109,27 +118,51 @@ def check_before_attack(folder: RunFolder) -> None:
     problems = found.problems()
     if not problems:
         config = folder.config()
-        problems += untrusted({k: config[k] for k in ("model", "finetuning") if k in config})
+        model: dict[str, Any] = {k: config[k] for k in ("model", "finetuning") if k in config}
+        problems += untrusted(model, own=found.own, typed=overrides)
     if problems:
         raise Untrusted(folder.path, problems)
 
 
-def untrusted(config: Mapping[str, Any]) -> list[str]:
-    """Returns what in the settings of a run folder needs trust, one line each with its place."""
+def untrusted(
+    config: Mapping[str, Any], *, own: bool = False, typed: Iterable[str] = ()
+) -> list[str]:
+    """Returns what in the settings of a run folder needs trust, one line each with its place.
+
+    Args:
+        config: the settings.
+        own: whether this user's fedpriv wrote the folder.
+        typed: overrides from the command line, which are trusted.
+    """
     problems = [
         f"{place}: {path!r} is not among the parts of fedpriv that settings may name, and could "
         "run any code"
         for place, path in targets(config, "")
         if not _is_part(path)
     ]
-    ray = config.get("ray")
-    address = ray.get("address") if isinstance(ray, Mapping) else None
-    if address is not None:
-        problems.append(
-            f"ray.address: {address!r} is a cluster, which could run any code here: give "
-            "ray.address= on the command line if it is yours"
-        )
+    if problems or own:  # only parts of ours are looked into: that imports them
+        return problems
+    again = tuple(override.partition("=")[0] for override in typed)
+    for place, (value, mark) in reaching(config).items():
+        if not any(place == key or place.startswith((f"{key}.", f"{key}[")) for key in again):
+            what = "is a path or a name on the hub" if mark.path else "is a service or a program"
+            problems.append(
+                f"{place}: {value!r} {what}, which somebody else's folder may not choose: type "
+                f"{place.partition('[')[0]}=... again"
+            )
     return problems
+
+
+def reaching(config: Mapping[str, Any]) -> dict[str, tuple[Any, Outside]]:
+    """Returns by place the settings that reach beyond a run; imports all that they name."""
+    found: dict[str, tuple[Any, Outside]] = {}
+
+    def see(place: str, value: Any, mark: Outside) -> Any:
+        found[place] = value, mark
+        return value
+
+    outside(Experiment, config, see)
+    return found
 
 
 def targets(node: Any, place: str) -> Iterator[tuple[str, Any]]:

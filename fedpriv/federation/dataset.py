@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.encoding_cache import encode_cached
 from fedpriv.runtime.cache import cache_folder
+from fedpriv.runtime.outside import PathSetting
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import seeded_model
@@ -192,7 +193,7 @@ class DocumentData:
     source: DocumentSource
     partition: Partition
     test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
-    cache: str | Path | None = None
+    cache: PathSetting | Literal["off"] | None = None
     pooled: bool = False
     canaries: DocumentSource | None = None
     leave_out: tuple[str, ...] = ()

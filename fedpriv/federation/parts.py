@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
@@ -14,6 +13,7 @@ from fedpriv.federation.dataset import Data
 from fedpriv.federation.faults import Faults
 from fedpriv.federation.keep import Keeper
 from fedpriv.federation.secagg.masking import Masking
+from fedpriv.runtime.outside import PathSetting
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
@@ -57,7 +57,7 @@ class Parts:
     client: Client
     name: str = "federation"
     seed: int = 0
-    runs: Path | str = "runs"
+    runs: PathSetting = "runs"
     ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
     masking: Masking | None = None
     finetuning: FineTuning | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedpriv.privacy.salt import Entropy
+from fedpriv.runtime.outside import ServiceSetting
 from fedpriv.runtime.trackers.base import TRACKERS
 from fedpriv.training.computing import Computing
 
@@ -69,7 +70,7 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
-    trackers: tuple[str, ...] = ("tensorboard",)
+    trackers: tuple[ServiceSetting, ...] = ("tensorboard",)
     report: bool = True
 
     def __post_init__(self) -> None:

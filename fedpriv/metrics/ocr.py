@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rapidfuzz import fuzz
 
+from fedpriv.runtime.outside import PathSetting, ServiceSetting
+
 Crop = NDArray[np.uint8]
 """One line of text, (height, width, 3), dark on light."""
 
@@ -53,7 +55,7 @@ class Tesseract:
     enlarge: int = 6
     border: int = 20
     language: str = "eng"
-    program: str = "tesseract"
+    program: ServiceSetting = "tesseract"
 
     def __post_init__(self) -> None:
         if self.enlarge < 1 or self.border < 0:
@@ -117,7 +119,7 @@ class TrOCR:
         FileNotFoundError: if there is no such folder.
     """
 
-    folder: str | Path
+    folder: PathSetting
     batch_size: int = 16
     longest: int = 32
 

@@ -46,6 +46,7 @@ from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.roberta import roberta
 from fedpriv.models.saving import draw_linear, fits_positions, settings_of, there
 from fedpriv.models.tagging import NetworkTagger, tags_of
+from fedpriv.runtime.outside import PathSetting
 
 M = TypeVar("M", "AutoTagger", "AutoAnswerer")
 
@@ -68,7 +69,7 @@ OURS: Mapping[tuple[str, str], Callable[..., Any]] = {
 def auto(
     labels: Sequence[str] = (),
     *,
-    pretrained: str | Path | None,
+    pretrained: PathSetting | None,
     size: Literal["tiny", "base"] = "base",
     task: Literal["tags", "answers"] = "tags",
     max_length: int | None = None,

@@ -28,6 +28,7 @@ from fedpriv.models.readers.donut_reader import MARKS, START, DonutReader, with_
 from fedpriv.models.readers.reader import normalised
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import fits_positions, save, settings_of
+from fedpriv.runtime.outside import PathSetting
 
 PUBLISHED_VOCABULARY = 57_525
 """Tokens of naver-clova-ix/donut-base, those of a prompt not among them."""
@@ -101,7 +102,7 @@ def donut(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "small", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     task: Literal["answers"] = "answers",
     image_size: tuple[int, int] | None = None,
     max_length: int | None = None,

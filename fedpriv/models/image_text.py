@@ -36,12 +36,13 @@ from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention
 from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader, subwords_of
 from fedpriv.models.saving import save_settings, settings_of
+from fedpriv.runtime.outside import PathSetting
 
 
 def image_text(
     labels: Sequence[str] = (),
     *,
-    pretrained: str | Path | None,
+    pretrained: PathSetting | None,
     size: Literal["tiny", "base"] = "base",
     longest_side: int | None = None,
     square: bool | None = None,

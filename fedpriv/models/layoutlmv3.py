@@ -7,7 +7,6 @@ BIO tags, a label on the first sub-token of a word only, documents cut into wind
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from torch import nn
@@ -32,6 +31,7 @@ from fedpriv.models.saving import (
     settings_of,
 )
 from fedpriv.models.tagging import NetworkTagger, tags_of
+from fedpriv.runtime.outside import PathSetting
 
 PATCH, BASE_PATCH = 8, 16
 """Sides of a patch of the image in pixels, of small networks and of the published one."""
@@ -63,7 +63,7 @@ def layoutlmv3(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "small", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     task: Literal["tags", "answers"] = "tags",
     max_length: int | None = None,
     image: bool | None = None,

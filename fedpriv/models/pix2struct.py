@@ -27,6 +27,7 @@ from fedpriv.models.presets import Attention, Presets
 from fedpriv.models.readers.pix2struct_reader import Pix2StructReader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import save, settings_of
+from fedpriv.runtime.outside import PathSetting, PathText
 
 PUBLISHED_VOCABULARY = 50_244
 """Tokens of google/pix2struct-base."""
@@ -59,11 +60,11 @@ def pix2struct(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     max_patches: int | None = None,
     patch_size: int | None = None,
     answer_length: int | None = None,
-    font: str | None = None,
+    font: PathText | None = None,
     dropout: float | None = None,
     attention: Attention = "sdpa",
 ) -> Pix2Struct:

@@ -6,7 +6,6 @@ Words, windows and tags are those of LayoutLMv3; places and image are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -24,6 +23,7 @@ from fedpriv.models.saving import (
     settings_of,
 )
 from fedpriv.models.tagging import NetworkTagger, tags_of
+from fedpriv.runtime.outside import PathSetting
 
 PRESETS = Presets(
     {
@@ -44,7 +44,7 @@ def roberta(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,

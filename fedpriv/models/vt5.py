@@ -27,6 +27,7 @@ from fedpriv.models.readers.reader import normalised
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.readers.vt5_reader import Coordinates, VT5Reader
 from fedpriv.models.saving import SETTINGS, VISUAL, save_settings, there
+from fedpriv.runtime.outside import PathSetting
 
 LANGUAGE = "language"
 BETWEEN = "between.safetensors"
@@ -66,8 +67,8 @@ def vt5(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
-    visual: str | Path | None = None,
+    pretrained: PathSetting | Literal["shipped"] | None = None,
+    visual: PathSetting | None = None,
     max_length: int | None = None,
     answer_length: int | None = None,
     dropout: float | None = None,

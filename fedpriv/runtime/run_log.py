@@ -1,7 +1,9 @@
 """log.jsonl of a run folder: all commands on it, and the hash of every file that fedpriv wrote.
 
 Lines are only ever appended. Each holds the hash of the line before and of itself (`chain`), so
-that changing, removing or inserting a line breaks the chain after it. There are three kinds:
+that changing, removing or inserting a line breaks the chain after it; and a signature of that hash
+(`signed`) by a secret of the user, by which the user's own folders are told from those of others.
+There are three kinds:
 
 - `command`: a command began, with its user, machine, settings and versions.
 - `files`: these files are about to get this content (None: to be removed). The line is on disk
@@ -10,7 +12,8 @@ that changing, removing or inserting a line breaks the chain after it. There are
 - `ended`, `failed`: the command ended, or failed with an error.
 
 The log shows accidents and clumsy changes. Anybody who can write into the folder can also write a
-whole new log, which only a copy of the last `chain`, kept elsewhere, reveals.
+whole new log, unsigned, which for others than the user only a copy of the last `chain`, kept
+elsewhere, reveals.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import hashlib
+import hmac
 import json
 import os
 import platform
@@ -28,6 +32,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedpriv.runtime import run_files
+from fedpriv.runtime.cache import user_secret
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.versions import versions
 
@@ -69,12 +74,14 @@ class Log:
             are possible because a write was cut off. None means that it does not exist.
         problems: where the chain is broken, in words.
         head: `chain` of the last line.
+        own: whether this user's fedpriv has written every line.
     """
 
     commands: list[Mapping[str, Any]] = field(default_factory=list)
     states: dict[str, list[State | None]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     head: str = _START
+    own: bool = True
 
 
 def has_log(root: Path) -> bool:
@@ -153,6 +160,7 @@ def _append(root: Path, entry: Mapping[str, Any]) -> None:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         line = json.loads(json.dumps({"at": now, "pid": os.getpid(), **entry}, default=str))
         line["chain"] = _chain(before, line)
+        line["signed"] = _signature(line["chain"])
         # What a killed process has left of a line stays, as a line of its own.
         file.write(b"" if whole else b"\n")
         file.write(json.dumps(line).encode("ascii") + b"\n")
@@ -181,8 +189,12 @@ def _last_chain(file: BinaryIO) -> tuple[str, bool]:
 
 
 def _chain(before: str, line: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in line.items() if key != "chain"}
+    rest = {key: value for key, value in line.items() if key not in ("chain", "signed")}
     return hashlib.sha256((before + json.dumps(rest, sort_keys=True)).encode()).hexdigest()
+
+
+def _signature(chain: str) -> str:
+    return hmac.digest(user_secret(), f"log {chain}".encode(), "sha256").hex()
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
@@ -213,6 +225,7 @@ def read_log(root: Path) -> Log:
         if line["chain"] != _chain(log.head, line):
             log.problems.append(f"line {number} does not follow from the lines before it")
         log.head = line["chain"]
+        log.own &= line.get("signed") == _signature(log.head)
         begun = unsure.pop(line["pid"], {})
         if "command" in line:
             log.commands.append(line)

@@ -38,6 +38,7 @@ class Check:
         files: number of files that are as they should be.
         history: one line for each command.
         head: of the log's chain. If all files match the log, it identifies the whole folder.
+        own: whether this user's fedpriv has written every line of the log.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Check:
     files: int = 0
     history: list[str] = field(default_factory=list)
     head: str = ""
+    own: bool = False
 
     def problems(self) -> list[str]:
         """Returns one line for each difference; empty where the folder is untouched."""
@@ -73,7 +75,7 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
         result.log.append(str(error))
         return result
     result.log += log.problems
-    result.head = log.head
+    result.head, result.own = log.head, log.own
     for one in log.commands:
         settings = one.get("settings")
         taken = settings.get(TAKEN_OVER) if isinstance(settings, dict) else None

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedpriv.data.document import Document, DocumentSource
 from fedpriv.data.generated import lexicon
+from fedpriv.runtime.outside import PathSetting
 from fedpriv.threat.checks import check_choices, check_least, check_positive
 
 Tokens = tuple[int, ...]
@@ -109,7 +110,7 @@ class Lines(Values):
         path: the path of the text file.
     """
 
-    path: str
+    path: PathSetting
 
     def texts(self, rng: np.random.Generator) -> Sequence[str]:
         """Returns the lines that are not empty.

@@ -32,6 +32,7 @@ from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIO
 from fedpriv.data.reading import shown
 from fedpriv.data.spelling import like_spellings
 from fedpriv.runtime.cache import cache_folder, files_digest, hash_of, private_folder, write_entry
+from fedpriv.runtime.outside import PathSetting
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.versions import cores
 
@@ -91,7 +92,7 @@ class Folder:
             them out, and counts them.
     """
 
-    root: str | Path
+    root: PathSetting
     labels: str | None = None
     provider: str = "auto"
     client: str | None = None

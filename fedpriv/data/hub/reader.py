@@ -42,6 +42,7 @@ from fedpriv.data.readers.annotation import encodable
 from fedpriv.data.readers.cord import stated_size
 from fedpriv.data.reading import shown
 from fedpriv.runtime.cache import cache_folder, hash_of, private_folder, write_entry
+from fedpriv.runtime.outside import PathText
 from fedpriv.runtime.versions import cores, versions_of
 
 FORMAT = 1
@@ -107,7 +108,7 @@ class HubData:
             out, and counts them.
     """
 
-    path: str
+    path: PathText
     name: str | None = None
     revision: str | None = None
     splits: tuple[str, ...] | None = None

@@ -40,6 +40,7 @@ from fedpriv.data.readers.annotation import (
     text_of,
 )
 from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 _FOLDERS = {"train": ("train",), "valid": ("dev", "valid", "validation"), "test": ("test",)}
 _LAYOUT = (
@@ -82,7 +83,7 @@ class Cord:
             the first. A missing folder is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     images: Literal["required", "blank"] = "required"
     splits: tuple[str, ...] = ("train", "valid", "test")
     on_error: OnError = "raise"

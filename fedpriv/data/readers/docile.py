@@ -44,6 +44,7 @@ from fedpriv.data.readers.annotation import (
     text_of,
 )
 from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 _LAYOUT = "train.json and val.json (or other lists), and annotations/, ocr/ and pdfs/"
 _POINTS = 72
@@ -88,7 +89,7 @@ class Docile:
             the first. A broken or missing list is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     pages: Literal["render", "blank"] = "render"
     dpi: int = 72
     splits: tuple[str, ...] = ("train", "val")

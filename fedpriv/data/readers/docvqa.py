@@ -34,6 +34,7 @@ from fedpriv.data.readers.annotation import (
     text_of,
 )
 from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 _SPLITS = {"train": "train", "val": "test", "test": "test"}
 _NAMES = ("{}_v1.0.json", "{}_v1.0_withQT.json")
@@ -64,7 +65,7 @@ class DocVqa:
             "raise" stops at the first. A missing or broken list of questions is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     splits: tuple[str, ...] = ("train", "val")
     on_error: OnError = "raise"
 

@@ -23,6 +23,7 @@ from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import at, known_splits, member, size_of_image, stems_in
 from fedpriv.data.readers.forms import LABELS, read_form
 from fedpriv.data.reading import read_json
+from fedpriv.runtime.outside import PathSetting
 
 _FOLDERS = {"train": "training_data", "test": "testing_data"}
 _LAYOUT = "dataset/training_data and dataset/testing_data, each with annotations/ and images/"
@@ -53,7 +54,7 @@ class Funsd:
             first. A missing folder is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     splits: tuple[str, ...] = ("train", "test")
     on_error: OnError = "raise"
 

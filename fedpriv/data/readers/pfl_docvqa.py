@@ -30,6 +30,7 @@ from fedpriv.data.page_files import image_size
 from fedpriv.data.partition import Deal
 from fedpriv.data.paths import inside
 from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 CLIENTS, CENTRAL = "data_points.json", "centralized_data_points.json"
 
@@ -76,11 +77,11 @@ class PflDocvqa:
             the first. A missing or broken file of records or providers is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     train: tuple[str, ...] = ("train",)
     test: tuple[str, ...] = ("val",)
     test_names: tuple[str, ...] = ()
-    converted: str | Path | None = None
+    converted: PathSetting | None = None
     without_provider: Literal["raise", "document"] = "raise"
     on_error: OnError = "raise"
 
@@ -112,9 +113,9 @@ class OfficialClients:
             `--out`. None takes imdb/ in the release, or the folder of the release itself.
     """
 
-    root: str | Path
+    root: PathSetting
     train: tuple[str, ...] = ("train",)
-    converted: str | Path | None = None
+    converted: PathSetting | None = None
 
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
         """Deals out by image name; the seed is not used."""

@@ -35,6 +35,7 @@ from fedpriv.data.paths import inside
 from fedpriv.data.readers.annotation import around, at, encodable, numbers, plain_name
 from fedpriv.data.readers.sroie_labels import LABELS, label_words
 from fedpriv.data.reading import parse_json, shown
+from fedpriv.runtime.outside import PathSetting
 from fedpriv.runtime.seeds import generator
 
 _LAYOUT = "train/ and test/ (or one of them), each with img/, box/ and entities/"
@@ -80,7 +81,7 @@ class Sroie:
             the first. A broken manifest or a missing folder is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     boxes: Literal["auto", "scaled", "original"] = "auto"
     splits: tuple[str, ...] = ("train", "test")
     rescans: Literal["keep", "drop"] = "keep"

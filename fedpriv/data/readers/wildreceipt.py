@@ -36,6 +36,7 @@ from fedpriv.data.readers.annotation import (
     text_of,
 )
 from fedpriv.data.reading import parse_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 _FILES = {"train": "train.txt", "test": "test.txt"}
 _LAYOUT = "class_list.txt, train.txt and test.txt, and the images that they name"
@@ -69,7 +70,7 @@ class Wildreceipt:
             the first. A broken class list or a missing file is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     splits: tuple[str, ...] = ("train", "test")
     on_error: OnError = "raise"
 

@@ -26,6 +26,7 @@ from fedpriv.data.readers.annotation import (
 )
 from fedpriv.data.readers.forms import LABELS, read_form
 from fedpriv.data.reading import read_json, shown
+from fedpriv.runtime.outside import PathSetting
 
 _FILES = {"train": "train", "test": "val"}
 
@@ -59,7 +60,7 @@ class Xfund:
             first. A broken or missing JSON file is always an error.
     """
 
-    root: str | Path
+    root: PathSetting
     language: str = "zh"
     splits: tuple[str, ...] = ("train", "test")
     on_error: OnError = "raise"

@@ -30,6 +30,7 @@ from fedpriv.models.presets import Attention, Presets, choose, small_network
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.saving import VISUAL, fits_positions, settings_of, tensors_of
+from fedpriv.runtime.outside import PathSetting
 
 TINY_IMAGE, BASE_IMAGE = 64, 224
 """Sides in pixels of the page image, where none is given: of the tiny size, and of all others."""
@@ -39,11 +40,11 @@ def bert(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
-    visual: str | Path | None = None,
+    visual: PathSetting | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,
@@ -102,11 +103,11 @@ def layoutlm(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
-    visual: str | Path | None = None,
+    visual: PathSetting | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,
@@ -162,11 +163,11 @@ def bros(
     labels: Sequence[str] = (),
     *,
     size: Literal["tiny", "base"] = "tiny",
-    pretrained: str | Path | None = None,
+    pretrained: PathSetting | None = None,
     task: Task | None = None,
     image: bool | None = None,
     image_size: int | None = None,
-    visual: str | Path | None = None,
+    visual: PathSetting | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
     hidden_size: int | None = None,

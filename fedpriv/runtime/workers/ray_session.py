@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedpriv.runtime.outside import ServiceSetting
 from fedpriv.runtime.workers.watchdog import clear, remove, watch
 
 PREFIX = "fedpriv-ray-"
@@ -60,7 +61,7 @@ class RaySettings:
             run without Ray.
     """
 
-    address: str | None = None
+    address: ServiceSetting | None = None
     client_resources: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -96,7 +96,7 @@ def test_files_that_cannot_be_used_are_mistakes(capsys, tmp_path):
     assert run_on("scans", "data.source.words=none") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "the experiment: 2 mistakes, nothing was started"
-    assert sorted(lines[1:3])[0].startswith("  scans/a.png: ")
+    assert sorted(lines[1:3])[0].startswith(f"  {tmp_path}/scans/a.png: ")
     assert lines[3:] == ["  data.source.on_error=skip leaves these out"]
     assert not (tmp_path / "runs").exists()
 
@@ -105,7 +105,8 @@ def test_without_any_file_nothing_is_started(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run_on("empty") == 2
     assert capsys.readouterr().err.startswith(
-        "the experiment: 1 mistake, nothing was started\n  empty: no pages: expected files .png, "
+        f"the experiment: 1 mistake, nothing was started\n  {tmp_path}/empty: no pages: expected "
+        "files .png, "
     )
 
 

@@ -1,5 +1,6 @@
 """A run folder of somebody else runs no code: only parts that hold settings are constructed."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import yaml
 
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
+from fedpriv.config.construct import import_target
+from fedpriv.config.experiment import load
+from fedpriv.config.trust import Untrusted, check_before_resume, reaching, untrusted
 from fedpriv.runtime import run_log
 from fedpriv.runtime.run_folder import LAYOUT, RunFolder
 from fedpriv.threat.retrain import PLAN
@@ -92,7 +95,76 @@ def test_any_other_name_needs_trust_wherever_it_stands(name, deep):
 def test_a_cluster_out_of_a_folder_needs_trust():
     assert untrusted({"ray": {"address": None}}) == []
     (problem,) = untrusted({"ray": {"address": "10.0.0.1:6379"}})
-    assert problem.startswith("ray.address: '10.0.0.1:6379' is a cluster")
+    assert problem.startswith("ray.address: '10.0.0.1:6379' is a service or a program")
+    assert untrusted({"ray": {"address": "10.0.0.1:6379"}}, typed=["ray.address=auto"]) == []
+
+
+REACHING = {
+    "data.source.root": ["data=folder", "data.source.root=/home/you/invoices"],
+    "data.source.path": ["data=hf", "data.source.path=/home/you/receipts"],
+    "data.partition.root": ["data=pfl_docvqa", "data.source.root=/x", "data.partition.root=/x"],
+    "data.cache": ["data.cache=/home/you/.ssh"],
+    "pretraining.cache": ["pretraining=cards", "pretraining.cache=/home/you"],
+    "federation.trackers[0]": ["federation.trackers=[wandb]"],
+    "model.pretrained": ["model.pretrained=somebody/model"],
+    "model.visual": ["model=vt5", "model.pretrained=null", "model.visual=somebody/beit"],
+    "model.font": ["model=pix2struct", "model.font=/etc/passwd"],
+    "runs": ["runs=/srv/www"],
+    "attack.exposure_experiment": ["attack.exposure_experiment=/tmp/mine.yaml"],
+}
+"""Settings that reach beyond a run folder, and what sets them."""
+
+
+@pytest.mark.parametrize("place", REACHING)
+def test_what_reaches_beyond_a_folder_must_be_typed_again(place, tmp_path, monkeypatch, capsys):
+    overrides = REACHING[place]
+    config = load("extraction" if place.startswith("attack") else "quickstart", overrides)
+    folder = RunFolder.made(tmp_path / "run")
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "stranger"))
+    with folder.writing("run", {}):
+        folder.write_config(config)
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "mine"))
+    with pytest.raises(Untrusted, match=rf"(?m)^  {re.escape(place)}: .* somebody else's folder"):
+        check_before_resume(folder)
+    assert main(["resume", str(folder.path)]) == 2
+    assert f"  {place}: " in capsys.readouterr().err
+    check_before_resume(folder, [*overrides, "model.pretrained=shipped"])
+    monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "stranger"))  # to whom it is their own
+    check_before_resume(folder)
+
+
+def test_a_folder_is_somebody_elses_as_soon_as_one_command_was(tmp_path, monkeypatch):
+    folder = RunFolder.made(tmp_path / "run")
+    for writer in ("stranger", "mine"):
+        monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / writer))
+        with folder.writing("run", {}):
+            folder.write_config({"runs": "/srv/www"})
+    with pytest.raises(Untrusted, match="runs: '/srv/www' is a path"):
+        check_before_resume(folder)
+
+
+def test_what_is_called_like_a_path_is_marked_in_every_part():
+    named = {"path", "root", "folder", "cache", "pretrained", "visual", "font", "file", "program"}
+    exempt = {"visual": (bool,)}  # of tunings: whether it is trained
+    missing = [
+        f"{part}: {name}"
+        for part in [*shipped(), "fedpriv.metrics.ocr.TrOCR", "fedpriv.metrics.ocr.Tesseract"]
+        for name, parameter in inspect.signature(import_target(part)).parameters.items()
+        if name in named and not isinstance(parameter.default, exempt.get(name, ()))
+        if f"x.{name}" not in reaching({"x": {"_target_": part, name: "/x"}})
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("place", ["data/scans", "./data/scans", "../here/data/scans"])
+def test_a_path_is_stored_whole_and_a_name_on_the_hub_as_it_is(place, tmp_path, monkeypatch):
+    (tmp_path / "here/data/scans").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    config = load("quickstart", ["data=folder", f"data.source.root={place}"])
+    assert config["data"]["source"]["root"] == str(tmp_path / "here/data/scans")
+    assert config["runs"] == "runs"
+    config = load("quickstart", ["model.pretrained=somebody/model"])
+    assert config["model"]["pretrained"] == "somebody/model"
 
 
 @pytest.fixture
