@@ -62,6 +62,7 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.federation.grids.base import WorkersDied
     from fedpriv.federation.loop import Unworkable
     from fedpriv.federation.round_statistics import TooFewClients
+    from fedpriv.federation.same_data import OtherData
     from fedpriv.privacy.ledger import LedgerMissing
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import NotARunFolder
@@ -70,7 +71,8 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.runtime.workers.jobs import JobsFailed
     from fedpriv.runtime.workers.ray_session import RayDidNotStart
 
-    if isinstance(error, Mistakes | NameClash | NotARunFolder | Untrusted | InUse | LedgerMissing):
+    refused = Mistakes | NameClash | NotARunFolder | Untrusted | InUse | LedgerMissing | OtherData
+    if isinstance(error, refused):
         return 2, str(error)
     if isinstance(error, Damaged):
         return 1, str(error)

@@ -90,8 +90,13 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     ],
     help="rounds=, federation.* or ray.*: how the run goes on, not what it computes.",
 )
+@click.option(
+    "--other-data",
+    is_flag=True,
+    help="Go on even if the documents or labels are not those that the run was begun with.",
+)
 @trust
-def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
+def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: bool) -> int:
     """Continue a run that was interrupted, or add rounds to one that has ended."""
     from fedpriv.config import experiment, running
     from fedpriv.config.trust import check_before_resume, reaching
@@ -115,7 +120,9 @@ def resume(run_dir: Path, overrides: tuple[str, ...], trust: bool) -> int:
     parts = experiment.build(config, str(run_dir))
     federation = parts.assemble(config)
     running.check_audit(federation, parts, str(run_dir))
-    result = federation.run(parts.rounds, run_dir=folder.path, resume=True, progress=True)
+    result = federation.run(
+        parts.rounds, run_dir=folder.path, resume=True, other_data=other_data, progress=True
+    )
     running.audited(result, parts, federation)
     running.reported(result, parts)
     return _finish(result, parts, trust=trust)

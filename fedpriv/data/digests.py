@@ -32,20 +32,20 @@ def documents_digest(documents: Iterable[Document]) -> str:
     return hashed.hexdigest()
 
 
-def document_digest(document: Document, *, code: bool = True) -> str:
+def document_digest(document: Document, *, here: bool = True) -> str:
     """Returns a hash of one document; see `documents_digest`.
 
     Args:
         document: the document.
-        code: whether the code that draws a page is part of its hash, as it must be where the hash
-            stands for pixels. Without it, the same page of two releases is the same private data,
-            even if one release draws it otherwise.
+        here: whether the path of an image file, and the code that draws a page, are part of its
+            hash, as they must be where it stands for pixels. Without them, a page that was moved,
+            or that another release draws otherwise, is the same private data.
     """
     page: list[Any]
     if isinstance(document.page, Path):
-        page = file_stamp(document.page)
+        page = file_stamp(document.page)[not here :]
     elif isinstance(document.page, LazyPage):
-        page = [*document.page.key(), document.page.code() if code else ""]
+        page = [*document.page.key(), document.page.code() if here else ""]
     else:
         pixels = np.ascontiguousarray(document.page)
         page = [pixels.shape, str(pixels.dtype), hashlib.sha256(pixels.data).hexdigest()]

@@ -22,6 +22,7 @@ from torch import nn
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.document import providers
 from fedpriv.data.examples import Examples, provider_number
+from fedpriv.federation import same_data
 from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
@@ -51,6 +52,7 @@ from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress, for_this_terminal
 from fedpriv.runtime.run_folder import (
     CLIENTS,
+    DATA,
     FAILURES,
     FINAL,
     LEDGER,
@@ -209,7 +211,7 @@ class Federation(Parts):
             if coarse := self.algorithm.coarse(self.clients, self.parameters):
                 raise Unworkable(coarse)
         encoded = data_digest(self.bound.train, self.bound.rows)
-        pages = sorted(document_digest(page, code=False) for page in self.bound.documents)
+        pages = sorted(document_digest(page, here=False) for page in self.bound.documents)
         self.data_digest = json_digest(pages) if pages else encoded
         if not len(self.bound.train):  # the clients' documents lie elsewhere
             self.data_digest = ""
@@ -306,6 +308,7 @@ class Federation(Parts):
         *,
         run_dir: Path | str | None = None,
         resume: bool = False,
+        other_data: bool = False,
         grid: RoundGrid | None = None,
         progress: Progress | bool = False,
     ) -> Result:
@@ -316,6 +319,7 @@ class Federation(Parts):
                 round 1 would start from.
             run_dir: the run's folder; None makes a new one under `runs`.
             resume: go on from the newest checkpoint in `run_dir`.
+            other_data: go on even if the data are not those that the run was begun with.
             grid: where the clients run; None starts what the settings name and ends it afterwards.
             progress: what the person in front of the run sees. True shows what the command line
                 shows: a live display in a terminal or a notebook, lines elsewhere.
@@ -325,6 +329,7 @@ class Federation(Parts):
                 The run can be resumed, and goes on with the next round's cohort.
             ValueError: if `run_dir` holds another run already, or one of another seed or model, or
                 its ledger is not the one that the checkpoint was written with.
+            OtherData: (a ValueError) if a run is resumed on other data, labels included.
             InUse: if another process writes in `run_dir`.
         """
         if rounds < 0:
@@ -344,6 +349,8 @@ class Federation(Parts):
             folder = RunFolder.create(self.runs, self.name)
         else:
             folder = RunFolder.existing(run_dir) if resume else RunFolder.made(Path(run_dir))
+        if resume and not other_data:
+            same_data.check(folder, self.bound)
         own, salt = grid is None, self.new_salt()
         kept = own and self.entropy == "run"  # clients on a grid from elsewhere have other salts
         known = folder.salt() if resume and kept else ""
@@ -367,6 +374,8 @@ class Federation(Parts):
                 ):
                     if not resume:
                         self._begin(folder, config)
+                    elif other_data:
+                        same_data.take(folder, self.bound, len(folder.records(METRICS)))
                     if kept and folder.salt() != salt:
                         folder.keep_salt(salt)
                     if isinstance(progress, bool):
@@ -413,6 +422,7 @@ class Federation(Parts):
             raise ValueError(f"{folder.path} holds a run already: resume it, or name another")
         if self.bound.partition is not None:
             folder.write_json(PARTITION, self.bound.partition)
+        folder.write_json(DATA, same_data.digests(self.bound))
         if (ledger := self.ledger()).counts:
             folder.write_json(LEDGER, ledger.to_json())
         if ledger.mechanism:

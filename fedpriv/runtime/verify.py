@@ -17,7 +17,7 @@ from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
 CONFIG = "config.yaml"
 RETRAINED = "retrained"
 """Folder of the variants that attacks trained, each a run folder with a log of its own."""
-UNPUBLISHED = ("salt", "units.json")
+UNPUBLISHED = ("salt", "units.json", "data.json")
 """Files that whoever publishes a run leaves out."""
 NOT_ENTERED = ("tensorboard", "wandb", "clients")
 """Folders that other libraries write, and only repeat metrics.jsonl; and what simulated clients

@@ -91,7 +91,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 
 
 def test_a_resumed_run_computes_what_it_computed_before(straight, tmp_path):
-    status, _, err = run("resume", str(straight), "seed=1", "client.inner.epochs=2", cwd=tmp_path)
+    status, _, err = run(
+        "resume", str(straight), "seed=1", "client.inner.epochs=2", "--trust", cwd=tmp_path
+    )
     assert status == 2
     assert "seed=1: a resumed run takes rounds=, federation., ray." in err
 

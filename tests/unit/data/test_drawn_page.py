@@ -173,10 +173,10 @@ def test_other_documents_have_other_digests(other):
 
 
 def test_a_cache_notices_edited_drawing_code_and_a_ledger_does_not(monkeypatch):
-    cached, private = documents_digest([page()]), document_digest(page(), code=False)
+    cached, private = documents_digest([page()]), document_digest(page(), here=False)
     monkeypatch.setattr(DrawnPage, "code", lambda self: "edited")
     assert documents_digest([page()]) != cached
-    assert document_digest(page(), code=False) == private
+    assert document_digest(page(), here=False) == private
 
 
 def test_the_code_of_a_page_covers_its_own_file(tmp_path, monkeypatch):

@@ -212,7 +212,7 @@ def test_resumed_on_other_data_a_run_is_known_to_be_on_both(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     runs = [private_run(first) for first in (0, 2)]
     for made, rounds in zip(runs, (1, 2), strict=True):
-        made.run(rounds=rounds, run_dir="here", resume=rounds == 2)
+        made.run(rounds=rounds, run_dir="here", resume=rounds == 2, other_data=True)
     units = json.loads((tmp_path / "here" / "units.json").read_text())
     alone = [traces(made.bound, made.data_digest) for made in runs]
     for kind in ("data", "documents", "providers", "clients"):

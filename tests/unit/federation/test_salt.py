@@ -201,7 +201,7 @@ def test_a_masked_round_that_was_cut_off_is_repeated_with_the_same_answers(grids
 def test_resumed_on_other_data_a_masked_run_has_other_masks(grids):
     plain().run(1, run_dir="here")
     shutil.rmtree("here/checkpoints")
-    plain(data=provider_data(CLIENTS, 3)).run(1, run_dir="here", resume=True)
+    plain(data=provider_data(CLIENTS, 3)).run(1, run_dir="here", resume=True, other_data=True)
     assert public_keys(grids[0]).isdisjoint(public_keys(grids[1]))
 
 

@@ -1,0 +1,99 @@
+"""Whether a resumed run goes on with the data that it was begun with.
+
+A folder of documents changes between two commands: a page is added, a label corrected. The rounds
+before and after would be of different data, and `partition.json` true of one of them only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpriv.data.digests import data_digest, document_digest
+from fedpriv.federation.dataset import FederatedDataset
+from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.run_folder import DATA, PARTITION, RunFolder
+
+NAMED = 3
+"""So many documents of a kind are named in a message."""
+
+
+class OtherData(ValueError):
+    """A run would go on with other data than those that it was begun with."""
+
+    def __init__(self, root: Path, why: str) -> None:
+        super().__init__(
+            f"{root}: {why}. Put the data back as they were, or start a new run; --other-data "
+            "(in Python other_data=True) goes on all the same"
+        )
+
+
+def digests(bound: FederatedDataset) -> dict[str, Any]:
+    """Returns the content of `data.json`: digests of all documents by name, or of the examples.
+
+    Held-out documents are among them, since metrics are of those.
+    """
+    found: dict[str, str] = {}
+    for page in itertools.chain(bound.documents, bound.held_out, bound.public):
+        # Several may have one name, such as those that an augmentation makes.
+        same = document_digest(page, here=False)[:20]
+        found[page.id] = json_digest([found[page.id], same])[:20] if page.id in found else same
+    if found:
+        return {"documents": found}
+    tests = [bound.test] if bound.test is not None else []
+    held = [data_digest(test, [np.arange(len(test))]) for test in tests]
+    return {"examples": [data_digest(bound.train, bound.rows), *held]}
+
+
+def check(folder: RunFolder, bound: FederatedDataset) -> None:
+    """Checks that the data are those that a run was begun with, labels included.
+
+    Raises:
+        OtherData: if they are not; names what differs.
+    """
+    before, now = folder.read_json(DATA), digests(bound)
+    if before is None:
+        raise OtherData(
+            folder.path, f"{DATA} is not there, and whether the data are the same cannot be told"
+        )
+    if before != now:
+        with folder.making_sense_of(DATA):
+            told = "; ".join(_differences(before.get("documents", {}), now.get("documents", {})))
+        raise OtherData(
+            folder.path, f"the data are not those that it was run on before{told and ': '}{told}"
+        )
+
+
+def take(folder: RunFolder, bound: FederatedDataset, rounds: int) -> None:
+    """Notes that a run goes on with these data: `partition.json` has theirs, and the earlier ones.
+
+    Args:
+        folder: of the run.
+        bound: the data.
+        rounds: the number of rounds that were run on other data.
+    """
+    now = digests(bound)
+    if folder.read_json(DATA) == now:
+        return
+    if (partition := bound.partition) is not None:
+        earlier = folder.read_json(PARTITION) or {}
+        past = [*earlier.pop("earlier", ()), {"to_round": rounds, **earlier}]
+        folder.write_json(PARTITION, {**partition, "earlier": past})
+    folder.write_json(DATA, now)
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    kinds = {
+        "new": [name for name in now if name not in before],
+        "gone": [name for name in before if name not in now],
+        "changed": [name for name in now if name in before and now[name] != before[name]],
+    }
+    return [
+        f"{len(names)} {kind} ({', '.join(names[:NAMED])}{', …' * (len(names) > NAMED)})"
+        for kind, names in kinds.items()
+        if names
+    ]
