@@ -43,7 +43,7 @@ from fedpriv.training.per_example import failure_of_vmap
 GLOBALS = "client globals"
 """The purpose of the seed of all global generators while a client trains."""
 
-NOTES = "notes"
+NOTES, CUT = "notes", "cut"
 SALT = "salt"
 """The record, in a client's lasting state, with the salt that it has drawn."""
 
@@ -354,13 +354,13 @@ class ClientWorker:
         if self._large:
             self._forget_gradients()
             release_free_blocks()
-        if notes:
-            context.state[NOTES] = ConfigRecord({NOTES: notes})
-        update = computed.update
+        update, cut = computed.update, 0.0
         if SECAGG in message.content:
-            update = masked(update, message, client, spec.seed, spec.masks)
+            update, cut = masked(update, message, client, spec.seed, spec.masks)
         elif not instruction.summed:  # it may outlive this visit, and be a view of the model
             update = {name: vector.copy() for name, vector in update.items()}
+        if notes or cut:
+            context.state[NOTES] = ConfigRecord({NOTES: notes, CUT: cut})
         content = answer(update, computed.metrics, instruction)
         return Message(content, reply_to=message)
 

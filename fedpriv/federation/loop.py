@@ -755,12 +755,21 @@ class _Run:
             book(finished=True, released=False)
             raise
         finally:
-            self.folder.append(FAILURES, [f.to_json() for f in self.grid.take_failures()])
+            failures = self.grid.take_failures()
+            self.folder.append(FAILURES, [f.to_json() for f in failures if f.reason])
         if isinstance(self.strategy, Masked) and self.strategy.revealed:
             for watcher in self.watchers:
                 watcher.aggregated(now.round, now.attempt, self.strategy.revealed)
         self.arrays = arrays or self.arrays
-        return {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
+        found = {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
+        if cut := sum(f.cut for f in failures) / max(len(statistics.survivors), 1):
+            found["cut_off"] = cut
+            if not any("cut_off" in record for record in self.folder.records(METRICS)):
+                self.progress.note(
+                    f"round {now.round}: masking.bound cuts off {cut:.2%} of the coordinates of "
+                    "the updates, and their sum is another than without masking: take a larger one"
+                )
+        return found
 
     def _evaluate(self, round: int) -> dict[str, float]:
         """Returns the metrics on the held-out examples, where there are any and it is time."""

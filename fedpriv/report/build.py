@@ -110,6 +110,7 @@ def render(run: Run, *, redacted: bool = False) -> str:
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
         curves=curve_charts(run.rounds),
         clients=client_view(run.rounds),
+        cut_off=cut_off(run.rounds),
         partition=partition_view(run.partition),
         privacy=privacy,
         prediction=prediction_view(run.prediction),
@@ -246,6 +247,17 @@ def _labelled(curves: Mapping[str, Curve]) -> dict[str, Curve]:
         label = metric_label(name)
         labelled[name if label in labelled else label] = curves[name]
     return labelled
+
+
+def cut_off(rounds: Mapping[int, Row]) -> str:
+    """Returns what to say of coordinates beyond `masking.bound`; empty if there were none."""
+    cut = {at: row["cut_off"] for at, row in rounds.items() if type(row.get("cut_off")) is float}
+    if not cut:
+        return ""
+    return (
+        f"masking.bound has cut off up to {max(cut.values()):.2%} of the coordinates of the "
+        f"updates ({show_rounds(cut)}): their sum is another than it would be without masking."
+    )
 
 
 def client_view(rounds: Mapping[int, Row]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ UNITS = (
 """What the numbers of a result may count."""
 
 STRUCTURE = frozenset(
-    {"round", "clients", "seconds", "accepted", "attempts", "bytes_down", "bytes_up"}
+    {"round", "clients", "seconds", "accepted", "attempts", "bytes_down", "bytes_up", "cut_off"}
 )
 """Keys of a line of ``metrics.jsonl`` that are no names of metrics."""
 

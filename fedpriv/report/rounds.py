@@ -12,8 +12,8 @@ from fedpriv.report.folder import Row
 Curve = Mapping[int, float]
 """Round (0 is the starting model) -> value; not a finite number where the run recorded none."""
 
-NOT_CURVES = frozenset({"round", "attempts", "accepted", "bytes_down", "bytes_up"})
-"""Bytes have a chart of their own."""
+NOT_CURVES = frozenset({"round", "attempts", "accepted", "bytes_down", "bytes_up", "cut_off"})
+"""Bytes have a chart of their own, and what masking cuts off has a sentence."""
 NOT_SCORES = re.compile(
     r"(?:^|\W|_)(?:bytes|clip|clipped|count|delta|epsilon|examples|gradient|lr|norm|rate|scale|"
     r"seconds|sigma|std|steps?|temperature|time)(?:$|\W|_)"

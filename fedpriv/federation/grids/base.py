@@ -38,6 +38,7 @@ class Failure:
             "noted" (it answered, with a remark).
         reason: the kind of error.
         traceback: where it happened, with the text of the error.
+        cut: the share of its update's coordinates that `masking.bound` has cut off.
     """
 
     round: int
@@ -45,10 +46,11 @@ class Failure:
     kind: Literal["failed", "missing", "noted"]
     reason: str
     traceback: str = ""
+    cut: float = 0.0
 
     def to_json(self) -> dict[str, str | int]:
-        """Returns the failure as a JSON object."""
-        return asdict(self)
+        """Returns the failure as a JSON object; what was cut stands in the round's metrics."""
+        return {name: value for name, value in asdict(self).items() if name != "cut"}
 
 
 class RoundGrid(Grid):

@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedpriv.federation.client import (
+    CUT,
     NOTES,
     NUM_PARTITIONS,
     PARTITION_ID,
@@ -124,8 +125,9 @@ def serve(
         return error_reply(message, failure), failure
     if NOTES not in context.state.config_records:
         return reply, None
-    notes: Any = context.state.config_records.pop(NOTES)[NOTES]
-    return reply, Failure(round_of(message), client, "noted", "; ".join(notes))
+    noted: Any = context.state.config_records.pop(NOTES)
+    said = "; ".join(noted[NOTES])
+    return reply, Failure(round_of(message), client, "noted", said, cut=noted[CUT])
 
 
 def error_reply(message: Message, failure: Failure) -> Message:

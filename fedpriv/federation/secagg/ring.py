@@ -83,6 +83,17 @@ class Ring:
             exponent -= 1
         return cls(2.0**exponent, math.ceil(Fraction(bound) / Fraction(2) ** exponent), clients)
 
+    def cut(self, values: NDArray[Any]) -> int:
+        """Returns how many coordinates of a client's vector are clamped to the limit.
+
+        Args:
+            values: shape (size,), float32 or float64.
+        """
+        reach = (self.limit + 0.5) * self.step
+        return sum(
+            int(np.count_nonzero(np.abs(values[block]) > reach)) for block in blocks(values.size)
+        )
+
     def decode(
         self, total: NDArray[np.uint32], dtype: DTypeLike = np.float64
     ) -> NDArray[np.floating[Any]]:

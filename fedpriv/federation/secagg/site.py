@@ -35,8 +35,13 @@ def answer_query(action: str, message: Message, client: int, seed: int, key: str
     return Message(RecordDict({SECAGG: record}), reply_to=message)
 
 
-def masked(update: Vectors, message: Message, client: int, seed: int, key: str) -> Vectors:
+def masked(
+    update: Vectors, message: Message, client: int, seed: int, key: str
+) -> tuple[Vectors, float]:
     """Returns the update as a message asks for it that holds a `SECAGG` record: masked.
+
+    Returns:
+        What is sent; and the share of the coordinates that the ring's bound has cut off.
 
     Raises:
         ValueError: if the update has more than floats: only those can be masked.
@@ -52,7 +57,8 @@ def masked(update: Vectors, message: Message, client: int, seed: int, key: str) 
             f"{'of whole numbers' if whole else 'continuous'}: the two belong to two federations"
         )
     words = party.mask(roster, peers, update["float"], ring)
-    return {MASKED: words if ring.bits == 32 else words.astype(np.uint16)}
+    cut = ring.cut(update["float"]) / max(words.size, 1)
+    return {MASKED: words if ring.bits == 32 else words.astype(np.uint16)}, cut
 
 
 def own_update(

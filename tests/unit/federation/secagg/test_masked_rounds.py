@@ -25,6 +25,8 @@ from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.secagg.masks import encode_masked
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
+from fedpriv.report.build import write_report
+from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
@@ -85,6 +87,39 @@ def assert_same_model(masked, plain, made, answered=CLIENTS, factor=1.0):
     assert off <= allowed + 1e-14
     assert off > allowed / 1e4  # it is rounding that one sees, not two plain runs
     assert np.linalg.norm(vector_of(plain) - start()) > 1e5 * allowed
+
+
+# What the bound cuts off
+
+
+def test_what_the_bound_cuts_off_is_counted_on_each_client_and_told_once():
+    """The oracle: every client's update as it is without masking, whose large ones are counted."""
+    lines = []
+    parts = (FedAvg(weighted=False, buffers=False), LocalTraining(optimizer=SGD))
+    _, plain, _ = play(None, parts=parts)
+    updates = [to_vectors(reply.content.array_records[UPDATE])["float"] for reply in plain.replied]
+    bound = float(np.median(np.abs(updates)))
+    expected = np.mean([np.mean(np.abs(update) > bound) for update in updates])
+    assert 0.4 < expected < 0.6
+    for workers in (0, 2):
+        made = make(Masking(threshold=0.6, bound=bound), parts=parts, workers=workers)
+        result = made.run(rounds=2, progress=Told(lines))
+        assert result.metrics[0]["cut_off"] == pytest.approx(expected, abs=1e-3)
+        assert [line for line in lines if "masking.bound" in line] == [
+            f"round 1: masking.bound cuts off {result.metrics[0]['cut_off']:.2%} of the "
+            "coordinates of the updates, and their sum is another than without masking: take a "
+            "larger one"
+        ]
+        assert result.failures == []
+        assert "masking.bound has cut off up to" in write_report(result.run_dir).read_text()
+        lines.clear()
+    within = make(Masking(threshold=0.6, bound=100.0), parts=parts).run(rounds=1)
+    assert "cut_off" not in within.metrics[0]
+
+
+class Told(Progress):
+    def __init__(self, lines):
+        self.note = lines.append
 
 
 # The same model
