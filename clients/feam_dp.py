@@ -19,7 +19,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.federation.audit.axes import OnAxes
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import NUM_EXAMPLES, Instruction
-from fedpriv.federation.private_strategy import VARIANT
+from fedpriv.federation.private_strategy import TOLD, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.training.per_example import PerExample, Way
 
@@ -34,6 +34,7 @@ class ExampleGradients:
 
     action: ClassVar[str] = "example_gradients"
     computes: ClassVar[tuple[str, ...]] = ("precision",)
+    follows: ClassVar[tuple[str, ...]] = TOLD
 
     per_example: PerExample = PerExample()  # noqa: RUF009 - frozen
 

@@ -18,7 +18,7 @@ from fedpriv.data.examples import Examples
 from fedpriv.federation.audit.axes import OnAxes
 from fedpriv.federation.client import ClientContext, ClientUpdate
 from fedpriv.federation.messages import NUM_EXAMPLES
-from fedpriv.federation.private_strategy import BATCH, STEPS, VARIANT
+from fedpriv.federation.private_strategy import BATCH, STEPS, TOLD, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian
 from fedpriv.training.loops import Optimizer
@@ -36,6 +36,7 @@ class DPLocalTraining:
 
     action: ClassVar[str] = "dp_local_training"
     computes: ClassVar[tuple[str, ...]] = ("precision",)
+    follows: ClassVar[tuple[str, ...]] = (*TOLD, STEPS, BATCH)
 
     optimizer: Optimizer = Optimizer(name="adam", lr=1e-3)  # noqa: RUF009 - frozen
     per_example: PerExample = PerExample()  # noqa: RUF009 - frozen

@@ -39,6 +39,7 @@ class BatchGradient:
 
     action: ClassVar[str] = "batch_gradient"
     computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
+    follows: ClassVar[tuple[str, ...]] = ()
 
     batch_size: int = 1
     clip_norm: float | None = None

@@ -40,6 +40,7 @@ from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.federation.audit.axes import contributions
 from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
+from fedpriv.federation.private_strategy import TOLD
 from fedpriv.federation.secagg.discrete import steps_of
 from fedpriv.privacy import individual
 from fedpriv.privacy.clipping import clip
@@ -86,6 +87,7 @@ class ProviderUpdates:
 
     action: ClassVar[str] = "provider_updates"
     computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
+    follows: ClassVar[tuple[str, ...]] = TOLD
 
     steps: int = 1
     batch_size: int = 8

@@ -16,7 +16,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedpriv.federation.client import PARTITION_ID, Client, ClientContext, ClientUpdate
-from fedpriv.federation.flower_strategy import SERVER_ROUND, to_flat, to_named
+from fedpriv.federation.flower.adapter import SERVER_ROUND, to_flat, to_named
 from fedpriv.federation.grids._flwr import SERVER_NODE_ID, as_server
 from fedpriv.runtime.vectors import Vectors
 

@@ -59,6 +59,7 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
     from fedpriv.config.experiment import Mistakes
     from fedpriv.config.trust import Untrusted
     from fedpriv.federation.dataset import UnfitData
+    from fedpriv.federation.flower.checks import StrategyFailed
     from fedpriv.federation.grids.base import WorkersDied
     from fedpriv.federation.loop import Unworkable
     from fedpriv.federation.round_statistics import TooFewClients
@@ -87,6 +88,8 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
         error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError
     ):
         return 1, message
+    if isinstance(error, StrategyFailed):
+        return 1, str(error)
     problems = check(run_dir).problems() if run_dir is not None and run_dir.is_dir() else []
     if not problems:
         return None

@@ -27,7 +27,8 @@ from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_de
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
-from fedpriv.federation.flower_strategy import adapted
+from fedpriv.federation.flower.adapter import adapted
+from fedpriv.federation.flower.checks import blaming, check_followed, never_called
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
@@ -173,6 +174,8 @@ class Federation(Parts):
             raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
         if problems := self._problems(inner):
             raise Unworkable(problems)
+        for line in never_called(self.strategy):
+            print(line, file=sys.stderr, flush=True)
         together, problems = cohort_batch(
             self.client, self.bound, self.seed, settings, self.computing
         )
@@ -737,8 +740,11 @@ class _Run:
 
         try:
             book(finished=False, released=False)
-            asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
-            messages = list(statistics.sending(asked))
+            given = self.federation.strategy
+            with blaming(given, now.round):
+                asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
+                messages = list(statistics.sending(asked))
+            check_followed(given, now.round, messages, self.spec.client)
             # Once all have answered the strategy looks at the sum, and whatever ends the run then
             # is too late to keep it from being known.
             shown: Iterable[Message] = statistics.receiving(
@@ -750,7 +756,8 @@ class _Run:
             )
             for watcher in self.watchers:
                 shown = watcher.summing(now.round, now.attempt, shown)
-            arrays, metrics = self.strategy.aggregate_train(now.round, shown)
+            with blaming(given, now.round):
+                arrays, metrics = self.strategy.aggregate_train(now.round, shown)
         except TooFewClients:
             book(finished=True, released=False)
             raise

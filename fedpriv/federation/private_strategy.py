@@ -33,6 +33,9 @@ from fedpriv.runtime.vectors import Vectors
 SHARES, STEPS, BATCH, VARIANT = "shares", "steps", "batch", "variant"
 """Settings of an instruction: the number of shares of the noise, a client's steps, …"""
 
+TOLD = (*Mechanism.settings_names(), SHARES, VARIANT)
+"""Settings that every private strategy sends."""
+
 
 Variant = Literal["sound", "paper"]
 

@@ -1,7 +1,7 @@
 """The server's half of an algorithm: Flower's `Strategy` with an action and a state to save.
 
 The round loop, with its checkpoints, fault policy and streaming sums, needs this class. A strategy
-that was written for Flower gets it from `fedpriv.federation.flower_strategy.FlowerAdapter`.
+that was written for Flower gets it from `fedpriv.federation.flower.adapter.FlowerAdapter`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from fedpriv.privacy.accounting.event import ClientThenRecord, History
@@ -142,6 +142,11 @@ class Mechanism:
     def to_settings(self) -> dict[str, Any]:
         """Returns the mechanism as scalars for an instruction."""
         return {f"{_PREFIX}{name}": value for name, value in asdict(self).items()}
+
+    @classmethod
+    def settings_names(cls) -> tuple[str, ...]:
+        """Returns the names in the output of `to_settings`."""
+        return tuple(f"{_PREFIX}{field.name}" for field in fields(cls))
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Mechanism:

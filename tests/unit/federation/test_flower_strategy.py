@@ -17,9 +17,9 @@ from torch import nn
 from toy import OutOfLuck, federation, norm_net, weights
 
 from fedpriv.clients.fedavg import LocalTraining
-from fedpriv.federation import flower_state
 from fedpriv.federation.dataset import ArrayData
-from fedpriv.federation.flower_strategy import FlowerAdapter, only_sums
+from fedpriv.federation.flower import state as flower_state
+from fedpriv.federation.flower.adapter import FlowerAdapter, only_sums
 from fedpriv.federation.grids.base import ClientGrid
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import (

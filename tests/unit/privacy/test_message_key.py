@@ -255,7 +255,12 @@ def test_resumed_on_other_data_or_settings_it_is_a_new_attempt_booked_and_said(c
     before = cut_off_in(2)
     told = Told()
     result, after = messages(
-        made(**DIFFERENT[change]), rounds=3, run_dir="here", resume=True, progress=told
+        made(**DIFFERENT[change]),
+        rounds=3,
+        run_dir="here",
+        resume=True,
+        other_data=True,
+        progress=told,
     )
     size = first_model().size
     for client in (0, 1):

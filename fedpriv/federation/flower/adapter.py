@@ -27,8 +27,9 @@ from flwr.serverapp.exception import AggregationError, InconsistentMessageReplie
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
-from fedpriv.federation import flower_state
 from fedpriv.federation.client import Client
+from fedpriv.federation.flower import state as flower_state
+from fedpriv.federation.flower.checks import failed, unfollowed
 from fedpriv.federation.grids._flwr import CopiedArray, Run, as_server, readdressed
 from fedpriv.federation.messages import (
     METRICS,
@@ -111,10 +112,10 @@ class FlowerAdapter(Strategy):
     """A strategy of Flower's as a strategy of fedpriv.
 
     Cohorts are drawn by the strategy's own code, from the run's seed. Its state (see
-    `flower_state`) goes into checkpoints; a strategy with other state has methods `state` and
-    `load_state`, as in `fedpriv.federation.strategy.Strategy`. Clients are not asked to evaluate:
-    fedpriv evaluates the global model itself. The strategy gets integer buffers as float64; what
-    it makes is rounded to the model's own types.
+    `fedpriv.federation.flower.state`) goes into checkpoints; a strategy with other state has
+    methods `state` and `load_state`, as in `fedpriv.federation.strategy.Strategy`. Clients are not
+    asked to evaluate: fedpriv evaluates the global model itself. The strategy gets integer buffers
+    as float64; what it makes is rounded to the model's own types.
 
     Args:
         stock: the strategy. It is copied, if it can be, so that one object can be given to several
@@ -196,9 +197,7 @@ class FlowerAdapter(Strategy):
                     f"{type(error).__name__}: {why}"
                 ]
         found = [
-            f"{name}: it sends the setting {key!r}, which client {type(self.client).__name__} does "
-            "not follow; take fedpriv.clients.fedavg.LocalTraining for proximal-mu, or a client "
-            "half of yours with `follows`"
+            f"{name}: {unfollowed(key, self.client)}"
             for key in sorted(told - set(getattr(self.client, "follows", ())))
         ]
         if asked and moved is None and type(self.stock).__module__.startswith("flwr."):
@@ -331,6 +330,10 @@ class FlowerAdapter(Strategy):
         try:
             with isolated_randomness(torch_seed(self._seed, purpose, round)), _heard():
                 yield
+        except TooFewClients:
+            raise
+        except Exception as error:
+            raise failed(self.stock, round, error) from error
         finally:
             gc.unfreeze()
 

@@ -1,0 +1,1 @@
+"""Strategies that were written for Flower, and what anybody's strategy may get wrong."""
