@@ -42,6 +42,7 @@ from fedpriv.attacks.reference_models import (
     split,
     train_references,
 )
+from fedpriv.data import promises
 from fedpriv.data.document import Document, DocumentSource
 from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
@@ -186,7 +187,7 @@ class ProviderRMIA:
     def _population(self) -> dict[str, list[Document]]:
         """Returns the population's documents by provider."""
         found: dict[str, list[Document]] = {}
-        for page in self.population.load().documents if self.population else ():
+        for page in promises.load(self.population).documents if self.population else ():
             if page.questions and all(question.answers for question in page.questions):
                 found.setdefault(f"{NOBODY}{page.provider}", []).append(page)
         return found

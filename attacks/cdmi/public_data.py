@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from fedpriv.data import promises
 from fedpriv.data.document import Document, DocumentSource
 from fedpriv.threat.checks import check_choices
 
@@ -65,7 +66,7 @@ class PublicData:
         Raises:
             ValueError: if there are none, or none is left.
         """
-        given = documents if self.other is None else self.other.load().documents
+        given = documents if self.other is None else promises.load(self.other).documents
         if not given:
             raise ValueError(
                 "no documents are public, and the attack trains on such: run the federation with "

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedpriv.data import promises
 from fedpriv.data.document import (
     Box,
     DataError,
@@ -68,6 +69,7 @@ class Cropped:
             )
 
         def window(document: Document) -> Document:
+            promises.check(document, found)
             where = document.page if isinstance(document.page, Path) else document.id
             entities = [entity for entity in document.entities if entity.label == self.key]
             if not entities:

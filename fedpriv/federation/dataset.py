@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from fedpriv.data import promises
 from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples, provider_number
 from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
@@ -286,10 +287,10 @@ class DocumentData:
         Raises:
             ValueError: if there is not enough for everybody, or one to be left out is not there.
         """
-        loaded = self.source.load()
+        loaded = promises.load(self.source)
         train, held = self.test.split(loaded.documents, seed)
         train, public = self._without_public(train, seed)
-        found = self.canaries.load().documents if self.canaries else ()
+        found = promises.load(self.canaries).documents if self.canaries else ()
         planted = tuple(  # under names that nobody else has
             replace(
                 page,

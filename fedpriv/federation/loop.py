@@ -19,6 +19,7 @@ import torch
 from flwr.app import ConfigRecord, Message
 from torch import nn
 
+from fedpriv.data import promises
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.document import providers
 from fedpriv.data.examples import Examples, provider_number
@@ -254,7 +255,7 @@ class Federation(Parts):
 
     def _pretrained(self, pretraining: Pretraining, start: FederatedDataset) -> FederatedDataset:
         """Trains the model on public documents; returns the data bound to it."""
-        public = pretraining.data.load()
+        public = promises.load(pretraining.data)
         if self.algorithm.mechanism:
             self.published = published_problems(self.bound.documents, public.documents)
         for problem in self.published:

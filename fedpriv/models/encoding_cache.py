@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpriv.data import promises
 from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
@@ -57,7 +58,7 @@ def encode_cached(
     """
     reading = getattr(model, "reading", None)
     if folder is None or reading is None:
-        return model.encode(documents)
+        return model.encode(promises.Checked(documents))
     kind = type(model)
     key = json_digest(
         {
@@ -71,7 +72,7 @@ def encode_cached(
     )
     if (cached := _load(folder / key)) is not None:
         return cached
-    examples = model.encode(documents)
+    examples = model.encode(promises.Checked(documents))
     if any(array.dtype.hasobject for array in _arrays(examples).values()):
         return examples
     try:

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fedpriv.data import promises
 from fedpriv.data.document import Document, DocumentSource
 from fedpriv.data.generated import lexicon
 from fedpriv.runtime.outside import PathSetting
@@ -174,7 +175,7 @@ class Candidates:
             ValueError: if a source gives none.
         """
         found: dict[str, dict[str, None]] = defaultdict(dict)
-        others = self.documents.load().documents if self.documents else ()
+        others = promises.load(self.documents).documents if self.documents else ()
         for document in (*(public if self.public else ()), *others):
             for entity in document.entities:
                 words = (document.words[word].text for word in entity.words)

@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from fedpriv.data import promises
 from fedpriv.data.digests import documents_digest
 from fedpriv.data.document import Document, DocumentSet, DocumentSource
 from fedpriv.models.base import DocumentModel
@@ -132,7 +133,7 @@ class Pretraining:
             ValueError: if the documents cannot be used, they have no such field as one of
                 `without`, or training diverges.
         """
-        public, computing = public or self.data.load(), computing or Computing()
+        public, computing = public or promises.load(self.data), computing or Computing()
         public = without_fields(public, self.without)
         if not public.documents:
             raise ValueError("pretraining.data: there is no document to train on")

@@ -68,13 +68,14 @@ def command(
     from fedpriv.cli.data.prospects import ASSUMED, prospects
     from fedpriv.cli.data.survey import as_table, survey
     from fedpriv.config.experiment import Mistakes
+    from fedpriv.data import promises
     from fedpriv.data.generated.invoices import Invoices
 
     name, source = find_source(given, overrides)
     if not 0 <= pages <= 100:
         raise Mistakes(given, [f"--pages {pages}: expected 0 to 100"])
     try:
-        found = source.load()
+        found = promises.load(source)
     except (ValueError, OSError) as error:
         problems = [str(one) for one in getattr(error, "errors", (error,))]
         raise Mistakes(given, problems) from error

@@ -37,6 +37,7 @@ def receipt(name="r", date=(100, 100, 180, 120), size=(300, 400), noise=0):
         Word("9.99", (x0 + 40, y1 + 2, x0 + 60, y1 + 22), 2),
         Word("AWAY", (x1 + 40, y0, x1 + 90, y1), 3),
     )
+    words = tuple(dataclasses.replace(word, box=_within(word.box, size)) for word in words)
     entities = (Entity("total", (3,)), Entity("date", (1,)), Entity("date", (1, 4)))
     questions = (
         Question("date", "When?", ("1 February",)),
@@ -45,6 +46,14 @@ def receipt(name="r", date=(100, 100, 180, 120), size=(300, 400), noise=0):
         Question("part", "Which?", ("otal 9.9",)),
     )
     return Document(name, "Vega", page, size, words, entities, questions, "train")
+
+
+def _within(box, size):
+    """The part of a box that is on the page, or a pixel at its edge."""
+    x0, x1, y0, y1 = (
+        min(at, size[i // 2]) for i, at in enumerate((box[0], box[2], box[1], box[3]))
+    )
+    return (min(x0, x1 - 1), min(y0, y1 - 1), x1, y1)
 
 
 def windows(*documents, **settings):

@@ -1,6 +1,7 @@
 """LayoutLMv3: what it reads off a document, and that the tiny one is sound and learns."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -529,7 +530,10 @@ class Pages:
 
     def load(self):
         sizes = [3, 200, 5, 1, 150, 40]
-        docs = tuple(long_document(size, f"d{k}") for k, size in enumerate(sizes))
+        docs = tuple(
+            replace(long_document(size, f"d{k}"), page=np.full((100, 200, 3), 255, np.uint8))
+            for k, size in enumerate(sizes)
+        )
         return DocumentSet("pages", docs, ("date", "total"))
 
 

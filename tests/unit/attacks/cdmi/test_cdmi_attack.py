@@ -15,6 +15,7 @@ from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
 from fedpriv.attacks.cdmi.fingerprints import of_model
 from fedpriv.attacks.cdmi.generator import Training, untrained
 from fedpriv.attacks.cdmi.public_data import PublicData
+from fedpriv.data.document import DocumentSet
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
@@ -672,7 +673,9 @@ def test_public_documents_of_another_distribution(settings, left):
 
 
 def test_another_data_set_takes_the_place_of_the_public_documents():
-    other = SimpleNamespace(load=lambda: SimpleNamespace(documents=(page("form", name="other"),)))
+    other = SimpleNamespace(
+        load=lambda: DocumentSet("o", (page("form", name="other"),), ("total", "date"))
+    )
 
     (kept,) = PublicData(other=other).of([page("receipt")])
 
