@@ -251,6 +251,8 @@ class DocumentData:
                 "(model=vt5, model=donut, model.task=answers)"
             )
         rows, examples = self._encode(model, documents, deal)
+        if isinstance(model, Tagger):
+            _check_tagged(loaded.name, examples)
         test = dealt.of(dealt.held)
         encoded = encode_cached(model, test, self._folder()) if test else None
         test_groups: dict[str, NDArray[np.int64]] = {}
@@ -437,6 +439,23 @@ def _check_all_hold(deal: Deal, what: str) -> None:
             f"clients {empty} hold only {what} that are not trained on: take fewer clients, "
             f"or more {what}"
         )
+
+
+def _check_tagged(name: str, examples: Examples) -> None:
+    """Checks that there is something to tag, in the columns of fedpriv's own taggers.
+
+    Raises:
+        ValueError: if no document has a word, or none an entity.
+    """
+    if "labels" not in examples.columns:
+        return
+    tags = examples.column("labels")
+    for what, least in (("a word", 0), ("an entity", 1)):  # 0 is the tag of what is no entity
+        if not any((tags[at : at + 256] >= least).any() for at in range(0, len(tags), 256)):
+            raise ValueError(
+                f"none of the training documents of {name} has {what}, so that a tagger learns "
+                "nothing from them: see `fedpriv data check`"
+            )
 
 
 def _answers(documents: Iterable[Document]) -> dict[str, tuple[str, ...]]:

@@ -41,7 +41,15 @@ def read_markup(content: bytes) -> list[Page]:
     except ValueError as error:
         raise ValueError(f"line {parser.CurrentLineNumber}: {error}") from error
     if not reader.pages:
-        raise ValueError("XML without pages: expected hOCR (ocr_page) or ALTO (Page)")
+        raise ValueError(
+            f"XML without pages, {shown(reader.root)}: expected hOCR (ocr_page) or ALTO (Page)"
+        )
+    if reader.lost and not any(words for _, words in reader.pages):
+        known = {"PcGts": "PAGE XML", "html": "hOCR without ocrx_word"}
+        raise ValueError(
+            f"{known.get(reader.root, reader.root)} is not read: it holds text, such as "
+            f"{shown(reader.lost)}, and no word of hOCR (ocrx_word) or ALTO (String)"
+        )
     return reader.pages
 
 
@@ -59,6 +67,9 @@ class _Reader:
         self.unit = ""
         self.in_unit = False
         self.depth = 0
+        self.root = ""
+        self.lost = ""
+        """The first text of a page that stands in no word."""
         self.word: tuple[int, list[str], Box] | None = None
         """Depth, text so far and box of the hOCR word that is open."""
 
@@ -66,6 +77,7 @@ class _Reader:
         self.depth += 1
         classes = set(attributes.get("class", "").split())
         name = tag.rpartition(" ")[2]
+        self.root = self.root or name
         if "ocr_page" in classes:
             left, top, right, bottom = _title_box(attributes)
             # Boxes are pixels of a page that begins at 0, 0.
@@ -79,7 +91,9 @@ class _Reader:
             self.pages.append((self._size(attributes), []))
         elif name == "TextLine":
             self.line += 1
-        elif name == "String" and "CONTENT" in attributes:
+        elif name == "String":
+            if "CONTENT" not in attributes:
+                raise ValueError("a String without CONTENT, the text of its word")
             keys = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
             left, top, width, height = _sides([attributes.get(key) for key in keys])
             box = (left, top, left + width, top + height)
@@ -99,6 +113,8 @@ class _Reader:
             self.word[1].append(text)
         elif self.in_unit:
             self.unit += text.strip()
+        elif self.pages:
+            self.lost = self.lost or text.strip()
 
     def _page(self) -> Page:
         if not self.pages:

@@ -21,14 +21,16 @@ from fedpriv.data.document import (
     OnError,
     Question,
 )
-from fedpriv.data.folder import placing
+from fedpriv.data.folder import page_file, placing
 from fedpriv.data.folder.page import FolderPage
 from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_files, remembered
 from fedpriv.data.folder.placing import Place
 from fedpriv.data.folder.progress import Count, on_all_cores, tell
+from fedpriv.data.folder.side_files import read_side_file
 from fedpriv.data.folder.table import RESERVED, FileLabels, Table, find_table, read_table
 from fedpriv.data.folder.words import TOLD, Reading, read_ahead
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
+from fedpriv.data.hub.boxes import Unit, fitting, inked, mean_of
 from fedpriv.data.reading import shown
 from fedpriv.data.spelling import like_spellings
 from fedpriv.runtime.cache import cache_folder, files_digest, hash_of, private_folder, write_entry
@@ -38,6 +40,12 @@ from fedpriv.runtime.versions import cores
 
 ALIKE = "providers that look alike"
 """A topic of the remarks."""
+
+NOT_READ = "files that are not read"
+"""Another topic: neither pages, nor their words, nor the table."""
+
+LOOKED_AT = 5
+"""Files whose ink is looked at, to be sure of the unit of their boxes."""
 
 PLACED = "placed"
 """Folder of the cache with the places of fields."""
@@ -145,6 +153,7 @@ class Folder:
         files = [file for file in files if file.name not in errors]
         if not files or (problems and self.on_error == "raise"):
             raise DataErrors(root, problems, SKIP if files else "")
+        _check_unit(reading, files)
         rows = table.files if table else {}
         places = _place(reading, files, rows, fields)
         held = {file.name: (owners[file.name], clients[file.name]) for file in files}
@@ -160,6 +169,8 @@ class Folder:
             at = Counter(clients[file.name] for file in files)
             remarks["files of each client"] = tuple(f"{name}: {at[name]:,}" for name in sorted(at))
         tell_alike(remarks.get(ALIKE, ()))
+        if listing.others:
+            tell("\n  ".join([f"{NOT_READ} in {root}:", *first_lines(list(listing.others))]))
         return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
 
     def _fields(self, table: Table | None) -> tuple[str, ...]:
@@ -262,6 +273,29 @@ class Folder:
                 )
                 problems.append(DataError(table.path, why, row.line))
         return clients, problems
+
+
+def _check_unit(reading: Reading, files: Sequence[PageFile]) -> None:
+    """Checks that boxes of our JSON that shall be pixels are no thousandths of the page.
+
+    Raises:
+        DataError: if they lie on the ink as thousandths, and miss it as pixels.
+    """
+    root, scores = Path(reading.root), list[dict[Unit, float]]()
+    both: set[Unit] = {"pixel", "thousandth"}
+    sided = [file for file in files if file.side] if reading.words == "auto" else []
+    for file in sided[:: len(sided) // LOOKED_AT + 1]:
+        for number, page in enumerate(read_side_file(root, file.side)):
+            boxes = [box for _, box, _ in page.words]
+            if page.size is None and boxes and both <= fitting(boxes, file.sizes[number]).keys():
+                pixels = page_file.draw(root, file, number, reading.dpi)
+                scores.append(inked(boxes, pixels, both))
+    if scores and mean_of("thousandth", scores) > 2 * mean_of("pixel", scores):
+        raise DataError(
+            root / sided[0].side,
+            "as pixels its boxes miss what is on the page, and as thousandths of the page they "
+            'meet it: say "size": [1000, 1000] in each file',
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +451,7 @@ def _remarks(
         "providers are told by": [told_by],
         ALIKE: alike(sizes),
         "fields not found on their page": [*shares, *first_lines(missing)],
-        "files that are no pages": first_lines(list(listing.others)),
+        NOT_READ: first_lines(list(listing.others)),
     }
     return {topic: tuple(lines) for topic, lines in remarks.items() if lines}
 

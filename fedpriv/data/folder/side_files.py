@@ -41,6 +41,9 @@ MOST_BYTES = 200_000_000
 UNIT = (1.0, 1.0)
 """The size of a page whose boxes are shares of its sides."""
 
+TEXTS = ("text", "Text", "value", "content", "description")
+"""Keys under which JSON has what stands on a page."""
+
 EXPECTED = "our JSON, docTR's, Textract's, hOCR or ALTO"
 
 
@@ -76,12 +79,28 @@ def parse_side_file(path: Path, content: bytes) -> list[SidePage]:
     if start == b"<":
         with at(path, ""):
             return [SidePage(size, words) for size, words in read_markup(content)]
-    if start != b"{":
+    if start not in (b"{", b"["):
         raise DataError(path, f"words beside a page: expected {EXPECTED}, found other content")
     value = parse_json(path, _decoded(path, content))
     with at(path, ""):
-        if "Blocks" in value:
-            return _textract(member(value, "Blocks", list))
+        pages = _pages(value)
+        if not any(page.words for page in pages) and (text := _text_in(value)):
+            raise ValueError(f"it holds text, such as {shown(text)}, and no word was found in it")
+        return pages
+
+
+def _pages(value: Any) -> list[SidePage]:
+    """Returns the pages of a JSON side file."""
+    answers = value if isinstance(value, list) else [value]
+    if answers and all(isinstance(one, dict) and "Blocks" in one for one in answers):
+        # Textract answers in parts, each with a token that asks for the next.
+        if answers[-1].get("NextToken"):
+            raise ValueError("a part of Textract's answer: NextToken says that there is more")
+        for status in (one.get("JobStatus", "SUCCEEDED") for one in answers):
+            if status != "SUCCEEDED":
+                raise ValueError(f"Textract's answer is not whole: JobStatus {shown(status)}")
+        return _textract([block for one in answers for block in member(one, "Blocks", list)])
+    if isinstance(value, dict):
         if "words" in value:
             return [_ours(value)]
         pages = member(value, "pages", list) if "pages" in value else []
@@ -89,8 +108,23 @@ def parse_side_file(path: Path, content: bytes) -> list[SidePage]:
             return [_doctr(page) for page in pages]
         if pages and all(isinstance(page, dict) and "words" in page for page in pages):
             return [_ours(page) for page in pages]
-        keys = ", ".join(shown(key) for key in list(value)[:8])
-        raise ValueError(f"words beside a page: expected {EXPECTED}; found JSON with {keys}")
+    keys = ", ".join(shown(key) for key in list(value)[:8]) if isinstance(value, dict) else "a list"
+    raise ValueError(f"words beside a page: expected {EXPECTED}; found JSON with {keys}")
+
+
+def _text_in(value: Any) -> str:
+    """Returns the first text under a key that holds text of pages; empty if there is none."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            texts = (v.strip() for k, v in one.items() if k in TEXTS and isinstance(v, str))
+            if text := next(filter(None, texts), ""):
+                return text
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return ""
 
 
 def words_on(page: SidePage, size: tuple[int, int]) -> tuple[Word, ...]:

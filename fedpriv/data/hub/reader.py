@@ -26,7 +26,7 @@ from fedpriv.data.folder import pictures
 from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.reader import ALIKE, alike, first_lines, tell_alike, wording
 from fedpriv.data.folder.words import read_ahead
-from fedpriv.data.hub.boxes import UNITS, Unit, choose, fitting
+from fedpriv.data.hub.boxes import CLEARLY, UNITS, Unit, fitting, inked, likely, mean_of, much_alike
 from fedpriv.data.hub.columns import PROVIDERS, Columns, find, fits, tag_names
 from fedpriv.data.hub.page import HubPage, Reading, picture_of, place_of
 from fedpriv.data.hub.row import (
@@ -54,6 +54,9 @@ FOLDER = "rows"
 TOGETHER = 256
 """Rows whose look is kept in one entry of the cache."""
 
+NAMED = {"share": "of 0 to 1", "thousandth": "of 0 to 1000", "pixel": "in pixels"}
+LOOKED_AT = 20
+"""Pages whose ink is looked at."""
 BLANK = (1000, 1000)
 """Width and height of a white page whose size nothing tells."""
 
@@ -161,7 +164,7 @@ class HubData:
                 else:
                     seen.append((table, number, one))
         if reading.columns.boxes and not reading.ocr and not reading.without_words:
-            reading, told = self._with_unit(reading, [one for _, _, one in seen])
+            reading, told = self._with_unit(reading, [one for one in seen if one[2].boxes])
             remarks["boxes"] = (told,)
             problems += _misfits(reading, seen)
         documents, wrong = _documents(reading, seen, column)
@@ -173,7 +176,8 @@ class HubData:
         if not documents or (problems and self.on_error == "raise"):
             raise DataErrors(self.path, problems, SKIP if documents else "")
         remarks |= _remarks(documents, self._told_by(column))
-        tell("\n  ".join([f"columns of {self.path}", *remarks["columns"]]))
+        units = [f"boxes are {line}" for line in remarks.get("boxes", ())]
+        tell("\n  ".join([f"columns of {self.path}", *remarks["columns"], *units]))
         tell_alike(remarks.get(ALIKE, ()))
         labels = _labels(reading, seen)
         name = Path(self.path).name or self.path
@@ -272,16 +276,55 @@ class HubData:
             )
         return f"the words of the entity {self.provider}"
 
-    def _with_unit(self, reading: Reading, seen: Sequence[_Seen]) -> tuple[Reading, str]:
-        """Settles the unit of the boxes; returns also how that is told."""
-        pages = [one.units for one in seen if one.boxes]
-        unit, misfits = choose(pages)
+    def _with_unit(
+        self, reading: Reading, seen: Sequence[tuple[Table, int, _Seen]]
+    ) -> tuple[Reading, str]:
+        """Settles the unit of the boxes; returns also how that is told.
+
+        Raises:
+            DataError: if several fit, and nothing tells which it is.
+        """
+        pages = [one.units for _, _, one in seen]
+        units, how = likely(pages), "told by what fits"
         if self.boxes != "auto":
-            unit, misfits = self.boxes, sum(self.boxes not in page for page in pages)
-        named = {"share": "of 0 to 1", "thousandth": "of 0 to 1000", "pixel": "in pixels"}[unit]
-        how = "as given" if self.boxes != "auto" else "told by what fits"
+            units, how = (self.boxes,), "as given"
+        elif len(units) > 1 and pages:
+            units, how = self._by_ink(reading, seen, units)
+        misfits = sum(units[0] not in page for page in pages)
         count = f"{len(pages) - misfits:,} of {len(pages):,} pages fit"
-        return replace(reading, unit=unit), f"{named}, {how}; {count}"
+        return replace(reading, unit=units[0]), f"{NAMED[units[0]]}, {how}; {count}"
+
+    def _by_ink(
+        self, reading: Reading, seen: Sequence[tuple[Table, int, _Seen]], units: tuple[Unit, ...]
+    ) -> tuple[tuple[Unit, ...], str]:
+        """Decides between several units that fit; returns the best first, and how that is told."""
+        fit = [one for one in seen if all(unit in one[2].units for unit in units)]
+        if much_alike(units, (one.size for _, _, one in fit)):
+            return (
+                units,
+                f"which is much the same as {' or '.join(NAMED[one] for one in units[1:])}",
+            )
+        scores = []
+        looked_at = fit[:: len(fit) // LOOKED_AT + 1] if reading.images == "required" else []
+        for table, number, _ in looked_at:
+            boxes = boxes_of(table.row(number, (str(reading.columns.boxes),)), reading.columns)
+            path = Path(reading.path) / place_of(table, number)
+            stored = picture_of(table, number, reading.columns.image)
+            pixels = apart.call(pictures.draw, path, 0, content=stored)
+            scores.append(inked(boxes, pixels, units))
+        for how, found in (
+            ("told by the ink under them", scores),
+            ("told by how far the text reaches", [one.units for _, _, one in seen]),
+        ):
+            best, second, *_ = sorted(units, key=lambda unit: -mean_of(unit, found))
+            if mean_of(best, found) > CLEARLY * mean_of(second, found):
+                return (best,), f"{how} (of {len(found)} pages)"
+        expected = " or ".join(f"{one} ({NAMED[one]})" for one in units)
+        raise DataError(
+            self.path,
+            f"data.source.boxes: the boxes fit their pages in {len(units)} units, and nothing on "
+            f"the pages tells which it is: say {expected}",
+        )
 
 
 def _classes(feature: Any) -> tuple[str, ...]:

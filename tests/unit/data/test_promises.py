@@ -147,3 +147,15 @@ def test_a_page_that_others_draw_is_checked_when_it_is_drawn():
     drawn.clear()
     lazily(120).bind(layoutlmv3, seed=0)
     assert sorted(drawn) == [0, 1, 2, 3]  # none of them twice
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"words": (), "entities": ()}, "has a word"), ({"entities": ()}, "has an entity")],
+)
+def test_a_tagger_is_given_something_to_tag(changes, why):
+    data = DocumentData(Mine(tuple(page(n, **changes) for n in range(6))), Iid(2), cache="off")
+    with pytest.raises(UnfitData, match=f"none of the training documents of mine {why}"):
+        data.bind(layoutlmv3, seed=0)
+    data = DocumentData(Mine((*data.source.documents, page(6), page(7))), Iid(2), cache="off")
+    data.bind(layoutlmv3, seed=1)

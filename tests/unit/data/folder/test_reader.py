@@ -75,7 +75,39 @@ def test_every_kind_of_file_becomes_pages(root):
         assert document.image().size == document.size
         assert document.pixels().std() > 0
         assert document.words == document.entities == ()
-    assert found.remarks["files that are no pages"] == ("notes.txt",)
+    assert found.remarks["files that are not read"] == ("notes.txt",)
+
+
+def test_files_that_are_not_read_are_named_before_a_run(root, capsys):
+    save(picture(), root / "1.png")
+    for name in ("Labels.csv.bak", "labels.xlsx", "ground_truth.txt"):
+        (root / name).write_text("file,provider,total")
+    Folder(root, words="none").load()
+    said = capsys.readouterr().err
+    assert f"files that are not read in {root}:" in said
+    assert all(name in said for name in ("Labels.csv.bak", "labels.xlsx", "ground_truth.txt"))
+
+
+@pytest.mark.parametrize("thousandths", [False, True])
+def test_boxes_that_miss_the_ink_are_refused_if_they_meet_it_in_thousandths(root, thousandths):
+    size = (827, 1100)
+    for number in range(3):
+        page = picture(("ACME Ltd", "", "", "Total 12.50", "", "", "Bank 4711"), size)
+        save(page, root / f"{number}.png")
+        places = [(20, 20, 140, 50), (20, 140, 160, 170), (20, 260, 150, 290)]
+        boxes = [
+            [at * 1000 / side for at, side in zip(box, (*size, *size), strict=True)]
+            if thousandths
+            else list(box)
+            for box in places
+        ]
+        words = [{"text": "word", "box": box} for box in boxes]
+        (root / f"{number}.json").write_text(json.dumps({"words": words}))
+    if thousandths:
+        with pytest.raises(DataError, match=r"0\.json: as pixels its boxes miss .* \[1000, 1000\]"):
+            Folder(root).load()
+    else:
+        assert len(Folder(root).load().documents) == 3
 
 
 def test_the_text_layer_of_a_pdf_stands_where_it_is_drawn(root):

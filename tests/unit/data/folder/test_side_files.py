@@ -1,6 +1,7 @@
 """Words beside a page: the same page in each format, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_words_without_a_size_are_in_pixels_of_the_page():
         ({"Blocks": []}, "found none"),
         ({"Blocks": [{"BlockType": "WORD", "Id": "a", "Page": 0}]}, "a page from 1 on, found 0"),
         ("<a>", "line 1: not well-formed XML"),
-        ("<a/>", "XML without pages: expected hOCR"),
+        ("<a/>", "XML without pages, 'a': expected hOCR"),
         (HOCR.replace("bbox 90 20 120 40", "bbox 90 20"), "line 8: expected a title with bbox"),
         (
             '<!DOCTYPE a [<!ENTITY b "bb"><!ENTITY c "&b;&b;">]><a>&c;</a>',
@@ -78,6 +79,51 @@ def test_other_content_is_refused_with_its_path(content, says):
     with pytest.raises(DataError, match=says) as caught:
         parsed(content)
     assert caught.value.path == PATH
+
+
+PAGE_XML = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
+<Page imageWidth="300" imageHeight="200"><TextLine><Word><Coords points="1,1 9,9"/><TextEquiv>
+<Unicode>ACME</Unicode></TextEquiv></Word></TextLine></Page></PcGts>"""
+LINES_ONLY = [block for block in TEXTRACT["Blocks"] if block["BlockType"] == "LINE"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (PAGE_XML, "PAGE XML is not read: it holds text, such as 'ACME', and no word"),
+        (HOCR.replace("ocrx_word", "ocrx_cinfo"), "hOCR without ocrx_word is not read: .* 'ACME'"),
+        (ALTO.replace("CONTENT", "content"), "a String without CONTENT"),
+        ({"Blocks": LINES_ONLY}, "it holds text, such as '.*', and no word was found in it"),
+        ({"words": [], "text": "ACME Ltd"}, "it holds text, such as 'ACME Ltd', and no word"),
+        ({"pages": [{"words": [], "lines": [{"content": "ACME"}]}]}, "such as 'ACME', and no word"),
+        ({**TEXTRACT, "NextToken": "abc"}, "a part of Textract's answer: NextToken says"),
+        ([TEXTRACT, {**TEXTRACT, "NextToken": "abc"}], "a part of Textract's answer"),
+        ({**TEXTRACT, "JobStatus": "IN_PROGRESS"}, "not whole: JobStatus 'IN_PROGRESS'"),
+        ({**TEXTRACT, "JobStatus": "PARTIAL_SUCCESS"}, "not whole: JobStatus 'PARTIAL_SUCCESS'"),
+    ],
+)
+def test_text_is_never_read_as_no_words(content, says):
+    with pytest.raises(DataError, match=says) as caught:
+        parsed(content)
+    assert caught.value.path == PATH
+
+
+def test_a_blank_page_has_no_words_in_any_format():
+    for blank in (
+        {"words": []},
+        {"pages": [{"blocks": []}]},
+        {"Blocks": [{"BlockType": "PAGE", "Id": "p"}]},
+        HOCR[: HOCR.index("<span")] + HOCR[HOCR.index("</div>") :],
+        re.sub("<String[^>]*/>", "", ALTO),
+    ):
+        (page,) = parsed(blank)
+        assert page.words == []
+
+
+def test_the_parts_of_a_long_answer_of_textract_are_one():
+    blocks = TEXTRACT["Blocks"]
+    parts = [{"Blocks": blocks[:2], "NextToken": "abc"}, {"Blocks": blocks[2:]}]
+    assert parsed(parts) == parsed(TEXTRACT)
 
 
 def test_boxes_must_fit_the_page():
