@@ -58,6 +58,10 @@ class LazyPage(ABC):
     def key(self) -> list[Any]:
         """Returns which page it is, as plain values. How it is read or drawn is told by `code`."""
 
+    def picture_key(self) -> list[Any]:
+        """Returns which picture it is, whatever is read or asked there, as plain values."""
+        return self.key()
+
     @abstractmethod
     def code(self) -> str:
         """Returns a hash of all code that makes its pixels and its text."""

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedpriv.data import promises
+from fedpriv.data import promises, same_page
 from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples, provider_number
+from fedpriv.data.folder.progress import tell
 from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
 from fedpriv.data.random_questions import with_random_questions
 from fedpriv.federation.membership_table import TrainingMembership
@@ -240,6 +241,8 @@ class DocumentData:
         dealt = self._asked(self.dealt(seed), seed)
         loaded = dealt.loaded
         groups = self.test.groups(dealt.documents, dealt.trained, dealt.held)
+        if twice := same_page.warning(dealt.documents, dealt.trained, dealt.held):
+            tell(twice)
         documents, deal = self._augmented(dealt)
         build = functools.partial(build_model, labels=loaded.labels)
         model = seeded_model(build, seed)

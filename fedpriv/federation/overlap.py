@@ -10,32 +10,20 @@ folder whether a document is in it (`fedpriv.privacy.joint` reads them).
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from fedpriv.data.document import Document, providers
 from fedpriv.data.documents_on_disk import page_digest
-from fedpriv.data.drawn_page import LazyPage
+from fedpriv.data.same_page import ALIKE, FEW, difference, picture_digest, plain, words_digest
 from fedpriv.federation.dataset import FederatedDataset
-from fedpriv.runtime.cache import files_digest, json_digest, user_secret
+from fedpriv.runtime.cache import user_secret
 
 NAMED = 5
 """So many documents are named; of the others, their number is told."""
-
-FEW = 10
-"""Fewer words than these may be the same by chance, such as a name on a card."""
-
-ALIKE = 8.0
-"""Mean difference of two small grey pictures, of 255, up to which they are of one page. Pages that
-were saved as JPEG, or made a third smaller, differ by up to 4; cards with the same name but other
-marks by 10 and more, other receipts by 9 and more."""
 
 
 def published(private: Sequence[Document], public: Sequence[Document]) -> list[str]:
@@ -49,12 +37,12 @@ def published(private: Sequence[Document], public: Sequence[Document]) -> list[s
     by_words: dict[str, list[Document]] = {}
     for page in public:
         if page.words:
-            by_words.setdefault(_words_digest(page), []).append(page)
+            by_words.setdefault(words_digest(page), []).append(page)
     same = []
     for page in private:
-        others = by_words.get(_words_digest(page), []) if page.words else []
+        others = by_words.get(words_digest(page), []) if page.words else []
         known = bool(others) and len(page.words) >= FEW
-        same.append(known or any(_difference(page, other) <= ALIKE for other in others))
+        same.append(known or any(difference(page, other) <= ALIKE for other in others))
     # Images are decoded only where they could tell: another one of that size is public.
     left = {page.size for page, known in zip(private, same, strict=True) if not known}
     sizes = left & {page.size for page in public}
@@ -116,37 +104,10 @@ def traces(bound: FederatedDataset, data: str) -> dict[str, Any]:
 
 
 def _known_by(page: Document) -> list[str]:
-    if isinstance(page.page, Path):
-        drawn = files_digest([page.page])
-    elif isinstance(page.page, LazyPage):
-        drawn = json_digest(page.page.key())
-    else:
-        drawn = page_digest(page)
-    words = [_words_digest(page)] if len(page.words) >= FEW else []
-    return [f"{page.whole} of {page.provider}", drawn, *words]
-
-
-def _difference(one: Document, other: Document) -> float:
-    """Returns the mean difference of two pages, made grey and small, of 255."""
-    first, second = (
-        np.asarray(page.image().convert("L").resize((32, 32), Image.Resampling.BOX), np.float64)
-        for page in (one, other)
-    )
-    return float(np.abs(first - second).mean())
+    words = [words_digest(page)] if len(page.words) >= FEW else []
+    return [f"{page.whole} of {page.provider}", picture_digest(page), *words]
 
 
 def _pixels_digest(page: Document) -> str:
     """Returns a hash of the page's pixels; "" if they are all the same, as on a blank page."""
-    pixels = np.asarray(page.image())
-    return "" if (pixels == pixels[0, 0]).all() else page_digest(page)
-
-
-def _words_digest(page: Document) -> str:
-    """Returns a hash of the words and their places, in thousandths of the page."""
-    width, height = page.size
-    sides = (width, height, width, height)
-    said = [
-        (word.text, [round(1000 * at / side) for at, side in zip(word.box, sides, strict=True)])
-        for word in page.words
-    ]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return "" if plain(page) else page_digest(page)

@@ -10,7 +10,9 @@ from typing import Any
 
 from fedpriv.data.document import Document, DocumentSet, Question
 from fedpriv.data.folder.page import FolderPage
+from fedpriv.data.folder.reader import first_lines
 from fedpriv.data.hub.page import HubPage
+from fedpriv.data.same_page import told, twins
 from fedpriv.report.wording import counted
 from fedpriv.runtime.terminal import visible
 
@@ -71,7 +73,8 @@ def survey(found: DocumentSet) -> dict[str, Any]:
         "questions": dict(Counter(_key(q) for document in documents for q in document.questions)),
         "problems": _problems(found),
         "words_from": dict(Counter(_origins(documents))),
-        "remarks": {topic: list(lines) for topic, lines in found.remarks.items()},
+        "remarks": {topic: list(lines) for topic, lines in found.remarks.items()}
+        | {"pages that are there twice": first_lines(told(documents, twins(documents)))},
     }
 
 

@@ -78,6 +78,10 @@ class FolderPage(LazyPage):
         dpi = self.reading.dpi
         return [self.file.digest, self.number, dpi, words, self.entities, questions]
 
+    def picture_key(self) -> list[Any]:
+        """Returns which picture it is: a page of a file, by content."""
+        return [self.file.digest, self.number]
+
     def code(self) -> str:
         """Returns a hash of the code that reads pictures and words."""
         return _code()

@@ -129,6 +129,10 @@ class HubPage(LazyPage):
         return [self.picture, self.content, self.size, self.entry(), read.unit, read.names,
                 read.used(), read.without_words, asked]  # fmt: skip
 
+    def picture_key(self) -> list[Any]:
+        """Returns which picture it is, by content; a white page is none, and like no other."""
+        return [self.picture] if self.picture else self.key()
+
     def code(self) -> str:
         """Returns a hash of the code that reads rows and pictures."""
         return _code()

@@ -127,6 +127,8 @@ def test_the_table_of_a_folder(check, receipts):
         "0 words whose box ends at the page's edge (perhaps clipped)",
         "5 questions whose answer is not on the page, by its letters and digits (date 2, "
         "address 2, company 1)",
+        "remarks pages that are there twice:",
+        "X1 = X2 = X3",
         *WORKS_OF_THREE_RECEIPTS,
         "The pages may carry names, addresses and other personal data: keep the sheet and this "
         "output as you keep the data.",
