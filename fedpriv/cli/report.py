@@ -1,4 +1,4 @@
-"""`fedpriv report RUN_DIR`: the report of a finished run, or of a sweep, written again."""
+"""`fedpriv report RUN_DIR`: the page of a run, a sweep or an assessment, written again."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from fedpriv.cli.command import Command, redacted
         fedpriv report runs/quickstart/2026-11-20_21-00-00
         fedpriv report RUN_DIR --redacted                    # to pass on: no pages, names or paths
         fedpriv report SWEEP_DIR --redacted                  # of a sweep
+        fedpriv report ASSESS_DIR --redacted                 # of an assessment
     """,
 )
 @click.argument(
     "run_dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="RUN_DIR",
-    help="The folder of a run or of a sweep. `fedpriv compare` puts several on one page.",
+    help="The folder of a run, a sweep or an assessment. `fedpriv compare` puts several on one "
+    "page.",
 )
 @redacted
 def command(run_dir: Path, redacted: bool) -> int:
-    """Write report.html of a run or a sweep again.
+    """Write the page of a run, a sweep or an assessment again.
 
     First brings the ε of a run's ledger up to date. The last line of standard output is the path of
     the page.
     """
     from fedpriv.privacy.statement import account
-    from fedpriv.report import sweep
+    from fedpriv.report import assessment, sweep
     from fedpriv.report.build import write_report
     from fedpriv.runtime import verify
     from fedpriv.runtime.run_files import Damaged
@@ -42,6 +44,13 @@ def command(run_dir: Path, redacted: bool) -> int:
 
     if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
         print(sweep.write_page(run_dir, redacted=redacted))
+        return 0
+    if (run_dir / assessment.PLAN).is_file() and not (run_dir / "config.yaml").is_file():
+        if redacted:
+            print(assessment.write_redacted(run_dir))
+        else:
+            assessment.write(run_dir)
+            print(run_dir / assessment.PAGE)
         return 0
     folder = RunFolder.existing(run_dir)
     problems: list[str] = []

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from fedpriv.report.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
 from fedpriv.report.assessment_page import html
 from fedpriv.report.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
+from fedpriv.report.folder import RunReader
+from fedpriv.report.redaction import UNITS, names_of, public_name, without
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.sweep import Interval
 from fedpriv.report.wording import as_csv
@@ -31,6 +33,7 @@ from fedpriv.threat.statistics import corrected
 
 PLAN, RUNS, ERRORS, COST = "plan.json", "runs", "errors.json", "cost.json"
 PAGE, JSON, CSV = "assessment.html", "assessment.json", "assessment.csv"
+REDACTED = "assessment-redacted.html"
 
 ALARM_LEVEL = 0.9999
 """Confidence of the bounds that are held against the ledger: many trainings are measured."""
@@ -41,8 +44,13 @@ ALIVE = 0.1
 """A model is alive if it has come at least this share of the way from its start to `none`."""
 
 
-def read(path: Path | str) -> Assessed:
+def read(path: Path | str, *, redacted: bool = False) -> Assessed:
     """Reads an assessment from its folder; nothing is trained or attacked.
+
+    Args:
+        path: of the folder.
+        redacted: whether to leave out what people have written, and names and paths; see
+            `_redact`.
 
     Raises:
         ValueError: if it is not the folder of an assessment.
@@ -61,7 +69,7 @@ def read(path: Path | str) -> Assessed:
     starts = {one.plan.run: one for one in trained if one.plan.defence == START}
     rows = tuple(_row(defence, told, trained, starts) for defence in told.defences)
     rows = _with_life(rows, trained, starts)
-    return Assessed(
+    found = Assessed(
         told.experiment,
         told.command if told.hours is None else f"{told.command} hours={told.hours:g}",
         told.made,
@@ -69,7 +77,76 @@ def read(path: Path | str) -> Assessed:
         {name: one.who for name, one in told.adversaries.items()},
         {one.name: one.told for one in told.attacks if not one.withheld},
         {one.name: one.withheld for one in told.attacks if one.withheld},
-        judged(rows),
+        rows,
+    )
+    if redacted:
+        found = _redact(found, Path(path))
+    return dataclasses.replace(found, rows=judged(found.rows))
+
+
+REASON = "the reason is left out"
+
+
+def _redact(found: Assessed, folder: Path) -> Assessed:
+    """Returns an assessment that may be passed on, whose cells have no verdicts yet.
+
+    Numbers and verdicts stay, and names of defences and attacks whose words fedpriv's own
+    experiments use. Others become numbers; what was typed, and what attacks say, is left out.
+    """
+    runs = {run for row in found.rows for run in row.runs}
+    partitions = [RunReader(run_files.folder_inside(folder, run)).partition() for run in runs]
+    clean = without({n for one in partitions if one for n in names_of(one)})
+
+    def renamed(names: Iterable[str], noun: str) -> dict[str, str]:
+        known = {name: at for at, name in enumerate(dict.fromkeys(names), 1)}
+        return {name: public_name(name, f"{noun} {at}", clean) for name, at in known.items()}
+
+    attacks = renamed([*found.attacks, *found.withheld], "attack")
+    defences = renamed((row.defence for row in found.rows if row.defence != NONE), "defence")
+    adversaries = renamed(
+        [*found.adversaries, *(cell.adversary for _, cell in found.cells)], "adversary"
+    )
+
+    def cell_of(cell: Cell) -> Cell:
+        numbers = {
+            seed: one if one.unit in UNITS else dataclasses.replace(one, unit="unit")
+            for seed, one in cell.numbers.items()
+        }
+        return dataclasses.replace(
+            cell,
+            attack=attacks[cell.attack],
+            adversary=adversaries[cell.adversary],
+            measure=public_name(cell.measure, "success", clean) if cell.measure else "",
+            why=REASON if cell.why else "",
+            runs=(),
+            findings=(),
+            commands=(),
+            numbers=numbers,
+        )
+
+    return Assessed(
+        public_name(found.experiment, "an experiment", clean),
+        "fedpriv assess […]",
+        Made(found.made.commit, found.made.date, "on a machine that is left out here"),
+        found.seeds,
+        {adversaries[name]: public_name(who, "", clean) for name, who in found.adversaries.items()},
+        {attacks[name]: public_name(said, "", clean) for name, said in found.attacks.items()},
+        {attacks[name]: REASON for name in found.withheld},
+        tuple(
+            dataclasses.replace(
+                row,
+                defence=defences.get(row.defence, row.defence),
+                told="",
+                refused=REASON if row.refused else "",
+                failed=dict.fromkeys(row.failed, REASON),
+                alarms=("a measurement contradicts the ledger, or is blind",) * bool(row.alarms),
+                epsilon={adversaries[name]: size for name, size in row.epsilon.items()},
+                runs=(),
+                commands=(),
+                cells=tuple(map(cell_of, row.cells)),
+            )
+            for row in found.rows
+        ),
     )
 
 
@@ -448,6 +525,13 @@ def _sober(verdict: str, why: str, row: Row, cell: Cell, without: Cell | None) -
             WEAKENS,
         )
     return why, verdict
+
+
+def write_redacted(path: Path) -> Path:
+    """Writes a page of an assessment that may be passed on; returns its path."""
+    text = html(read(path, redacted=True), redacted=True)
+    RunFolder(path).write(REDACTED, text.encode("utf-8", "replace"))
+    return path / REDACTED
 
 
 def write(path: Path | str) -> Assessed:

@@ -20,12 +20,13 @@ MOST_PANELS = 6
 """Attacks that the figure shows."""
 
 
-def html(found: Assessed) -> str:
-    """Returns the page."""
+def html(found: Assessed, *, redacted: bool = False) -> str:
+    """Returns the page; a redacted one says that it is."""
     attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
     return page(
         "assessment.html.j2",
         found=found,
+        redacted=redacted,
         answer=found.answer(),
         attacks=attacks,
         matrix=[

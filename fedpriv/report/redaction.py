@@ -86,6 +86,7 @@ _NUMERIC = re.compile(r"[\W\d_]*(?:(?:dB|s|h|min|ms|e[+-]?\d+|of|to|None)\b[\W\d
 def redact(run: Run) -> Run:
     """Returns the run without pages, names, texts and paths."""
     clean, names_known = cleaner(run), run.partition is not None
+    types = _types(run)
     problems = []
     if run.problems:
         files = counted(len(run.problems), "problem")
@@ -94,7 +95,7 @@ def redact(run: Run) -> Run:
         run,
         config=_settings(run.config, clean),
         config_text="",
-        rounds={at: _metrics(row, run, clean) for at, row in run.rounds.items()},
+        rounds={at: _metrics(row, run, types, clean) for at, row in run.rounds.items()},
         partition=_partition(run.partition, clean),
         failures=[_failure(row) for row in run.failures],
         prediction=None,
@@ -103,7 +104,7 @@ def redact(run: Run) -> Run:
         trainings=[
             Training(
                 public_name(one.name, f"training {number}", clean),
-                {at: _metrics(row, run, clean) for at, row in one.rounds.items()},
+                {at: _metrics(row, run, types, clean) for at, row in one.rounds.items()},
                 one.planned,
                 has_report=False,
             )
@@ -137,6 +138,7 @@ def cleaner(run: Run) -> Callable[[str], str]:
     names, words = {str(run.folder), str(run.folder.absolute()), str(Path.home())}, set[str]()
     if run.partition:
         names |= names_of(run.partition)
+    names |= {kind for kind in _types(run) if public_name(kind, "") != kind}
     if page := run.prediction:
         names.add(page.document)
         words |= {word.text for word in page.words if word.true != "O"}
@@ -145,6 +147,12 @@ def cleaner(run: Run) -> Callable[[str], str]:
         words |= {word for word in tagged if word.lower() not in vocabulary()}
         words |= {text for one in page.answers or () for text in (one.answer, *one.accepted)}
     return without(names, words)
+
+
+def _types(run: Run) -> list[str]:
+    """Returns the types of fields that metrics are of: they may be columns of the user's table."""
+    rows = [*run.rounds.values(), *(row for one in run.trainings for row in one.rounds.values())]
+    return sorted({key.partition("/")[2] for row in rows for key in row if "/" in key})
 
 
 def names_of(partition: Partition) -> set[str]:
@@ -231,10 +239,18 @@ def _settings(config: Mapping[str, Any], clean: Callable[[str], str]) -> dict[st
     return kept
 
 
-def _metrics(row: Mapping[str, Any], run: Run, clean: Callable[[str], str]) -> dict[str, Any]:
+def _metrics(
+    row: Mapping[str, Any], run: Run, types: Sequence[str], clean: Callable[[str], str]
+) -> dict[str, Any]:
     """Returns the numbers of a round; by type only where it is known that no type is a name."""
+
+    def renamed(key: str) -> str:
+        measure, slash, kind = key.partition("/")
+        known = clean(kind) == kind
+        return clean(measure) + slash + (kind if known else f"field {types.index(kind) + 1}")
+
     return {
-        key if key in STRUCTURE else clean(key): value
+        key if key in STRUCTURE else renamed(key): value
         for key, value in row.items()
         if key in STRUCTURE or run.partition is not None or "/" not in key
     }

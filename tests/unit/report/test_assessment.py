@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -405,6 +406,55 @@ def test_page_json_and_csv_are_written_from_the_folder_alone(folder):
     assert {"value", "interval", "detectable"} <= cell.keys()
     assert len((folder / "assessment.csv").read_text().splitlines()) == 1 + len(found.cells)
     assert not [line for line in assessed.lines(found) if line.startswith("ALARM")]
+
+
+SECRETS = (
+    *("Adlerhorst", "/home/you/plans", "Vega Builders", "Oslo branch", "hush", "invoice 4711"),
+    *("GeheimMaschine", "runs/none0", "data.source.root", "--secret"),
+)
+
+
+def test_a_redacted_page_keeps_numbers_and_verdicts_and_no_word_of_others(folder, capsys):
+    """Every text that somebody could have written holds a secret."""
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["experiment"] = "/home/you/plans/Adlerhorst.yaml"
+    plan["command"] = "fedpriv assess x data.source.root=/home/you/plans --secret"
+    plan["made"]["machine"] = "GeheimMaschine"
+    for number, one in enumerate(plan["defences"]):
+        one |= {"told": "hush Vega Builders", "refused": one["refused"] and "hush /home/you/plans"}
+        if number == 1:
+            one["name"] = "Adlerhorst"
+    plan["attacks"][0] |= {"name": "hush", "told": "of Vega Builders"}
+    plan["attacks"][1] |= {"withheld": "invoice 4711 has no answer"}
+    for one in plan["trainings"]:
+        one["overrides"] = ["data.source.root=/home/you/plans"]
+        one["defence"] = {"good": "Adlerhorst"}.get(one["defence"], one["defence"])
+        if one["orders"]:
+            one["orders"], one["findings"] = {"hush": ["attack=mine.Hush"]}, {"hush": "sm"}
+    plan["adversaries"]["Oslo branch"] = {"who": "the Oslo branch", "view": "global"}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    told = {"failed1": {"": "MemoryError: invoice 4711 of /home/you/plans"}}
+    (folder / "errors.json").write_text(json.dumps(told))
+    run = RunFolder(folder / "runs" / "none0")
+    run.write_json("partition.json", {"clients": {"0": {"Vega Builders": ["invoice 4711"]}}})
+    found = dataclasses.replace(success(0.7), headline="hush: invoice 4711", notes=("hush",))
+    write_result(run, "sm", found)
+    whole = assessment.write(folder)
+    assert all(word in (folder / "assessment.html").read_text() for word in SECRETS[:6])
+    assert main(["report", str(folder), "--redacted"]) == 0
+    page = folder / "assessment-redacted.html"
+    assert capsys.readouterr().out.splitlines()[-1] == str(page)
+    text = unescape(page.read_text())
+    assert [word for word in SECRETS if word.lower() in text.lower()] == []
+    assert "This is a redacted page" in text
+    assert "stops" in text
+    assert "defence 1" in text
+    assert "attack 1" in text
+    shown = assessment.read(folder, redacted=True)
+    assert [[c.verdict for c in one.cells] for one in shown.rows] == [
+        [c.verdict for c in one.cells] for one in whole.rows
+    ]
+    assert [one.utility for one in shown.rows] == [one.utility for one in whole.rows]
 
 
 @pytest.mark.parametrize("verdict", [LEAK, "cannot_tell"])
