@@ -411,8 +411,8 @@ def options(
             value = [value] if isinstance(value, str) else value
             if not isinstance(value, list) or not value:
                 problems.append(f"{word}: expected names in brackets: {key}=[…]")
-        elif key == "hours" and not (isinstance(value, int | float) and 0 < value < 10_000):
-            problems.append(f"{word}: expected a number of hours above 0")
+        elif key == "hours" and not (isinstance(value, int | float) and 0.001 <= value < 10_000):
+            problems.append(f"{word}: expected hours, 0.001 or more")
         elif key == "workers" and not (type(value) is int and 0 <= value <= 1000):
             problems.append(f"{word}: expected 0 or more processes")
         elif key == "seeds" and not (isinstance(value, list) or (type(value) is int and value > 0)):

@@ -32,7 +32,7 @@ from transformers import (
 
 from fedpriv.data.document import Document, Question, Word
 from fedpriv.data.examples import Batch
-from fedpriv.models.checkpoints import another_type, check_weights, network_of
+from fedpriv.models.checkpoints import another_type, check_config, check_weights, network_of
 from fedpriv.models.donut import donut
 from fedpriv.models.encoders.backbones import bert, bros, layoutlm
 from fedpriv.models.image_text import image_text
@@ -110,6 +110,7 @@ def auto(
         )
     there(pretrained)
     check_weights(pretrained)
+    check_config(pretrained)
     # transformers raises a ValueError for a checkpoint that needs code of its own.
     config = AutoConfig.from_pretrained(str(pretrained), trust_remote_code=False)
     ours = OURS.get((task, config.model_type))

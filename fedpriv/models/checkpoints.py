@@ -39,6 +39,12 @@ TAKEN_BY = {
 UNUSED = ("pooler.", "mask_token")
 """In names of weights that no model here uses, and that published checkpoints may lack."""
 
+MOST_OF = {"layer": 1000, "depth": 1000, "label": 100_000, "size": 10_000_000}
+"""By a part of the name: the largest numbers in a config, and the most entries of a table."""
+
+MOST = 10_000_000_000
+"""Any other number; some configs have 10^9 where they mean no limit."""
+
 NAMED = 3
 """Missing weights that an error names."""
 
@@ -59,11 +65,38 @@ def config_of(
         ValueError: if the checkpoint is of another architecture.
         OSError: if there is no such checkpoint.
     """
-    given, _ = kind.get_config_dict(str(folder), subfolder=subfolder)
+    given = check_config(folder, subfolder)
     if (found := given.get("model_type", kind.model_type)) != kind.model_type:
         raise another_type(Path(folder, subfolder), found, kind.model_type)
     with _quiet(folder):
         return kind.from_pretrained(str(folder), subfolder=subfolder, **changes)
+
+
+def check_config(folder: str | Path, subfolder: str = "") -> dict[str, Any]:
+    """Returns a checkpoint's config as it is written, if a model of these sizes can be built.
+
+    Raises:
+        ValueError: if it asks for more layers, labels or sizes than any model has: they are built
+            before the weights are looked at.
+        OSError: if there is no such checkpoint.
+    """
+    given: dict[str, Any]
+    given, _ = PreTrainedConfig.get_config_dict(str(folder), subfolder=subfolder)
+    left: list[tuple[str, Any]] = [("", given)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            left += [(str(key), inner) for key, inner in value.items()]
+            value = len(value)
+        elif isinstance(value, list):
+            left += [(name, inner) for inner in value]
+            value = len(value)
+        most = next((most for part, most in MOST_OF.items() if part in name), MOST)
+        if isinstance(value, int | float) and value > most:
+            raise ValueError(
+                f"{Path(folder, subfolder)}/config.json: {name}={value}: expected at most {most:,}"
+            )
+    return given
 
 
 def another_type(folder: str | Path, found: str, expected: str) -> ValueError:

@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from fedpriv.data.examples import Batch
-from fedpriv.models.checkpoints import another_type, network_of
+from fedpriv.models.checkpoints import another_type, check_config, network_of
 from fedpriv.models.generation import PromptedAnswerer, greedy
 from fedpriv.models.presets import Attention
 from fedpriv.models.readers.image_text_reader import SEEN, TOKEN, ImageTextReader, subwords_of
@@ -95,6 +95,7 @@ def image_text(
 
 
 def _network(folder: str | Path, attention: Attention) -> PreTrainedModel:
+    check_config(folder)
     config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     known = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if not known or config.is_encoder_decoder:

@@ -149,6 +149,13 @@ class LoRA:
 
         parts = _parts(model)
         chosen = self._chosen(model, parts.blocks())
+        weights = [model.get_parameter(f"{name}.weight") for name in chosen]
+        own = max(min(weight.flatten(1).shape) for weight in weights)
+        if self.rank > (most := max(64, own)):
+            raise ValueError(
+                f"rank={self.rank}: expected at most {most}; no layer of this model has more than "
+                f"rank {own} by itself"
+            )
         # Before the adapters are added, because their parameters must stay trainable.
         head = [p for module in parts.head() for p in module.parameters() if p.requires_grad]
         config = LoraConfig(

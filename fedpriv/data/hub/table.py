@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ SAVED = ("dataset_dict.json", "state.json")
 """Files that `save_to_disk` writes, of several splits and of one."""
 BUILDERS = ("arrow", "csv", "imagefolder", "json", "parquet")
 """What datasets may read files with: others, such as webdataset, unpickle what they find."""
+
+MOST_FILES = 1_000_000
+"""Below the folder of a data set; more is somebody's disk."""
 
 
 class NoDatasetsError(ValueError):
@@ -124,6 +128,7 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[Table
             where = str(folder.resolve()) if is_folder else path
             if is_folder:
                 _check_card(folder)
+                _check_number(folder)
             builder = datasets.load_dataset_builder(where, name, revision=revision, cache_dir=cache)
             kind = type(builder).__module__.rpartition(".")[2]
             if kind not in BUILDERS:
@@ -200,6 +205,18 @@ def _check_card(folder: Path) -> None:
                 left += [*one, *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, str) and one and ("://" in one or name_problem(one)):
             raise DataError(card, f"{shown(one)} lies outside of the folder; nothing was read")
+
+
+def _check_number(folder: Path) -> None:
+    """Refuses a folder of so many files that it is hardly a data set's, before all are looked at.
+
+    Raises:
+        DataError: if there are more below it than `MOST_FILES`.
+    """
+    files = (1 for _, _, names in os.walk(folder) for _ in names)
+    if sum(itertools.islice(files, MOST_FILES + 1)) > MOST_FILES:
+        why = f"more than {MOST_FILES:,} files lie below it: name the folder of the data set itself"
+        raise DataError(folder, why)
 
 
 def _check_files(folder: Path, builder: Any) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.normalizers import Lowercase
 
+from fedpriv.data import apart, tokenizer_file
+
 SHIPPED = Path(__file__).parents[1] / "tokenizer.json"
 """A byte-level BPE trained on generated invoices (`train_tokenizer`): reads any text, offline."""
 
@@ -64,13 +66,24 @@ class Subwords:
         """Returns the tokenizer of a pretrained model, from a local folder or a hub id.
 
         Raises:
-            ValueError: if it cannot be loaded, or reads next to nothing. Where its files are
-                missing, transformers makes one of the special tokens alone, and says nothing.
+            ValueError: if it cannot be loaded, makes a book of a line, or reads next to nothing.
+                Where its files are missing, transformers makes one of the special tokens alone,
+                and says nothing.
             OSError: if there is no such folder and no such model on the hub.
         """
-        from transformers import AutoTokenizer  # takes seconds; the shipped tokenizer does without
+        # It takes seconds, and the shipped tokenizer does without.
+        from transformers import AutoTokenizer
+        from transformers.utils.hub import cached_file
 
         place = Path(folder, subfolder)
+        file = cached_file(
+            str(folder),
+            "tokenizer.json",
+            subfolder=subfolder,
+            _raise_exceptions_for_missing_entries=False,
+        )
+        if file is not None:
+            apart.call(tokenizer_file.check, Path(file))
         try:
             loaded = AutoTokenizer.from_pretrained(
                 str(folder), subfolder=subfolder, trust_remote_code=False

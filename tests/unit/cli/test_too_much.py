@@ -26,6 +26,11 @@ def laughs(levels=11):
         (("data", "check", "deep.yaml"), "deep.yaml: "),
         (("data", "check", "bomb.yaml"), "its aliases expand to more than 100,000 values"),
         (("model", "check", "bert", "model.max_length=-1"), "max_length=-1: expected 1 or more"),
+        (("assess", "assessed_kie", "hours=1e-9"), "hours=1e-9: expected hours, 0.001 or more"),
+        (
+            ("run", "kie_layoutlmv3", "finetuning=lora", "finetuning.rank=100000"),
+            "finetuning: rank=100000: expected at most 64; no layer of this model",
+        ),
     ],
 )
 def test_what_no_machine_can_do_is_refused_at_once(words, told, tmp_path, monkeypatch, capsys):
