@@ -13,6 +13,7 @@ from pathlib import Path
 
 import PIL
 
+from fedpriv.data import apart
 from fedpriv.data.document import FORMATS, MOST_PIXELS, check_file, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import cache_folder, file_stamp, json_digest, private_folder
@@ -31,7 +32,9 @@ def image_size(path: Path) -> tuple[int, int]:
     known = _known(cache_folder() / FOLDER / TABLE)
     name = json_digest([file_stamp(path), PIL.__version__, FORMATS, MOST_PIXELS])
     if name not in known:
-        known[name] = width, height = read_image(path).size
+        # Apart, so that what is wrong with a file cannot end this process.
+        width, height = apart.call(size_once_decoded, path)
+        known[name] = width, height
         # Without a cache that can be written to, the next run decodes the file again.
         with (
             contextlib.suppress(OSError),
@@ -39,6 +42,11 @@ def image_size(path: Path) -> tuple[int, int]:
         ):
             table.write(f"{name} {width} {height}\n".encode())
     return known[name]
+
+
+def size_once_decoded(path: Path) -> tuple[int, int]:
+    """Returns the width and height of an image whose every pixel has been decoded."""
+    return read_image(path).size
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from form_folders import SIZE, write_image
 from hostile import BAD_IMAGES, LAYOUTS, png
 from PIL import Image
 
-from fedpriv.data import page_files
+from fedpriv.data import apart, page_files
 from fedpriv.data.cropped import Cropped
 from fedpriv.data.document import (
     DataError,
@@ -148,11 +148,9 @@ def test_only_files_are_files(make, says, tmp_path):
 @pytest.fixture
 def decoded(monkeypatch, tmp_path):
     """Which files are decoded, with a cache of the test's own."""
-    paths = []
+    paths, call = [], apart.call
     monkeypatch.setenv("FEDPRIV_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        page_files, "read_image", lambda path: paths.append(path) or read_image(path)
-    )
+    monkeypatch.setattr(apart, "call", lambda f, path: paths.append(path) or call(f, path))
     return paths
 
 
