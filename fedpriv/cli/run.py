@@ -100,6 +100,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     """Continue a run that was interrupted, or add rounds to one that has ended."""
     from fedpriv.config import experiment, running
     from fedpriv.config.trust import check_before_resume, reaching
+    from fedpriv.federation.dataset import UnfitData
     from fedpriv.runtime.run_folder import RunFolder
 
     folder = RunFolder.existing(run_dir)
@@ -116,9 +117,14 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
         problems = [f"{override}: a resumed run takes {allowed}" for override in wrong]
         raise experiment.Mistakes(str(run_dir), problems)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
+    config = experiment.with_whole_paths(config)
     running.expect_workers(config)
     parts = experiment.build(config, str(run_dir))
-    federation = parts.assemble(config)
+    try:
+        federation = parts.assemble(config)
+    except UnfitData as error:
+        error.hint += f"if the data have moved: fedpriv resume {run_dir} data.source.root=NEW_PLACE"
+        raise
     running.check_audit(federation, parts, str(run_dir))
     result = federation.run(
         parts.rounds, run_dir=folder.path, resume=True, other_data=other_data, progress=True

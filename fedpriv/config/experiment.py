@@ -192,12 +192,17 @@ def load(name: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     plain = _resolve(composed, "", problems)
     if problems:
         raise Mistakes(name, problems)
-    return outside(Experiment, typing.cast(dict[str, Any], plain), _from_anywhere)
+    return with_whole_paths(typing.cast(dict[str, Any], plain))
+
+
+def with_whole_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings whose paths can be found from any folder; imports all that they name."""
+    return outside(Experiment, config, _from_anywhere)
 
 
 def _from_anywhere(place: str, value: Any, mark: Outside) -> Any:
     """Returns a path as it can be found from any folder; a name on the hub stays one."""
-    there = mark.path and isinstance(value, str) and os.path.exists(value)
+    there = mark.path and mark.read and isinstance(value, str) and os.path.exists(value)
     return os.path.abspath(value) if there else value
 
 

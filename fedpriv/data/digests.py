@@ -16,6 +16,7 @@ import numpy as np
 from fedpriv.data.document import Document
 from fedpriv.data.drawn_page import LazyPage
 from fedpriv.data.examples import Examples
+from fedpriv.data.page_files import image_digest
 from fedpriv.runtime.cache import file_stamp, hash_of
 from fedpriv.runtime.tensors import digest
 
@@ -43,7 +44,7 @@ def document_digest(document: Document, *, here: bool = True) -> str:
     """
     page: list[Any]
     if isinstance(document.page, Path):
-        page = file_stamp(document.page)[not here :]
+        page = file_stamp(document.page) if here else [image_digest(document.page)]
     elif isinstance(document.page, LazyPage):
         page = [*document.page.key(), document.page.code() if here else ""]
     else:

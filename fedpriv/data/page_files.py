@@ -16,10 +16,16 @@ import PIL
 from fedpriv.data import apart
 from fedpriv.data.document import FORMATS, MOST_PIXELS, check_file, read_image
 from fedpriv.runtime import run_files
-from fedpriv.runtime.cache import cache_folder, file_stamp, json_digest, private_folder
+from fedpriv.runtime.cache import (
+    cache_folder,
+    file_stamp,
+    files_digest,
+    json_digest,
+    private_folder,
+)
 
 FOLDER, TABLE = "pages", "whole.txt"
-"""File in the cache with a line for each image: digest, width and height."""
+"""File in the cache with a line for each image: of its stamp, width, height, of its content."""
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -28,19 +34,33 @@ def image_size(path: Path) -> tuple[int, int]:
     Raises:
         DataError: as `read_image`.
     """
+    width, height, _ = _facts(path)
+    return width, height
+
+
+def image_digest(path: Path) -> str:
+    """Returns a hash of the content of an image's file, wherever it lies and whenever it was made.
+
+    Raises:
+        DataError: as `read_image`.
+    """
+    return _facts(path)[2]
+
+
+def _facts(path: Path) -> tuple[int, int, str]:
     check_file(path, "the image is missing")
     known = _known(cache_folder() / FOLDER / TABLE)
     name = json_digest([file_stamp(path), PIL.__version__, FORMATS, MOST_PIXELS])
     if name not in known:
         # Apart, so that what is wrong with a file cannot end this process.
         width, height = apart.call(size_once_decoded, path)
-        known[name] = width, height
+        known[name] = width, height, digest = width, height, files_digest([path])
         # Without a cache that can be written to, the next run decodes the file again.
         with (
             contextlib.suppress(OSError),
             run_files.output(private_folder(FOLDER) / TABLE, more=True) as table,
         ):
-            table.write(f"{name} {width} {height}\n".encode())
+            table.write(f"{name} {width} {height} {digest}\n".encode())
     return known[name]
 
 
@@ -50,11 +70,11 @@ def size_once_decoded(path: Path) -> tuple[int, int]:
 
 
 @functools.cache
-def _known(table: Path) -> dict[str, tuple[int, int]]:
+def _known(table: Path) -> dict[str, tuple[int, int, str]]:
     """Reads the cache, leaving out lines that another process has not finished."""
     try:
         rows = [line.split() for line in table.read_text("ascii", "replace").splitlines()]
     except OSError:
         return {}
-    whole = (row for row in rows if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal())
-    return {name: (int(width), int(height)) for name, width, height in whole}
+    whole = (row for row in rows if len(row) == 4 and row[1].isdecimal() and row[2].isdecimal())
+    return {name: (int(width), int(height), digest) for name, width, height, digest in whole}

@@ -15,8 +15,15 @@ import numpy as np
 
 from fedpriv.data.document import DataError, DataErrors, Document, DocumentSet, DocumentSource
 from fedpriv.data.drawn_page import LazyPage
+from fedpriv.data.folder.progress import tell
+from fedpriv.data.hub.boxes import Unit, fitting, inked, mean_of
 from fedpriv.data.page_files import image_size
 from fedpriv.data.readers.annotation import encodable
+
+LOOKED_AT = 5
+"""Pages whose ink is looked at."""
+MISSED = 0.02
+"""The share of the ink in boxes, times that of boxes with ink, below which something is wrong."""
 
 Look = Callable[[Document, tuple[str, ...] | None], Iterator[str]]
 
@@ -41,9 +48,37 @@ def load(source: DocumentSource) -> DocumentSet:
     for document in found.documents:
         lazy = isinstance(document.page, LazyPage)
         errors += _errors(document, _of_names if lazy else _of_all, found.name, found.labels)
+    errors += [] if errors else _off_the_ink(found)
     if errors:
         raise DataErrors(f"{found.name}, read by {kind.__module__}.{kind.__qualname__}", errors)
     return found
+
+
+def _off_the_ink(found: DocumentSet) -> list[DataError]:
+    """Returns why boxes cannot be pixels, if they miss what is on the pages and would meet it else.
+
+    If they merely miss it, that is told: a page may have words that are not printed.
+    """
+    eager = [d for d in found.documents if not isinstance(d.page, LazyPage) and d.words]
+    scores: list[dict[Unit, float]] = []
+    for document in eager[:: len(eager) // LOOKED_AT + 1]:
+        pixels = document.pixels()
+        if (pixels == pixels[0, 0]).all():  # nothing is printed
+            continue
+        boxes = [word.box for word in document.words]
+        scores.append(inked(boxes, pixels, fitting(boxes, document.size)))
+    own = mean_of("pixel", scores)
+    others: tuple[Unit, ...] = ("share", "thousandth")
+    for unit in others:
+        if scores and mean_of(unit, scores) > 2 * max(own, 0.01):
+            why = f"its boxes lie on what is printed as {unit}s of the page, and miss it as pixels"
+            return [DataError(found.name, f"{why}; `Word.box` is in pixels of the page")]
+    if scores and own < MISSED:
+        tell(
+            f"{found.name}: on {len(scores)} pages that were looked at, boxes of words hold hardly "
+            "any of what is printed: are they left, top, right, bottom, in pixels of the page?"
+        )
+    return []
 
 
 def check(document: Document, found: DocumentSet) -> None:
@@ -125,6 +160,8 @@ def _of_all(page: Document, labels: tuple[str, ...] | None) -> Iterator[str]:
     for at, word in enumerate(page.words):
         if not encodable(word.text).strip():
             yield f"word {at} is blank"
+        if not all(isinstance(side, int | float | np.number) for side in word.box):
+            yield f"word {at}: its box {word.box} is not of numbers"
         if not isinstance(word.segment, int | np.integer):
             yield f"word {at}: segment={word.segment!r}: expected a whole number"
     for entity in page.entities:

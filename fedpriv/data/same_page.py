@@ -1,7 +1,9 @@
-"""Which pages are there twice, whatever file, format or resolution they came in.
+"""Which pages are there twice, as far as their file, their pixels or their words tell.
 
-A page that is there twice may be held out and trained on, or lie under two providers. Then scores
-on held-out pages, and what is protected of a provider, are not what they seem.
+Words in the same places tell of another format or resolution. They cannot tell two forms apart
+that differ in handwriting alone, so whoever is told of twins should look at them. A page that is
+there twice may be held out and trained on, or lie under two providers. Then scores on held-out
+pages, and what is protected of a provider, are not what they seem.
 """
 
 from __future__ import annotations
@@ -130,5 +132,6 @@ def warning(
         f"{sum(map(len, groups)) - len(groups)} pages are there twice "
         f"({', '.join(names[:most])}{more}): {len(both)} of {len(out)} held-out pages are trained "
         f"on too, and {len(several)} are under two providers. Scores on held-out pages, "
-        "membership, and privacy for providers do not hold for them; remove one of each"
+        "membership, and privacy for providers do not hold for these. Look at them: of a page that "
+        "is really there twice, remove one"
     )

@@ -23,7 +23,7 @@ from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.encoding_cache import encode_cached
 from fedpriv.runtime.cache import cache_folder
-from fedpriv.runtime.outside import PathSetting
+from fedpriv.runtime.outside import OutputSetting
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import seeded_model
@@ -195,7 +195,7 @@ class DocumentData:
     source: DocumentSource
     partition: Partition
     test: HoldOut = HoldOut()  # noqa: RUF009 - frozen
-    cache: PathSetting | Literal["off"] | None = None
+    cache: OutputSetting | Literal["off"] | None = None
     pooled: bool = False
     canaries: DocumentSource | None = None
     leave_out: tuple[str, ...] = ()

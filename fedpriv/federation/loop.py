@@ -29,7 +29,13 @@ from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
 from fedpriv.federation.flower.adapter import adapted
-from fedpriv.federation.flower.checks import blaming, check_followed, never_called
+from fedpriv.federation.flower.checks import (
+    StrategyFailed,
+    blaming,
+    check_followed,
+    check_model,
+    never_called,
+)
 from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
@@ -744,6 +750,9 @@ class _Run:
             given = self.federation.strategy
             with blaming(given, now.round):
                 asked = self.strategy.configure_train(now.round, self.arrays, config, self.grid)
+                if asked is None:
+                    why = "configure_train returned None: expected messages, or an empty list"
+                    raise StrategyFailed(given, now.round, why)
                 messages = list(statistics.sending(asked))
             check_followed(given, now.round, messages, self.spec.client)
             # Once all have answered the strategy looks at the sum, and whatever ends the run then
@@ -758,7 +767,13 @@ class _Run:
             for watcher in self.watchers:
                 shown = watcher.summing(now.round, now.attempt, shown)
             with blaming(given, now.round):
-                arrays, metrics = self.strategy.aggregate_train(now.round, shown)
+                answer = self.strategy.aggregate_train(now.round, shown)
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                why = f"aggregate_train returned {answer!r:.60}: expected arrays and metrics"
+                raise StrategyFailed(given, now.round, why)
+            arrays, metrics = answer
+            if arrays is not None:
+                check_model(given, now.round, to_vectors(arrays), to_vectors(self.arrays))
         except TooFewClients:
             book(finished=True, released=False)
             raise
@@ -768,7 +783,7 @@ class _Run:
         if isinstance(self.strategy, Masked) and self.strategy.revealed:
             for watcher in self.watchers:
                 watcher.aggregated(now.round, now.attempt, self.strategy.revealed)
-        self.arrays = arrays or self.arrays
+        self.arrays = self.arrays if arrays is None else arrays
         found = {name.replace("-", "_"): value for name, value in (metrics or {}).items()}
         if cut := sum(f.cut for f in failures) / max(len(statistics.survivors), 1):
             found["cut_off"] = cut

@@ -13,7 +13,7 @@ from fedpriv.federation.dataset import Data
 from fedpriv.federation.faults import Faults
 from fedpriv.federation.keep import Keeper
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.runtime.outside import PathSetting
+from fedpriv.runtime.outside import OutputSetting
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.training.adapters import FineTuning
 from fedpriv.training.pretraining import Pretraining
@@ -57,7 +57,7 @@ class Parts:
     client: Client
     name: str = "federation"
     seed: int = 0
-    runs: PathSetting = "runs"
+    runs: OutputSetting = "runs"
     ray: RaySettings = RaySettings()  # noqa: RUF009 - frozen
     masking: Masking | None = None
     finetuning: FineTuning | None = None

@@ -27,15 +27,16 @@ class OtherData(ValueError):
 
     def __init__(self, root: Path, why: str) -> None:
         super().__init__(
-            f"{root}: {why}. Put the data back as they were, or start a new run; --other-data "
-            "(in Python other_data=True) goes on all the same"
+            f"{root}: {why}, or start a new run; --other-data (in Python other_data=True) goes on "
+            "all the same"
         )
 
 
 def digests(bound: FederatedDataset) -> dict[str, Any]:
     """Returns the content of `data.json`: digests of all documents by name, or of the examples.
 
-    Held-out documents are among them, since metrics are of those.
+    Held-out documents are among them, since metrics are of those. So is who holds each, as
+    `partition.json` says it.
     """
     found: dict[str, str] = {}
     for page in itertools.chain(bound.documents, bound.held_out, bound.public):
@@ -43,7 +44,10 @@ def digests(bound: FederatedDataset) -> dict[str, Any]:
         same = document_digest(page, here=False)[:20]
         found[page.id] = json_digest([found[page.id], same])[:20] if page.id in found else same
     if found:
-        return {"documents": found}
+        partition = bound.partition or {}
+        who_has = {**partition.get("clients", {}), "held out": partition.get("test", {})}
+        hands = {n: who for who, own in who_has.items() for names in own.values() for n in names}
+        return {"documents": found, "hands": hands}
     tests = [bound.test] if bound.test is not None else []
     held = [data_digest(test, [np.arange(len(test))]) for test in tests]
     return {"examples": [data_digest(bound.train, bound.rows), *held]}
@@ -58,13 +62,17 @@ def check(folder: RunFolder, bound: FederatedDataset) -> None:
     before, now = folder.read_json(DATA), digests(bound)
     if before is None:
         raise OtherData(
-            folder.path, f"{DATA} is not there, and whether the data are the same cannot be told"
+            folder.path,
+            f"{DATA} is not there, and whether the data are the same cannot be told. Put that file "
+            "back",
         )
     if before != now:
         with folder.making_sense_of(DATA):
-            told = "; ".join(_differences(before.get("documents", {}), now.get("documents", {})))
+            told = "; ".join(_differences(before, now))
         raise OtherData(
-            folder.path, f"the data are not those that it was run on before{told and ': '}{told}"
+            folder.path,
+            f"the data are not those that it was run on before{told and ': '}{told}. Put them back "
+            "as they were",
         )
 
 
@@ -86,12 +94,16 @@ def take(folder: RunFolder, bound: FederatedDataset, rounds: int) -> None:
     folder.write_json(DATA, now)
 
 
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = before.get("documents", {}), now.get("documents", {})
+    whose, whose_now = before.get("hands", {}), now.get("hands", {})
     kinds = {
-        "new": [name for name in now if name not in before],
-        "gone": [name for name in before if name not in now],
-        "changed": [name for name in now if name in before and now[name] != before[name]],
+        "new": [name for name in new if name not in old],
+        "gone": [name for name in old if name not in new],
+        "changed": [name for name in new if name in old and new[name] != old[name]],
     }
+    if not any(kinds.values()):  # else it follows from them
+        kinds["in other hands"] = [n for n in new if whose.get(n) != whose_now.get(n)]
     return [
         f"{len(names)} {kind} ({', '.join(names[:NAMED])}{', …' * (len(names) > NAMED)})"
         for kind, names in kinds.items()

@@ -109,6 +109,25 @@ def auto(
             "SCUT-DLVCLab/lilt-roberta-en-base; model=auto has no size of its own to draw"
         )
     there(pretrained)
+    try:
+        return _loaded(labels, pretrained, task, max_length, attention)
+    except (ValueError, OSError):
+        raise
+    except Exception as error:  # what a config of no model makes transformers and torch raise
+        why = " ".join(str(error).split())
+        raise ValueError(
+            f"{pretrained}: a model as its config.json says cannot be built: "
+            f"{type(error).__name__}: {why:.200}"
+        ) from error
+
+
+def _loaded(
+    labels: Sequence[str],
+    pretrained: str | Path,
+    task: str,
+    max_length: int | None,
+    attention: Attention | None,
+) -> nn.Module:
     check_weights(pretrained)
     check_config(pretrained)
     # transformers raises a ValueError for a checkpoint that needs code of its own.

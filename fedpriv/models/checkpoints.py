@@ -83,6 +83,11 @@ def check_config(folder: str | Path, subfolder: str = "") -> dict[str, Any]:
     given: dict[str, Any]
     given, _ = PreTrainedConfig.get_config_dict(str(folder), subfolder=subfolder)
     left: list[tuple[str, Any]] = [("", given)]
+    if "quantization_config" in given:
+        raise ValueError(
+            f"{Path(folder, subfolder)}/config.json: quantization_config: expected weights in "
+            "floating point, which can be trained; save the model without quantisation"
+        )
     while left:
         name, value = left.pop()
         if isinstance(value, dict):
@@ -92,9 +97,12 @@ def check_config(folder: str | Path, subfolder: str = "") -> dict[str, Any]:
             left += [(name, inner) for inner in value]
             value = len(value)
         most = next((most for part, most in MOST_OF.items() if part in name), MOST)
-        if isinstance(value, int | float) and value > most:
+        number = isinstance(value, int | float)
+        expected = f"at most {most:,}" if number and value > most else ""
+        expected = "0 or more" if number and value < 0 and name.startswith("num_") else expected
+        if expected:
             raise ValueError(
-                f"{Path(folder, subfolder)}/config.json: {name}={value}: expected at most {most:,}"
+                f"{Path(folder, subfolder)}/config.json: {name}={value}: expected {expected}"
             )
     return given
 

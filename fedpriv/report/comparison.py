@@ -180,6 +180,7 @@ def compare(
         fedpriv.compare(runs, "comparison.html").table
     """
     folders = [RunFolder.existing(run.path if isinstance(run, RunFolder) else run) for run in runs]
+    folders = list({folder.path.resolve(): folder for folder in folders}.values())
     if len(folders) < 2:
         found = f"{len(folders)} run folder{'s' * (len(folders) != 1)}"
         raise ValueError(f"got {found}: expected two or more to compare")

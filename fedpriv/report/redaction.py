@@ -67,6 +67,9 @@ UNITS = (
 )
 """What the numbers of a result may count."""
 
+OURS = frozenset({"f", "anls", "accuracy", "loss", "train", "seen", "unseen", "exact", "match"})
+"""Words of the metrics that fedpriv computes."""
+
 STRUCTURE = frozenset(
     {"round", "clients", "seconds", "accepted", "attempts", "bytes_down", "bytes_up", "cut_off"}
 )
@@ -246,8 +249,11 @@ def _metrics(
 
     def renamed(key: str) -> str:
         measure, slash, kind = key.partition("/")
+        words = {word.lower() for word in re.findall(r"[^\W\d_]+", measure)}
+        ours = words <= vocabulary() | OURS and clean(measure) == measure
         known = clean(kind) == kind
-        return clean(measure) + slash + (kind if known else f"field {types.index(kind) + 1}")
+        shown = measure if ours else f"metric {[*row].index(key) + 1}"
+        return shown + slash + (kind if known else f"field {types.index(kind) + 1}")
 
     return {
         key if key in STRUCTURE else renamed(key): value

@@ -16,15 +16,20 @@ class Outside:
     """What the type of a setting says, if fedpriv reads, writes or connects where it names.
 
     Attributes:
-        path: whether it may name a file or folder. A run stores such a path whole, so that it
-            means the same wherever the run is resumed.
+        path: whether it may name a file or folder.
+        read: whether that is read. A run stores such a path whole, so that it means the same
+            wherever the run is resumed.
     """
 
     path: bool
+    read: bool = True
 
 
 PathSetting = Annotated[str | Path, Outside(path=True)]
 """A file or folder, or a name on the hub."""
+
+OutputSetting = Annotated[str | Path, Outside(path=True, read=False)]
+"""A folder that is made where it is not there."""
 
 PathText = Annotated[str, Outside(path=True)]
 """The same, for what takes text alone."""

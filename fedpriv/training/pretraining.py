@@ -34,7 +34,7 @@ from fedpriv.models.base import DocumentModel
 from fedpriv.models.encoding_cache import code_digest
 from fedpriv.privacy.message_key import structure
 from fedpriv.runtime.cache import cache_folder, json_digest, write_entry
-from fedpriv.runtime.outside import PathSetting
+from fedpriv.runtime.outside import OutputSetting
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
@@ -77,7 +77,7 @@ class Pretraining:
     batch_size: int = 32
     optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
     seed: int = 0
-    cache: PathSetting | None = None
+    cache: OutputSetting | None = None
     task: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()

@@ -496,7 +496,7 @@ def carried_out(plan, scenario, cohorts, folder, monkeypatch):
             if not last:
                 patch.setattr("fedpriv.federation.loop._Run._evaluate", end)
             try:
-                made_now.run(1, run_dir=folder, resume=number > 0, grid=grid)
+                made_now.run(1, run_dir=folder, resume=number > 0, other_data=True, grid=grid)
                 assert last
             except Stop:
                 assert not last

@@ -142,7 +142,7 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
             return name, _built(_section(choice, given, overrides, (key, str(path))), given)
         _refuse_settings(given, overrides, f"the folder is read by {type(source).__name__}")
         return name, source
-    if chosen in choices:
+    if chosen in choices or chosen in catalogue.plugins()[GROUP] or "." in chosen:
         return chosen, _built(_section(chosen, given, overrides), given)
     problem = (
         f"no folder, no data of that name{near(given, choices)} and no YAML file: "

@@ -45,6 +45,7 @@ def survey(found: DocumentSet) -> dict[str, Any]:
         those that do not occur, the most frequent first.
     """
     documents = found.documents
+    twice = first_lines(told(documents, twins(documents)))
     providers = Counter(document.provider for document in documents)
     words = [len(document.words) for document in documents]
     entities = Counter(entity.label for document in documents for entity in document.entities)
@@ -74,7 +75,7 @@ def survey(found: DocumentSet) -> dict[str, Any]:
         "problems": _problems(found),
         "words_from": dict(Counter(_origins(documents))),
         "remarks": {topic: list(lines) for topic, lines in found.remarks.items()}
-        | {"pages that are there twice": first_lines(told(documents, twins(documents)))},
+        | ({"pages that are there twice": twice} if twice else {}),
     }
 
 

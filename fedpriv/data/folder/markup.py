@@ -44,11 +44,13 @@ def read_markup(content: bytes) -> list[Page]:
         raise ValueError(
             f"XML without pages, {shown(reader.root)}: expected hOCR (ocr_page) or ALTO (Page)"
         )
-    if reader.lost and not any(words for _, words in reader.pages):
-        known = {"PcGts": "PAGE XML", "html": "hOCR without ocrx_word"}
+    if reader.lost:
+        some = any(words for _, words in reader.pages)
+        known = {"PcGts": "PAGE XML", "html": "hOCR with text outside of ocrx_word"}
+        none = "in no" if some else "and no"
         raise ValueError(
             f"{known.get(reader.root, reader.root)} is not read: it holds text, such as "
-            f"{shown(reader.lost)}, and no word of hOCR (ocrx_word) or ALTO (String)"
+            f"{shown(reader.lost)}, {none} word of hOCR (ocrx_word) or ALTO (String)"
         )
     return reader.pages
 
@@ -68,6 +70,8 @@ class _Reader:
         self.in_unit = False
         self.depth = 0
         self.root = ""
+        self.page_depth = 0
+        """Depth of the element of the page that is open; 0 outside of pages."""
         self.lost = ""
         """The first text of a page that stands in no word."""
         self.word: tuple[int, list[str], Box] | None = None
@@ -82,6 +86,7 @@ class _Reader:
             left, top, right, bottom = _title_box(attributes)
             # Boxes are pixels of a page that begins at 0, 0.
             self.pages.append(((right - left, bottom - top), []))
+            self.page_depth = self.depth
         elif classes & LINES:
             self.line += 1
         elif classes & WORDS and self.word is None:
@@ -89,6 +94,7 @@ class _Reader:
             self.word = (self.depth, [], _title_box(attributes))
         elif name == "Page" and not classes:
             self.pages.append((self._size(attributes), []))
+            self.page_depth = self.depth
         elif name == "TextLine":
             self.line += 1
         elif name == "String":
@@ -105,6 +111,8 @@ class _Reader:
             _, text, box = self.word
             self._page()[1].append(("".join(text).strip(), box, self.line))
             self.word = None
+        if self.depth == self.page_depth:
+            self.page_depth = 0
         self.in_unit = False
         self.depth -= 1
 
@@ -113,7 +121,7 @@ class _Reader:
             self.word[1].append(text)
         elif self.in_unit:
             self.unit += text.strip()
-        elif self.pages:
+        elif self.page_depth:
             self.lost = self.lost or text.strip()
 
     def _page(self) -> Page:

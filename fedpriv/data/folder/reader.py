@@ -276,26 +276,27 @@ class Folder:
 
 
 def _check_unit(reading: Reading, files: Sequence[PageFile]) -> None:
-    """Checks that boxes of our JSON that shall be pixels are no thousandths of the page.
+    """Checks that boxes of our JSON that shall be pixels are no shares or thousandths of the page.
 
     Raises:
-        DataError: if they lie on the ink as thousandths, and miss it as pixels.
+        DataError: if they lie on the ink as one of these, and miss it as pixels.
     """
     root, scores = Path(reading.root), list[dict[Unit, float]]()
-    both: set[Unit] = {"pixel", "thousandth"}
     sided = [file for file in files if file.side] if reading.words == "auto" else []
     for file in sided[:: len(sided) // LOOKED_AT + 1]:
         for number, page in enumerate(read_side_file(root, file.side)):
             boxes = [box for _, box, _ in page.words]
-            if page.size is None and boxes and both <= fitting(boxes, file.sizes[number]).keys():
+            if page.size is None and len(fitting(boxes, file.sizes[number])) > 1 and boxes:
                 pixels = page_file.draw(root, file, number, reading.dpi)
-                scores.append(inked(boxes, pixels, both))
-    if scores and mean_of("thousandth", scores) > 2 * mean_of("pixel", scores):
-        raise DataError(
-            root / sided[0].side,
-            "as pixels its boxes miss what is on the page, and as thousandths of the page they "
-            'meet it: say "size": [1000, 1000] in each file',
-        )
+                scores.append(inked(boxes, pixels, fitting(boxes, file.sizes[number])))
+    others: dict[Unit, int] = {"share": 1, "thousandth": 1000}
+    for unit, whole in others.items():
+        if scores and mean_of(unit, scores) > 2 * max(mean_of("pixel", scores), 0.01):
+            raise DataError(
+                root / sided[0].side,
+                f"as pixels its boxes miss what is on the page, and as {unit}s of its sides they "
+                f'meet it: say "size": [{whole}, {whole}] in each file',
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ The format is told by the content. All of them become pages of words in the file
 boxes in the units that the file states.
 
 - Ours: ``{"size": [width, height], "words": [{"text": "RM", "box": [l, t, r, b], "line": 0}, …]}``,
-  or ``{"pages": [that, …]}``. Boxes are pixels of the page; of another size, if `size` says so.
+  or ``{"pages": [that, …]}``. Boxes are pixels of the page; of another size, if `size` says so,
+  shares of its sides with ``[1, 1]``, and thousandths with ``[1000, 1000]``.
 - docTR: ``Document.export()``, https://mindee.github.io/doctr.
 - Textract: the answer of DetectDocumentText or AnalyzeDocument.
 - hOCR 1.2: ``ocr_page``, ``ocr_line`` and ``ocrx_word``, well-formed as XML.
@@ -40,9 +41,11 @@ MOST_BYTES = 200_000_000
 
 UNIT = (1.0, 1.0)
 """The size of a page whose boxes are shares of its sides."""
+THOUSAND = (1000.0, 1000.0)
+"""The size of a page whose boxes are thousandths of its sides, as LayoutLM takes them."""
 
-TEXTS = ("text", "Text", "value", "content", "description")
-"""Keys under which JSON has what stands on a page."""
+TEXTS = ("text", "Text", "content", "full_text", "fulltext", "lines", "value")
+"""Keys under which JSON has what stands on a page, as a text or a list of texts."""
 
 EXPECTED = "our JSON, docTR's, Textract's, hOCR or ALTO"
 
@@ -83,10 +86,7 @@ def parse_side_file(path: Path, content: bytes) -> list[SidePage]:
         raise DataError(path, f"words beside a page: expected {EXPECTED}, found other content")
     value = parse_json(path, _decoded(path, content))
     with at(path, ""):
-        pages = _pages(value)
-        if not any(page.words for page in pages) and (text := _text_in(value)):
-            raise ValueError(f"it holds text, such as {shown(text)}, and no word was found in it")
-        return pages
+        return _pages(value)
 
 
 def _pages(value: Any) -> list[SidePage]:
@@ -102,14 +102,25 @@ def _pages(value: Any) -> list[SidePage]:
         return _textract([block for one in answers for block in member(one, "Blocks", list)])
     if isinstance(value, dict):
         if "words" in value:
-            return [_ours(value)]
+            return [_with_text(_ours(value), value)]
         pages = member(value, "pages", list) if "pages" in value else []
         if pages and all(isinstance(page, dict) and "blocks" in page for page in pages):
-            return [_doctr(page) for page in pages]
+            return [_with_text(_doctr(page), page) for page in pages]
         if pages and all(isinstance(page, dict) and "words" in page for page in pages):
-            return [_ours(page) for page in pages]
+            return [_with_text(_ours(page), page) for page in pages]
     keys = ", ".join(shown(key) for key in list(value)[:8]) if isinstance(value, dict) else "a list"
     raise ValueError(f"words beside a page: expected {EXPECTED}; found JSON with {keys}")
+
+
+def _with_text(page: SidePage, value: Any) -> SidePage:
+    """Returns a page as it is.
+
+    Raises:
+        ValueError: if it has no words, and text that is read as none.
+    """
+    if not page.words and (text := _text_in(value)):
+        raise ValueError(f"it holds text, such as {shown(text)}, and no word was found in it")
+    return page
 
 
 def _text_in(value: Any) -> str:
@@ -118,8 +129,10 @@ def _text_in(value: Any) -> str:
     while left:
         one = left.pop()
         if isinstance(one, Mapping):
-            texts = (v.strip() for k, v in one.items() if k in TEXTS and isinstance(v, str))
-            if text := next(filter(None, texts), ""):
+            texts = [v for k, v in one.items() if k in TEXTS]
+            texts += [v for many in texts if isinstance(many, list) for v in many]
+            found = (text.strip() for text in texts if isinstance(text, str))
+            if text := next(filter(None, found), ""):
                 return text
             left += one.values()
         elif isinstance(one, list):
@@ -135,8 +148,8 @@ def words_on(page: SidePage, size: tuple[int, int]) -> tuple[Word, ...]:
     """
     if page.size is None:
         scale = (1.0, 1.0)
-    elif page.size == UNIT:
-        scale = (float(size[0]), float(size[1]))
+    elif page.size in (UNIT, THOUSAND):
+        scale = (size[0] / page.size[0], size[1] / page.size[1])
     else:
         width, height = page.size
         if not (0 < width < 1e9 and 0 < height < 1e9):
@@ -152,7 +165,14 @@ def words_on(page: SidePage, size: tuple[int, int]) -> tuple[Word, ...]:
 def _scale(size: tuple[int, int], stated: tuple[float, float]) -> tuple[float, float]:
     # Fractions of a unit do not matter to the shape, and `scale_to` takes whole numbers.
     fine = 1000
-    scale_to(size, (max(1, round(stated[0] * fine)), max(1, round(stated[1] * fine))))
+    try:
+        scale_to(size, (max(1, round(stated[0] * fine)), max(1, round(stated[1] * fine))))
+    except ValueError:
+        turned = " It is turned by its EXIF orientation?" if size[::-1] == stated else ""
+        raise ValueError(
+            f"the image has {size[0]} × {size[1]} pixels, which is no scaled form of the stated "
+            f"{stated[0]:g} × {stated[1]:g}.{turned}"
+        ) from None
     return size[0] / stated[0], size[1] / stated[1]
 
 
@@ -185,7 +205,10 @@ def _doctr(page: Any) -> SidePage:
         line for block in member(page, "blocks", list) for line in member(block, "lines", list)
     )
     for number, line in enumerate(lines):
-        for word in member(line, "words", list):
+        words_of_line = member(line, "words", list)
+        if not words_of_line and (text := _text_in(line)):
+            raise ValueError(f"a line of text, {shown(text)}, without words")
+        for word in words_of_line:
             corners = member(word, "geometry", list)
             flat = [side for corner in corners for side in numbers(corner, 2)]
             if len(corners) < 2:
@@ -209,6 +232,11 @@ def _textract(blocks: list[Any]) -> list[SidePage]:
     used: set[str] = set()
     rows = [(block, _children(block)) for block in blocks if block["BlockType"] == "LINE"]
     lines = [[one for one in children if one in by_id] for _, children in rows]
+    read = {word for one in by_id.values() for word in text_of(one, "Text").split()}
+    for (block, _), own in zip(rows, lines, strict=True):
+        text = _text_in(block)
+        if not own and not set(text.split()) <= read:
+            raise ValueError(f"a LINE of text, {shown(text)}, without its WORDs")
     lines += [[one] for one in by_id.keys() - {one for line in lines for one in line}]
     place = {one: at for at, one in enumerate(by_id)}
     ordered = lines[: len(rows)] + sorted(lines[len(rows) :], key=lambda line: place[line[0]])

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from fedpriv.federation.client import Client
 from fedpriv.federation.flower import state as flower_state
-from fedpriv.federation.flower.checks import failed, unfollowed
+from fedpriv.federation.flower.checks import StrategyFailed, failed, unfollowed
 from fedpriv.federation.grids._flwr import CopiedArray, Run, as_server, readdressed
 from fedpriv.federation.messages import (
     METRICS,
@@ -265,13 +265,17 @@ class FlowerAdapter(Strategy):
         answers = list(self._mean(replies) if self.summed else self._single(replies))
         with self._calling("aggregate", server_round):
             try:
-                arrays, metrics = self.stock.aggregate_train(server_round, answers)
+                answer = self.stock.aggregate_train(server_round, answers)
+                if not isinstance(answer, tuple) or len(answer) != 2:
+                    why = f"aggregate_train returned {answer!r:.60}: expected arrays and metrics"
+                    raise StrategyFailed(self.stock, server_round, why)
+                arrays, metrics = answer
+                start = to_vectors(self._arrays)
+                flat = None if arrays is None else to_flat(self._layout, arrays, start)
             except (AggregationError, InconsistentMessageReplies) as error:
                 name = type(self.stock).__name__
                 raise TooFewClients(f"{name} cannot aggregate the answers: {error}") from error
-        if arrays is None:
-            return None, metrics
-        return to_array_record(to_flat(self._layout, arrays, to_vectors(self._arrays))), metrics
+        return None if flat is None else to_array_record(flat), metrics
 
     def _single(self, replies: Iterable[Message]) -> Iterator[Message]:
         """Yields each client's reply with its model w + Δ_k, and error replies as they are."""
@@ -330,7 +334,7 @@ class FlowerAdapter(Strategy):
         try:
             with isolated_randomness(torch_seed(self._seed, purpose, round)), _heard():
                 yield
-        except TooFewClients:
+        except (TooFewClients, StrategyFailed):
             raise
         except Exception as error:
             raise failed(self.stock, round, error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,20 @@ def unfollowed(setting: str, client: Client) -> str:
     )
 
 
+def check_model(
+    strategy: FlowerStrategy, round: int, made: Mapping[str, Sized], now: Mapping[str, Sized]
+) -> None:
+    """Checks that a strategy's new model has the vectors of the one before.
+
+    Raises:
+        StrategyFailed: if it has others, or other sizes.
+    """
+    found, wanted = ({n: len(v) for n, v in vectors.items()} for vectors in (made, now))
+    if found != wanted:
+        why = f"the model that it returned has vectors of the sizes {found}: expected {wanted}"
+        raise StrategyFailed(strategy, round, why)
+
+
 @contextmanager
 def blaming(strategy: FlowerStrategy, round: int) -> Iterator[None]:
     """Turns an error that a strategy of somebody else raises into one line, with its place.
@@ -119,7 +133,7 @@ def failed(strategy: FlowerStrategy, round: int, error: Exception) -> StrategyFa
     """Returns a strategy's own error as one line, with its place."""
     place, why = _place_in(strategy, error), str(error).partition("\n")[0]
     said = f"{type(error).__name__}: {why}" if why else type(error).__name__
-    return StrategyFailed(strategy, round, f"{said}{place and f' ({place})'}")
+    return StrategyFailed(strategy, round, f"{said} ({place})" if place else said)
 
 
 def _place_in(strategy: FlowerStrategy, error: Exception) -> str | None:

@@ -64,6 +64,7 @@ WRONG = {
     "reversed": ({"words": word(box=(80, 10, 50, 20))}, "its box (80.0, 10.0, 50.0, 20.0) is not"),
     "x, y, width, height": ({"words": word(box=(50, 10, 30, 10))}, "its box (50.0, 10.0, 30.0"),
     "nan": ({"words": word(box=(50, 10, float("nan"), 20))}, "its box (50.0, 10.0, nan, 20.0)"),
+    "texts": ({"words": word(box=("50", "10", "80", "20"))}, "is not of numbers"),
     "blank": ({"words": word(text="  ")}, "word 1 is blank"),
     "half a pair": ({"words": word(text="\ud800")}, "is not text: it holds half a surrogate pair"),
     "no segment": ({"words": word(segment=None)}, "word 1: segment=None: expected a whole number"),
@@ -120,6 +121,31 @@ def test_what_is_no_data_set_is_refused():
 
     with pytest.raises(TypeError, match=r"Nothing\.load\(\) returned no DocumentSet, but \["):
         promises.load(Nothing())
+
+
+def printed(number, boxes):
+    pixels = np.full((2000, 1400, 3), 255, np.uint8)
+    for x0, y0, x1, y1 in PRINTED:
+        pixels[y0:y1, x0:x1] = 0
+    words = tuple(Word("word", tuple(map(float, box)), 0) for box in boxes)
+    return page(number, page=pixels, size=(1400, 2000), words=words)
+
+
+PRINTED = [(90, 80, 400, 120), (500, 80, 960, 120), (90, 880, 400, 920), (600, 880, 960, 920)]
+
+
+def test_boxes_in_another_unit_are_refused_and_boxes_off_the_ink_are_told(capsys):
+    to = np.array([1400, 2000, 1400, 2000])
+    right = Mine(tuple(printed(n, PRINTED) for n in range(4)))
+    assert promises.load(right).documents == right.documents
+    assert capsys.readouterr().err == ""
+    for unit, boxes in (("shares", PRINTED / to), ("thousandths", 1000 * (PRINTED / to))):
+        wrong = Mine(tuple(printed(n, boxes.tolist()) for n in range(4)))
+        with pytest.raises(DataErrors, match=f"printed as {unit} of the page, and miss it"):
+            promises.load(wrong)
+    nowhere = Mine(tuple(printed(n, [(0, 0, 0, 0), (600, 1500, 650, 1520)]) for n in range(4)))
+    promises.load(nowhere)
+    assert "hold hardly any of what is printed" in capsys.readouterr().err
 
 
 drawn = []

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg as Stock
 from flwr.serverapp.strategy import FedProx
 from toy_private import Double, federation, provider_data
@@ -11,6 +12,7 @@ from fedpriv.cli.endings import explanation
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.flower.checks import NEVER_CALLED, StrategyFailed
+from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.messages import instruction_of
 from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.strategies.fedavg import FedAvg
@@ -132,3 +134,31 @@ def test_an_error_of_a_strategy_is_one_line_with_its_place(base, method):
         r"strategy Broken, round 2: KeyError: 'no such key' \(.*test_flower_checks.py, line \d+\)"
     )
     assert re.fullmatch(line, said)
+
+
+def answering(base, answer):
+    def own(self, server_round, replies):
+        arrays, metrics = super(kind, self).aggregate_train(server_round, replies)
+        return answer(arrays, metrics)
+
+    kind = type("Broken", (base,), {"aggregate_train": own, "__module__": __name__})
+    return kind()
+
+
+BAD_ANSWERS = {
+    "nothing": (lambda arrays, metrics: None, "aggregate_train returned None: expected arrays"),
+    "arrays alone": (lambda arrays, metrics: arrays, "expected arrays and metrics"),
+    "an empty record": (lambda arrays, metrics: (ArrayRecord(), metrics), "model"),
+}
+
+
+@pytest.mark.parametrize("base", [Stock, FedAvg])
+@pytest.mark.parametrize("answer", BAD_ANSWERS)
+def test_a_strategy_that_returns_no_model_is_named_with_its_round(base, answer):
+    change, why = BAD_ANSWERS[answer]
+    with pytest.raises((StrategyFailed, Unworkable)) as caught:  # the rehearsal may tell already
+        made(answering(base, change)).run(rounds=2, run_dir="here")
+    said = str(caught.value)
+    early = isinstance(caught.value, Unworkable) and base is Stock and "Broken" in said
+    assert early or re.match(rf"strategy Broken, round 1: .*{why}", said)
+    assert "None)" not in said

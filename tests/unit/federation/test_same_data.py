@@ -1,6 +1,8 @@
 """A resumed run goes on with the data that it was begun with, or says what differs."""
 
+import dataclasses
 import json
+import os
 import shutil
 
 import pytest
@@ -8,7 +10,17 @@ from experiments_run import ran
 from folder_pages import OURS, picture, save
 
 from fedpriv.cli.main import main
+from fedpriv.clients.fedavg import LocalTraining
+from fedpriv.data.digests import document_digest
+from fedpriv.data.document import Document
+from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.partition import ByProvider, Iid
+from fedpriv.federation.dataset import DocumentData
+from fedpriv.federation.loop import Federation
+from fedpriv.federation.same_data import OtherData
+from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.strategies.fedavg import FedAvg
 
 COMPANIES = ("Acme", "Globex", "Initech", "Umbrella", "Zeta", "Hooli")
 SETTINGS = (
@@ -113,10 +125,46 @@ def test_a_run_does_not_go_on_with_other_data_unless_told_to(here, capsys, chang
     assert main(["verify", str(run_in(here).path)]) == 0
 
 
-def test_documents_that_were_moved_are_the_same(here, capsys):
+def test_documents_that_were_moved_are_the_same(here, capsys, monkeypatch):
     shutil.move(here / "scans", here / "elsewhere")
-    place = f"data.source.root={here}/elsewhere"
-    assert main(["resume", str(run_in(here).path), "rounds=2", place]) == 0
+    assert resumed(here) == 2
+    assert "data.source.root=NEW_PLACE" in capsys.readouterr().err
+    again = ["rounds=2", "data.source.root=elsewhere"]  # as it is typed from here
+    assert main(["resume", str(run_in(here).path), *again]) == 0
+    assert run_in(here).config()["data"]["source"]["root"] == str(here / "elsewhere")
+    monkeypatch.chdir("/")
+    assert main(["resume", str(run_in(here).path), "rounds=3"]) == 0
+
+
+def test_the_same_documents_in_other_hands_are_other_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run_of(partition, resume, **more):
+        data = DocumentData(Invoices(providers=6, documents_per_provider=2), partition)
+        run = Federation(model=layoutlmv3, data=data, strategy=FedAvg(), client=LocalTraining())
+        return run.run(1 + resume, run_dir="here", resume=resume, **more)
+
+    run_of(ByProvider(clients=3), False)
+    with pytest.raises(OtherData, match=r"before: \d+ in other hands \("):
+        run_of(Iid(clients=3), True)
+    run_of(Iid(clients=3), True, other_data=True)
+    told = RunFolder(tmp_path / "here").read_json("partition.json")
+    assert told["method"].startswith("Iid")
+    assert told["earlier"][0]["method"].startswith("ByProvider")
+
+
+def test_a_file_that_was_copied_or_touched_is_the_same_and_other_pixels_are_not(tmp_path):
+    save(picture(), tmp_path / "a.png")
+    page = Document("a", "p", tmp_path / "a.png", (300, 200), ())
+    before = document_digest(page, here=False)
+    shutil.copy(tmp_path / "a.png", tmp_path / "b.png")
+    os.utime(tmp_path / "a.png")
+    moved = dataclasses.replace(page, page=tmp_path / "b.png")
+    assert document_digest(page, here=False) == document_digest(moved, here=False) == before
+    times = os.stat(tmp_path / "b.png")
+    save(picture(("ACME Ltd", "Date 03/02/2024", "Total 99.50")), tmp_path / "b.png")
+    os.utime(tmp_path / "b.png", ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    assert document_digest(moved, here=False) != before
 
 
 def test_a_relative_path_means_the_same_from_everywhere(begun, tmp_path, monkeypatch):

@@ -39,6 +39,8 @@ def changed(folder, name, **values):
         ({"id2label": {str(n): "x" for n in range(10**5 + 1)}}, "id2label=100001: expected"),
         ({"vocab_size": 10**12}, "vocab_size=1000000000000: expected at most 10,000,000"),
         ({"text_config": {"num_layers": 10**6}}, "num_layers=1000000: expected at most 1,000"),
+        ({"num_hidden_layers": -3}, "num_hidden_layers=-3: expected 0 or more"),
+        ({"quantization_config": {"quant_method": "awq"}}, "expected weights in floating point"),
         ({"depths": [2, 10**6]}, "depths=1000000: expected at most 1,000"),
     ],
 )
@@ -68,6 +70,15 @@ def test_a_tokenizer_that_makes_a_book_of_a_line_is_refused(folder, normalizer, 
     changed(folder, "tokenizer.json", normalizer=normalizer)
     with pytest.raises((DataError, ValueError), match=rf"tokenizer\.json: .*({told})"):
         Subwords.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "values", [{"hidden_act": "os.system"}, {"num_attention_heads": 0}, {"dtype": "float99"}]
+)
+def test_a_config_that_makes_the_libraries_stumble_is_named(folder, values):
+    changed(folder, "config.json", model_type="lilt", **values)
+    with pytest.raises(ValueError, match=r"model(/|: a model as its )config\.json"):
+        auto(("date", "total"), pretrained=folder)
 
 
 def test_a_tokenizer_as_it_is_reads_on(folder):

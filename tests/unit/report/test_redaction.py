@@ -35,7 +35,7 @@ def folder(tmp_path):
     place.mkdir(parents=True)
     (path / "config.yaml").write_text(CONFIG)
     row = {"round": 1, "f1": 0.5, "f1/total": 0.25, f"f1/{PROVIDERS[0]}": 0.125}
-    row |= {f"f1/{column}": 0.5 for column in COLUMNS}
+    row |= {f"f1/{column}": 0.5 for column in COLUMNS} | {"score_of_Geheim": 0.5}
     (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     failure = {"round": 1, "client": 0, "kind": "failed"}
     why = f"FileNotFoundError: {PATHS[1]} of {PROVIDERS[1]}"
@@ -99,7 +99,17 @@ RESULT = "findings/closed_form/result.json"
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 COLUMNS = ("Projekt Adlerhorst", "iban")
 """Of the user's own table."""
-PRIVATE = (*COLUMNS, *PROVIDERS, *DOCUMENTS, *WORDS, *PATHS, "branch Ulm", "pilot of", "data:image")
+PRIVATE = (
+    "score of Geheim",
+    *COLUMNS,
+    *PROVIDERS,
+    *DOCUMENTS,
+    *WORDS,
+    *PATHS,
+    "branch Ulm",
+    "pilot of",
+    "data:image",
+)
 
 
 def text_of(page):

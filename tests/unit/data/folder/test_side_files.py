@@ -91,9 +91,27 @@ LINES_ONLY = [block for block in TEXTRACT["Blocks"] if block["BlockType"] == "LI
     ("content", "says"),
     [
         (PAGE_XML, "PAGE XML is not read: it holds text, such as 'ACME', and no word"),
-        (HOCR.replace("ocrx_word", "ocrx_cinfo"), "hOCR without ocrx_word is not read: .* 'ACME'"),
+        (
+            HOCR.replace("ocrx_word", "ocrx_cinfo"),
+            "hOCR with text outside of ocrx_word is not read: .* 'ACME'",
+        ),
         (ALTO.replace("CONTENT", "content"), "a String without CONTENT"),
-        ({"Blocks": LINES_ONLY}, "it holds text, such as '.*', and no word was found in it"),
+        ({"Blocks": LINES_ONLY}, "a LINE of text, 'ACME Ltd', without its WORDs"),
+        (
+            {
+                "Blocks": [
+                    *TEXTRACT["Blocks"],
+                    {**LINES_ONLY[0], "Id": "x", "Relationships": [], "Text": "Lost"},
+                ]
+            },
+            "a LINE of text, 'Lost', without",
+        ),
+        (
+            HOCR.replace("</div>", "<span class='ocr_line'>Lost</span></div>"),
+            "such as 'Lost', in no",
+        ),
+        ({"pages": [OURS, {"words": [], "text": "Lost"}]}, "such as 'Lost', and no word"),
+        ({"words": [], "lines": ["Lost 12.00"]}, "such as 'Lost 12.00', and no word"),
         ({"words": [], "text": "ACME Ltd"}, "it holds text, such as 'ACME Ltd', and no word"),
         ({"pages": [{"words": [], "lines": [{"content": "ACME"}]}]}, "such as 'ACME', and no word"),
         ({**TEXTRACT, "NextToken": "abc"}, "a part of Textract's answer: NextToken says"),
@@ -111,8 +129,9 @@ def test_text_is_never_read_as_no_words(content, says):
 def test_a_blank_page_has_no_words_in_any_format():
     for blank in (
         {"words": []},
+        {"words": [], "description": "blank back side"},
         {"pages": [{"blocks": []}]},
-        {"Blocks": [{"BlockType": "PAGE", "Id": "p"}]},
+        {"Blocks": [{"BlockType": "PAGE", "Id": "p"}], "meta": {"value": "v1.2"}},
         HOCR[: HOCR.index("<span")] + HOCR[HOCR.index("</div>") :],
         re.sub("<String[^>]*/>", "", ALTO),
     ):
