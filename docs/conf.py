@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import fedpriv
+from fedpriv.runtime import outside
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE / "_ext"))
@@ -26,6 +27,10 @@ extensions = [
 exclude_patterns = ["_build", "README.md", "inventories", "_ext", "_generated", "_kernel"]
 templates_path: list[str] = []
 nitpicky = True
+
+# A reader of the reference needs the type of a setting, not the mark that it reaches outside.
+outside.PathSetting = outside.OutputSetting = str | Path
+outside.PathText = outside.ServiceSetting = str
 
 default_role = "code"  # docstrings write `names` like this
 autodoc_typehints = "description"
