@@ -19,7 +19,8 @@ from PIL import Image
 
 from fedpriv.data.document import Document
 from fedpriv.data.drawn_page import DrawnPage, LazyPage
-from fedpriv.runtime.cache import files_digest, json_digest
+from fedpriv.data.page_files import image_digest
+from fedpriv.runtime.cache import json_digest
 
 FEW = 10
 """Fewer words than these may be the same by chance, such as a name on a card."""
@@ -78,7 +79,7 @@ def plain(page: Document) -> bool:
 def picture_digest(page: Document) -> str:
     """Returns a hash of the file with the page, of its pixels, or of what draws it."""
     if isinstance(page.page, Path):
-        return files_digest([page.page])
+        return image_digest(page.page)
     if isinstance(page.page, LazyPage):
         return json_digest(page.page.picture_key())
     pixels = np.ascontiguousarray(page.page)

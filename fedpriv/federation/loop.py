@@ -773,7 +773,7 @@ class _Run:
                 raise StrategyFailed(given, now.round, why)
             arrays, metrics = answer
             if arrays is not None:
-                check_model(given, now.round, to_vectors(arrays), to_vectors(self.arrays))
+                check_model(given, now.round, arrays, self.arrays)
         except TooFewClients:
             book(finished=True, released=False)
             raise

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import strategy as stock
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
@@ -97,17 +97,15 @@ def unfollowed(setting: str, client: Client) -> str:
     )
 
 
-def check_model(
-    strategy: FlowerStrategy, round: int, made: Mapping[str, Sized], now: Mapping[str, Sized]
-) -> None:
+def check_model(strategy: FlowerStrategy, round: int, made: ArrayRecord, now: ArrayRecord) -> None:
     """Checks that a strategy's new model has the vectors of the one before.
 
     Raises:
-        StrategyFailed: if it has others, or other sizes.
+        StrategyFailed: if it has others, or other shapes.
     """
-    found, wanted = ({n: len(v) for n, v in vectors.items()} for vectors in (made, now))
+    found, wanted = ({n: tuple(a.shape) for n, a in arrays.items()} for arrays in (made, now))
     if found != wanted:
-        why = f"the model that it returned has vectors of the sizes {found}: expected {wanted}"
+        why = f"the model that it returned has vectors of the shapes {found}: expected {wanted}"
         raise StrategyFailed(strategy, round, why)
 
 
