@@ -68,7 +68,6 @@ def call(
     seconds = SECONDS + size // 10**6
     asked = {
         "function": [function.__module__, function.__name__],
-        # The other process may have begun in another folder.
         "arguments": [str(path.absolute()), *arguments],
         "content": None if content is None else size,
         "seconds": seconds,
@@ -96,7 +95,8 @@ class _Reader:
     def __init__(self) -> None:
         self.calls = 0
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-c", _START, json.dumps([os.path.abspath(p) for p in sys.path])],
+            cwd="/",  # in a folder that is removed meanwhile, libraries fail to import
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # what libraries say of a damaged file

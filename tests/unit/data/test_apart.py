@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedpriv.data import apart
+from fedpriv.data import apart, tokenizer_file
 from fedpriv.data.document import DataError
 from fedpriv.data.folder import pdf, pictures
 from fedpriv.data.folder.reader import Folder
+from fedpriv.models.readers.subwords import SHIPPED
 
 SECONDS, MEMORY = 3, 2**30
 
@@ -95,6 +96,18 @@ def test_a_bomb_is_skipped_with_its_name_and_the_others_are_read(bomb, little, t
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY // 4 / 1024
     assert [one.id for one in found.documents] == ["a/good.png"]
     assert f"{bomb}.pdf" in str(found.skipped)
+
+
+def test_the_folder_in_which_the_first_file_was_read_may_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(apart, "_idle", [])
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
+    assert apart.call(pictures.page_sizes, tmp_path / "a.png", 9) == [[6, 4]]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "work").rmdir()
+    # Python 3.13 imports no library of Rust's in a folder that is not there.
+    assert apart.call(tokenizer_file.check, SHIPPED) > 0
 
 
 @pytest.mark.parametrize("call", [("draw", 0), ("page_sizes", 9)])
